@@ -1,0 +1,77 @@
+# Every target below needs nothing but a Python 3.11+ on the machine: `setup` makes the rest.
+# pip's own settings (PIP_*, pip.conf) are the machine's business and are inherited as they are.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The first Python that runs, is new enough and can make a virtual environment.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import ensurepip, sqlite3, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	>/dev/null 2>&1 && echo "$$python" && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.pulsemark-setup
+
+PYTEST_ARGS ?=
+# One process for each of the machine's cores; a class of tests is never torn apart.
+PYTEST_WORKERS ?= auto
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+SEED ?= 1
+CYCLES ?= 100
+
+.PHONY: help setup demo test lint format types layers proto bench torture campaigns clean
+
+help: ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with everything that pulsemark and its tests use
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { \
+		echo "pulsemark needs Python 3.11 or newer with venv; set PYTHON=/path/to/python" >&2; \
+		exit 1; }
+	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit them, draw them
+	PYTHONPATH=examples $(BIN)/python -m demo $(DEMO_ARGS)
+
+test: $(STAMP) ## Run all tests
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadscope $(PYTEST_ARGS)
+
+lint: $(STAMP) ## Check style and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Put the sources into the house's format
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format --quiet .
+
+types: $(STAMP) ## Check types
+	$(BIN)/mypy
+
+proto: $(STAMP) ## Generate the protobuf code anew
+	$(BIN)/python tools/generate_proto.py
+
+bench: $(STAMP) ## Run the measurements, each against a limit taken in the same run
+	@set -e; for program in bench/bench_*.py; do \
+		echo "== $$program"; $(BIN)/python "$$program" $(BENCH_ARGS); done
+
+torture: $(STAMP) ## Live through failing disks, power cuts and kills: SEED=1 CYCLES=100
+	$(BIN)/python tools/torture.py --seed $(SEED) --cycles $(CYCLES)
+
+campaigns: torture ## That, every call and bit of the short tests, and kill -9 of real processes
+	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
+		-n $(PYTEST_WORKERS) tests/ledger/test_faults.py tests/ledger/test_damage.py
+	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
+
+clean: ## Remove what the other targets made, the environment included
+	rm -rf $(VENV) .demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -not -path './.git/*' -exec rm -rf {} +

@@ -1,0 +1,7 @@
+"""`python -m pulsemark` is the `pulsemark` command."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())
