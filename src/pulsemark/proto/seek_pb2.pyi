@@ -1,0 +1,285 @@
+from google.protobuf import any_pb2 as _any_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Road(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROAD_UNSPECIFIED: _ClassVar[Road]
+    ROAD_INDEX: _ClassVar[Road]
+    ROAD_PREFIXES: _ClassVar[Road]
+
+class Content(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONTENT_UNSPECIFIED: _ClassVar[Content]
+    CONTENT_ENTRIES: _ClassVar[Content]
+    CONTENT_PREFIXES: _ClassVar[Content]
+
+class EntryKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENTRY_KIND_DATA: _ClassVar[EntryKind]
+    ENTRY_KIND_CONTROL: _ClassVar[EntryKind]
+ROAD_UNSPECIFIED: Road
+ROAD_INDEX: Road
+ROAD_PREFIXES: Road
+CONTENT_UNSPECIFIED: Content
+CONTENT_ENTRIES: Content
+CONTENT_PREFIXES: Content
+ENTRY_KIND_DATA: EntryKind
+ENTRY_KIND_CONTROL: EntryKind
+
+class Position(_message.Message):
+    __slots__ = ("ledger_id", "entry_id")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    entry_id: int
+    def __init__(self, ledger_id: _Optional[int] = ..., entry_id: _Optional[int] = ...) -> None: ...
+
+class SeekByTimeRequest(_message.Message):
+    __slots__ = ("topic", "time_ms", "road")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    ROAD_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    time_ms: int
+    road: Road
+    def __init__(self, topic: _Optional[str] = ..., time_ms: _Optional[int] = ..., road: _Optional[_Union[Road, str]] = ...) -> None: ...
+
+class SeekByTimeResponse(_message.Message):
+    __slots__ = ("position", "first_index", "index", "message_count", "time_ms", "end", "reads", "bytes_read")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_READ_FIELD_NUMBER: _ClassVar[int]
+    position: Position
+    first_index: int
+    index: int
+    message_count: int
+    time_ms: int
+    end: bool
+    reads: int
+    bytes_read: int
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., first_index: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., time_ms: _Optional[int] = ..., end: bool = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
+
+class SeekByIndexRequest(_message.Message):
+    __slots__ = ("topic", "index", "road")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ROAD_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    index: int
+    road: Road
+    def __init__(self, topic: _Optional[str] = ..., index: _Optional[int] = ..., road: _Optional[_Union[Road, str]] = ...) -> None: ...
+
+class SeekByIndexResponse(_message.Message):
+    __slots__ = ("position", "batch_index", "first_index", "index", "message_count", "time_ms", "reads", "bytes_read")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_READ_FIELD_NUMBER: _ClassVar[int]
+    position: Position
+    batch_index: int
+    first_index: int
+    index: int
+    message_count: int
+    time_ms: int
+    reads: int
+    bytes_read: int
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., batch_index: _Optional[int] = ..., first_index: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., time_ms: _Optional[int] = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
+
+class RangeRequest(_message.Message):
+    __slots__ = ("topic", "from_ms", "to_ms", "road")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    ROAD_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    from_ms: int
+    to_ms: int
+    road: Road
+    def __init__(self, topic: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., road: _Optional[_Union[Road, str]] = ...) -> None: ...
+
+class RangeResponse(_message.Message):
+    __slots__ = ("first_index", "end_index", "count", "first", "end", "reads", "bytes_read")
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    END_INDEX_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_READ_FIELD_NUMBER: _ClassVar[int]
+    first_index: int
+    end_index: int
+    count: int
+    first: Position
+    end: Position
+    reads: int
+    bytes_read: int
+    def __init__(self, first_index: _Optional[int] = ..., end_index: _Optional[int] = ..., count: _Optional[int] = ..., first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
+
+class ReadEntriesRequest(_message.Message):
+    __slots__ = ("topic", "start", "end", "max_entries", "content")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    start: Position
+    end: Position
+    max_entries: int
+    content: Content
+    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ...) -> None: ...
+
+class ReadEntriesResponse(_message.Message):
+    __slots__ = ("pieces", "next_position", "end")
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    pieces: _containers.RepeatedCompositeFieldContainer[EntryPiece]
+    next_position: Position
+    end: bool
+    def __init__(self, pieces: _Optional[_Iterable[_Union[EntryPiece, _Mapping[str, object]]]] = ..., next_position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: bool = ...) -> None: ...
+
+class EntryPiece(_message.Message):
+    __slots__ = ("position", "body_size_bytes", "body_offset_bytes", "body", "prefix", "first_index", "index", "message_count", "time_ms", "append_time_ms", "kind")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BODY_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    position: Position
+    body_size_bytes: int
+    body_offset_bytes: int
+    body: bytes
+    prefix: bytes
+    first_index: int
+    index: int
+    message_count: int
+    time_ms: int
+    append_time_ms: int
+    kind: EntryKind
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., body_size_bytes: _Optional[int] = ..., body_offset_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., prefix: _Optional[bytes] = ..., first_index: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., time_ms: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., kind: _Optional[_Union[EntryKind, str]] = ...) -> None: ...
+
+class ResetCursorRequest(_message.Message):
+    __slots__ = ("topic", "subscription", "time_ms", "index", "position")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    time_ms: int
+    index: int
+    position: Position
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., time_ms: _Optional[int] = ..., index: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping[str, object]]] = ...) -> None: ...
+
+class ResetCursorResponse(_message.Message):
+    __slots__ = ("position", "batch_index", "end")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    position: Position
+    batch_index: int
+    end: bool
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., batch_index: _Optional[int] = ..., end: bool = ...) -> None: ...
+
+class Status(_message.Message):
+    __slots__ = ("code", "message", "details")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    details: _containers.RepeatedCompositeFieldContainer[_any_pb2.Any]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., details: _Optional[_Iterable[_Union[_any_pb2.Any, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("invalid_field", "topic_not_found", "subscription_not_found", "index_out_of_range", "damaged_entry", "not_possible", "cursor_busy")
+    class InvalidField(_message.Message):
+        __slots__ = ("field", "reason")
+        FIELD_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        field: str
+        reason: str
+        def __init__(self, field: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    class TopicNotFound(_message.Message):
+        __slots__ = ("topic",)
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    class SubscriptionNotFound(_message.Message):
+        __slots__ = ("topic", "subscription")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        subscription: str
+        def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+    class IndexOutOfRange(_message.Message):
+        __slots__ = ("index", "first_index", "next_index")
+        INDEX_FIELD_NUMBER: _ClassVar[int]
+        FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+        NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
+        index: int
+        first_index: int
+        next_index: int
+        def __init__(self, index: _Optional[int] = ..., first_index: _Optional[int] = ..., next_index: _Optional[int] = ...) -> None: ...
+    class DamagedEntry(_message.Message):
+        __slots__ = ("position", "next_position", "reason", "topic")
+        POSITION_FIELD_NUMBER: _ClassVar[int]
+        NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        position: Position
+        next_position: Position
+        reason: str
+        topic: str
+        def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., next_position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., reason: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+    class CursorBusy(_message.Message):
+        __slots__ = ("topic", "subscription")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        subscription: str
+        def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+    class NotPossible(_message.Message):
+        __slots__ = ("reason",)
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        reason: str
+        def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    INVALID_FIELD_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_NOT_FOUND_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_NOT_FOUND_FIELD_NUMBER: _ClassVar[int]
+    INDEX_OUT_OF_RANGE_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    NOT_POSSIBLE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_BUSY_FIELD_NUMBER: _ClassVar[int]
+    invalid_field: ErrorDetail.InvalidField
+    topic_not_found: ErrorDetail.TopicNotFound
+    subscription_not_found: ErrorDetail.SubscriptionNotFound
+    index_out_of_range: ErrorDetail.IndexOutOfRange
+    damaged_entry: ErrorDetail.DamagedEntry
+    not_possible: ErrorDetail.NotPossible
+    cursor_busy: ErrorDetail.CursorBusy
+    def __init__(self, invalid_field: _Optional[_Union[ErrorDetail.InvalidField, _Mapping[str, object]]] = ..., topic_not_found: _Optional[_Union[ErrorDetail.TopicNotFound, _Mapping[str, object]]] = ..., subscription_not_found: _Optional[_Union[ErrorDetail.SubscriptionNotFound, _Mapping[str, object]]] = ..., index_out_of_range: _Optional[_Union[ErrorDetail.IndexOutOfRange, _Mapping[str, object]]] = ..., damaged_entry: _Optional[_Union[ErrorDetail.DamagedEntry, _Mapping[str, object]]] = ..., not_possible: _Optional[_Union[ErrorDetail.NotPossible, _Mapping[str, object]]] = ..., cursor_busy: _Optional[_Union[ErrorDetail.CursorBusy, _Mapping[str, object]]] = ...) -> None: ...
