@@ -1,0 +1,218 @@
+"""A message's own header: what the producer wrote in front of its payload.
+
+Source: Pulsar's binary protocol ("payload commands"). All integers are big-endian.
+
+      byte  0        2               6                10             10 + size
+            +--------+---------------+----------------+--------------+---------------------+
+            | 0x0e01 | CRC32C        | size (uint32)  | protobuf     | payload             |
+            | magic  | of all that   | of protobuf    | Message-     | one message or a    |
+            |        | follows       | alone          | Metadata     | batch, as compressed|
+            +--------+---------------+----------------+--------------+---------------------+
+
+Very old clients send neither magic nor checksum: then the size is at byte 0. The two forms cannot
+be confused, since a size that begins with 0x0e01 would mean 234 MB of metadata.
+
+Rules:
+
+- The functions here take headers-and-payload, that is an entry behind `prefix.strip`.
+- Bytes come from producers and from disk: sizes are checked against the buffer before they are
+  used and against a limit before they are parsed. What breaks the rules raises
+  `MessageFormatError`, or `ChecksumError` where the bytes are whole but wrong, and nothing else.
+- protobuf's C parser lets more pass than Pulsar means: required fields may be missing
+  (`read_message_metadata` checks), an unknown enum value reads as the default (`compression_of`
+  checks, because decompressing the wrong way is worse than refusing), and a string that is not
+  UTF-8 reads as bytes (`partition_key_of` returns bytes for every key).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from ..proto.broker_entry_pb2 import BrokerEntryMetadata
+from ..proto.pulsar_api_pb2 import CompressionType, MessageMetadata
+from .buffers import Buffer
+from .crc import crc32c
+from .errors import ChecksumError, MessageFormatError
+from .prefix import has_prefix
+
+MESSAGE_MAGIC = 0x0E01
+# A megabyte of the smallest properties takes some 40 ms to parse and 10 MB of memory: the most
+# that a broker can afford to be held up by one entry. Producers use a few hundred bytes.
+MESSAGE_METADATA_SIZE_MAX_BYTES = 1024 * 1024
+
+_UINT32 = struct.Struct(">I")
+_CHECKSUM_OFFSET = 2
+_CHECKSUM_END = 6
+_HEADER_SIZE_WITH_CHECKSUM = 10
+_HEADER_SIZE_WITHOUT_CHECKSUM = 4
+
+
+def has_checksum(headers_and_payload: Buffer) -> bool:
+    """Whether these bytes begin with the magic 0x0e01, which a CRC32C follows."""
+    return (
+        len(headers_and_payload) >= 2
+        and headers_and_payload[0] == MESSAGE_MAGIC >> 8
+        and headers_and_payload[1] == MESSAGE_MAGIC & 0xFF
+    )
+
+
+def verify_checksum(headers_and_payload: Buffer) -> bool:
+    """Check the CRC32C that the producer sent.
+
+    Returns:
+        True: there is one, and the bytes match it. False: there is none to check.
+
+    Raises:
+        ChecksumError: the bytes do not match.
+        MessageFormatError: the header is cut off.
+    """
+    if not has_checksum(headers_and_payload):
+        return False
+    _check_header_size(headers_and_payload, _HEADER_SIZE_WITH_CHECKSUM)
+    expected: int = _UINT32.unpack_from(headers_and_payload, _CHECKSUM_OFFSET)[0]
+    actual = crc32c(memoryview(headers_and_payload)[_CHECKSUM_END:])
+    if actual != expected:
+        raise ChecksumError(expected, actual)
+    return True
+
+
+def read_message_metadata(
+    headers_and_payload: Buffer, *, size_max_bytes: int = MESSAGE_METADATA_SIZE_MAX_BYTES
+) -> MessageMetadata:
+    """The producer's metadata. Does not look at the payload, nor verify the checksum.
+
+    Args:
+        headers_and_payload: with or without magic and checksum, without the broker's prefix.
+        size_max_bytes: refuse larger metadata before parsing it.
+
+    Raises:
+        MessageFormatError: cut off, too large, no protobuf, a required field (producer_name,
+            sequence_id, publish_time) is missing, or the producer's name is not UTF-8.
+    """
+    start, metadata = _parse(headers_and_payload, size_max_bytes)
+    if not metadata.IsInitialized():
+        raise MessageFormatError(f"required fields are missing: {_missing(metadata)}", start)
+    if not isinstance(metadata.producer_name, str):
+        raise MessageFormatError("the producer's name is not UTF-8", start)
+    return metadata
+
+
+def payload_of(headers_and_payload: Buffer) -> memoryview:
+    """What follows the metadata: the message or batch, still compressed and encrypted.
+
+    Returns:
+        A memoryview that shares the memory of `headers_and_payload`.
+
+    Raises:
+        MessageFormatError: the header is cut off, or its size reaches beyond the end.
+    """
+    return memoryview(headers_and_payload)[_metadata_span(headers_and_payload)[1] :]
+
+
+def entry_time_ms(metadata: BrokerEntryMetadata | None, headers_and_payload: Buffer) -> int:
+    """The one time of an entry that seek, expiry, compaction and statistics all go by (PIP-70).
+
+    Args:
+        metadata: the entry's broker metadata, None if it has no prefix.
+        headers_and_payload: looked at only where there is no broker time.
+
+    Returns:
+        The broker's time if the entry has one (even zero), else the time at which the producer
+        says it published. Milliseconds since the epoch, a uint64.
+
+    Raises:
+        MessageFormatError: there is no broker time, and no publish time can be read.
+    """
+    if metadata is not None and metadata.HasField("broker_timestamp"):
+        return metadata.broker_timestamp
+    start, message = _parse(headers_and_payload, MESSAGE_METADATA_SIZE_MAX_BYTES)
+    if not message.HasField("publish_time"):
+        raise MessageFormatError("required fields are missing: publish_time", start)
+    return message.publish_time
+
+
+def message_count_of(metadata: MessageMetadata) -> int:
+    """How many messages the entry says it holds: a batch's number, else 1; never below 0.
+
+    The index of a topic goes by the count in the SEND command, not by this one. This one serves
+    readers who have nothing but the entry.
+    """
+    return max(0, metadata.num_messages_in_batch)
+
+
+def partition_key_of(metadata: MessageMetadata) -> bytes | None:
+    """The message's key as it came over the wire, None if it has none.
+
+    Some clients put any bytes into this string field; those that mean to set
+    `partition_key_b64_encoded` and encode them.
+    """
+    if not metadata.HasField("partition_key"):
+        return None
+    key: str | bytes = metadata.partition_key
+    return key.encode() if isinstance(key, str) else key
+
+
+def compression_of(metadata: MessageMetadata) -> CompressionType:
+    """How the payload is compressed.
+
+    Raises:
+        MessageFormatError: by a method that this version does not know; its number is named.
+    """
+    if not metadata.HasField("compression"):
+        number = MessageMetadata.COMPRESSION_FIELD_NUMBER
+        unknown = UnknownFieldSet(metadata)
+        for place in range(len(unknown)):
+            if unknown[place].field_number == number:
+                raise MessageFormatError(f"unknown compression type {unknown[place].data}", 0)
+    return metadata.compression
+
+
+def _parse(headers_and_payload: Buffer, size_max_bytes: int) -> tuple[int, MessageMetadata]:
+    """Where the protobuf begins, and what it says; required fields not checked."""
+    start, end = _metadata_span(headers_and_payload)
+    if end - start > size_max_bytes:
+        raise MessageFormatError(
+            f"{end - start} bytes of metadata; the limit is {size_max_bytes}", start - 4
+        )
+    try:
+        return start, MessageMetadata.FromString(bytes(headers_and_payload[start:end]))
+    except DecodeError as error:
+        raise MessageFormatError("not a MessageMetadata protobuf", start) from error
+
+
+def _missing(metadata: MessageMetadata) -> str:
+    """The names of required fields that are missing, from protobuf's own complaint."""
+    try:
+        metadata.SerializeToString()
+    except EncodeError as error:
+        return str(error).rpartition(": ")[2]
+    return "unknown"
+
+
+def _metadata_span(headers_and_payload: Buffer) -> tuple[int, int]:
+    """Where the protobuf begins and ends, both inside the buffer."""
+    start = (
+        _HEADER_SIZE_WITH_CHECKSUM
+        if has_checksum(headers_and_payload)
+        else _HEADER_SIZE_WITHOUT_CHECKSUM
+    )
+    _check_header_size(headers_and_payload, start)
+    size_bytes: int = _UINT32.unpack_from(headers_and_payload, start - 4)[0]
+    if start + size_bytes > len(headers_and_payload):
+        if has_prefix(headers_and_payload):
+            raise MessageFormatError("begins with a broker entry prefix (0x0e02)", 0)
+        raise MessageFormatError(
+            f"{size_bytes} bytes of metadata reach beyond the {len(headers_and_payload)} there are",
+            start - 4,
+        )
+    return start, start + size_bytes
+
+
+def _check_header_size(headers_and_payload: Buffer, size_bytes: int) -> None:
+    if len(headers_and_payload) < size_bytes:
+        raise MessageFormatError(
+            f"cut off after {len(headers_and_payload)} of {size_bytes} header bytes", 0
+        )

@@ -1,0 +1,47 @@
+"""Application tags: names with bytes that travel in the prefix, for readers that open nothing.
+
+A topic's policy names properties of the producer; their values are lifted into the prefix once,
+at append, by `stampers.PropertyTagsStamper`. Stampers of third parties may add others. The rules
+of field 109 in broker_entry.proto: at most one tag per name, written in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..proto.broker_entry_pb2 import BrokerEntryMetadata
+from .errors import PrefixError
+from .prefix import PREFIX_HEADER_SIZE_BYTES
+
+
+def application_tags(metadata: BrokerEntryMetadata | None) -> dict[str, bytes]:
+    """The entry's application tags by name; empty where it has none.
+
+    Raises:
+        PrefixError: a tag lacks its key or value, a key is not UTF-8 or there twice.
+    """
+    tags: dict[str, bytes] = {}
+    if metadata is None:
+        return tags
+    for tag in metadata.application_tags:
+        if not (tag.HasField("key") and tag.HasField("value")):
+            raise PrefixError("an application tag lacks key or value", PREFIX_HEADER_SIZE_BYTES)
+        # protobuf's C parser hands a string that is not UTF-8 on as bytes.
+        if not isinstance(tag.key, str):
+            raise PrefixError("an application tag's key is not UTF-8", PREFIX_HEADER_SIZE_BYTES)
+        if tag.key in tags:
+            raise PrefixError(f"application tag {tag.key!r} twice", PREFIX_HEADER_SIZE_BYTES)
+        tags[tag.key] = tag.value
+    return tags
+
+
+def add_application_tags(metadata: BrokerEntryMetadata, tags: Mapping[str, bytes]) -> None:
+    """Add tags to those that `metadata` has; a name that is there already gets the new value.
+
+    Raises:
+        PrefixError: as `application_tags`, of the tags that are there.
+    """
+    merged = application_tags(metadata) | dict(tags)
+    del metadata.application_tags[:]
+    for name in sorted(merged):
+        metadata.application_tags.add(key=name, value=merged[name])

@@ -1,0 +1,288 @@
+import itertools
+import struct
+
+import crcmod.predefined
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsemark.metadata import (
+    MESSAGE_METADATA_SIZE_MAX_BYTES,
+    BrokerEntryMetadata,
+    ChecksumError,
+    MessageFormatError,
+    MessageMetadata,
+    compression_of,
+    entry_time_ms,
+    has_checksum,
+    message_count_of,
+    pack_stamp,
+    partition_key_of,
+    payload_of,
+    read_message_metadata,
+    verify_checksum,
+)
+from pulsemark.proto.pulsar_api_pb2 import CompressionType
+
+# An implementation of CRC32C that shares nothing with the one in use.
+oracle_crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
+
+PAYLOAD = b"a payload of some bytes"
+READERS = (read_message_metadata, payload_of)
+
+
+def message(metadata, payload=PAYLOAD, *, checksum=True):
+    """Headers and payload as a producer sends them; `metadata` is a message or raw bytes."""
+    protobuf = metadata if isinstance(metadata, bytes) else metadata.SerializeToString()
+    rest = struct.pack(">I", len(protobuf)) + protobuf + payload
+    return (struct.pack(">HI", 0x0E01, oracle_crc32c(rest)) if checksum else b"") + rest
+
+
+def simple_metadata(**fields):
+    """The required fields, and more if given."""
+    required = {"producer_name": "p-1", "sequence_id": 7, "publish_time": 1_700_000_000_000}
+    return MessageMetadata(**(required | fields))
+
+
+uint64s = st.integers(0, 2**64 - 1)
+metadatas = st.builds(
+    lambda required, optional: MessageMetadata(**required, **optional),
+    st.fixed_dictionaries(
+        {"producer_name": st.text(max_size=8), "sequence_id": uint64s, "publish_time": uint64s}
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.lists(
+                st.fixed_dictionaries({"key": st.text(max_size=4), "value": st.text(max_size=4)}),
+                max_size=3,
+            ),
+            "partition_key": st.text(max_size=8),
+            "compression": st.sampled_from([0, 1, 2, 3, 4]),
+            "num_messages_in_batch": st.integers(-(2**31), 2**31 - 1),
+            "ordering_key": st.binary(max_size=8),
+            "null_value": st.booleans(),
+        },
+    ),
+)
+
+
+class TestReading:
+    @settings(deadline=None)
+    @given(metadatas, st.binary(max_size=64), st.booleans())
+    def test_round_trip(self, metadata, payload, checksum):
+        """Metadata and payload read back as sent, with and without magic and checksum."""
+        sent = message(metadata, payload, checksum=checksum)
+        assert read_message_metadata(sent) == metadata
+        assert payload_of(sent) == payload
+        assert has_checksum(sent) == checksum
+        assert verify_checksum(sent) == checksum
+
+    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+    def test_every_kind_of_buffer(self, kind):
+        """Bytes, bytearrays and memoryviews read alike."""
+        sent = kind(message(simple_metadata()))
+        assert verify_checksum(sent)
+        assert read_message_metadata(sent) == simple_metadata()
+        assert payload_of(sent) == PAYLOAD
+
+    @pytest.mark.parametrize("checksum", [True, False])
+    def test_the_payload_is_not_copied(self, checksum):
+        """The payload's view lies in the message itself."""
+        sent = message(simple_metadata(), checksum=checksum)
+        assert payload_of(sent).obj is sent
+        assert payload_of(memoryview(sent)).obj is sent
+
+    def test_empty_payload(self):
+        """A message may have no payload at all."""
+        assert payload_of(message(simple_metadata(), b"")) == b""
+
+
+class TestChecksum:
+    def test_every_flipped_bit_is_seen(self):
+        """Any single flipped bit behind the magic is a ChecksumError that names both sums."""
+        sent = message(simple_metadata())
+        right = oracle_crc32c(sent[6:])
+        for place, bit in itertools.product(range(2, len(sent)), range(8)):
+            damaged = bytearray(sent)
+            damaged[place] ^= 1 << bit
+            with pytest.raises(ChecksumError) as caught:
+                verify_checksum(damaged)
+            assert caught.value.expected != caught.value.actual
+            assert caught.value.expected == struct.unpack_from(">I", damaged, 2)[0]
+            assert (caught.value.actual == right) == (place < 6)
+
+    @pytest.mark.parametrize("sent", [b"", b"\x0e", message(simple_metadata(), checksum=False)])
+    def test_none_to_check(self, sent):
+        """Without the magic there is no checksum: False, not an error."""
+        assert verify_checksum(sent) is False
+
+    @pytest.mark.parametrize("length", range(2, 10))
+    def test_cut_header(self, length):
+        """A header cut off behind its magic is an error, not a missing checksum."""
+        with pytest.raises(MessageFormatError):
+            verify_checksum(message(simple_metadata())[:length])
+
+
+class TestDamage:
+    @pytest.mark.parametrize("checksum", [True, False])
+    def test_every_truncation(self, checksum):
+        """Cut inside header or metadata is MessageFormatError; cut in the payload is its rest."""
+        sent = message(simple_metadata(), checksum=checksum)
+        payload_start = len(sent) - len(PAYLOAD)
+        for length in range(len(sent)):
+            cut = sent[:length]
+            if length < payload_start:
+                for read in READERS:
+                    with pytest.raises(MessageFormatError):
+                        read(cut)
+            else:
+                assert read_message_metadata(cut) == simple_metadata()
+                assert payload_of(cut) == sent[payload_start:length]
+
+    @pytest.mark.parametrize("checksum", [True, False])
+    def test_every_flipped_bit(self, checksum):
+        """After any flipped bit each reader gives MessageFormatError or an answer."""
+        metadata = simple_metadata(
+            partition_key="k", properties=[{"key": "a", "value": "b"}], compression=1
+        )
+        sent = message(metadata, checksum=checksum)
+        refused = []
+        for place, bit in itertools.product(range(len(sent)), range(8)):
+            damaged = bytearray(sent)
+            damaged[place] ^= 1 << bit
+            try:
+                assert bytes(damaged).endswith(bytes(payload_of(damaged)))
+                read = read_message_metadata(damaged)
+                assert isinstance(read.producer_name, str)
+                assert entry_time_ms(None, damaged) == read.publish_time
+                assert isinstance(partition_key_of(read), bytes | None)
+                assert compression_of(read) in CompressionType.values()
+            except MessageFormatError as error:
+                refused.append(error)
+        assert refused
+        assert all(0 <= error.offset < len(sent) and error.reason for error in refused)
+
+    @settings(deadline=None)
+    @given(
+        st.binary(max_size=80), st.sampled_from([b"", b"\x0e\x01", b"\x0e\x01\0\0\0\0\0\0\0\x08"])
+    )
+    def test_any_bytes(self, rest, front):
+        """Garbage raises the typed errors or is read, and nothing else happens."""
+        sent = front + rest
+        for read in (*READERS, verify_checksum, lambda sent: entry_time_ms(None, sent)):
+            try:
+                read(sent)
+            except (MessageFormatError, ChecksumError):
+                continue
+
+    @pytest.mark.parametrize("size_bytes", [1, 2**31 - 1, 2**31, 2**32 - 1])
+    def test_size_beyond_the_end(self, size_bytes):
+        """A metadata size that reaches beyond the message is refused, however absurd."""
+        for front, offset in ((b"", 0), (b"\x0e\x01\0\0\0\0", 6)):
+            for read in READERS:
+                with pytest.raises(MessageFormatError) as caught:
+                    read(front + struct.pack(">I", size_bytes))
+                assert caught.value.offset == offset
+
+    def test_size_limit(self):
+        """Metadata at the limit is read; beyond it, it is refused before parsing."""
+        overhead = simple_metadata(ordering_key=bytes(1_000_000)).ByteSize() - 1_000_000
+        filling = bytes(MESSAGE_METADATA_SIZE_MAX_BYTES - overhead)
+        metadata = simple_metadata(ordering_key=filling)
+        assert metadata.ByteSize() == MESSAGE_METADATA_SIZE_MAX_BYTES
+        assert read_message_metadata(message(metadata)) == metadata
+        metadata.ordering_key += b"\0"
+        too_large = message(metadata)
+        with pytest.raises(MessageFormatError, match="limit"):
+            read_message_metadata(too_large)
+        with pytest.raises(MessageFormatError, match="limit"):
+            entry_time_ms(None, too_large)
+        assert payload_of(too_large) == PAYLOAD
+
+    def test_own_size_limit(self):
+        """A caller may set a limit of its own."""
+        sent = message(simple_metadata())
+        size_bytes = simple_metadata().ByteSize()
+        assert read_message_metadata(sent, size_max_bytes=size_bytes) == simple_metadata()
+        with pytest.raises(MessageFormatError):
+            read_message_metadata(sent, size_max_bytes=size_bytes - 1)
+
+    def test_an_entry_with_its_prefix(self):
+        """An entry that was not stripped is refused with a reason that says so."""
+        for read in READERS:
+            with pytest.raises(MessageFormatError, match="0x0e02"):
+                read(pack_stamp(1, 2) + message(simple_metadata()))
+
+
+class TestWhatTheParserLetsPass:
+    @pytest.mark.parametrize("field", ["producer_name", "sequence_id", "publish_time"])
+    def test_missing_required_field(self, field):
+        """A message that lacks a required field is refused, and the field is named."""
+        metadata = simple_metadata()
+        metadata.ClearField(field)
+        with pytest.raises(MessageFormatError, match=field):
+            read_message_metadata(message(metadata.SerializePartialToString()))
+
+    def test_missing_required_field_inside(self):
+        """So is one whose property lacks its value."""
+        metadata = simple_metadata()
+        metadata.properties.add(key="a")
+        with pytest.raises(MessageFormatError, match="value"):
+            read_message_metadata(message(metadata.SerializePartialToString()))
+
+    def test_producer_name_not_utf_8(self):
+        """A producer's name that is not UTF-8 is refused."""
+        protobuf = simple_metadata().SerializeToString().replace(b"p-1", b"p\xff1")
+        with pytest.raises(MessageFormatError, match="UTF-8"):
+            read_message_metadata(message(protobuf))
+
+    def test_partition_key(self):
+        """A key is bytes: UTF-8 of a text, the very bytes of anything else, None if absent."""
+        assert partition_key_of(simple_metadata()) is None
+        assert partition_key_of(simple_metadata(partition_key="")) == b""
+        assert partition_key_of(simple_metadata(partition_key="é")) == b"\xc3\xa9"
+        protobuf = simple_metadata(partition_key="kk").SerializeToString().replace(b"kk", b"k\xff")
+        assert partition_key_of(read_message_metadata(message(protobuf))) == b"k\xff"
+
+    def test_compression(self):
+        """Known methods are told, absence means none; an unknown one is never taken for none."""
+        assert compression_of(simple_metadata()) == CompressionType.Value("NONE")
+        for name, number in CompressionType.items():
+            assert compression_of(simple_metadata(compression=name)) == number
+        protobuf = simple_metadata().SerializeToString() + bytes((8 << 3, 99))
+        with pytest.raises(MessageFormatError, match="99"):
+            compression_of(read_message_metadata(message(protobuf)))
+
+
+class TestEntryTime:
+    def test_broker_time_first(self):
+        """The broker's time rules where there is one, even zero, and the message is not read."""
+        for time_ms in (0, 1, 2**64 - 1):
+            assert entry_time_ms(BrokerEntryMetadata(broker_timestamp=time_ms), b"") == time_ms
+
+    @pytest.mark.parametrize(
+        "metadata", [None, BrokerEntryMetadata(), BrokerEntryMetadata(index=3)]
+    )
+    @pytest.mark.parametrize("checksum", [True, False])
+    def test_publish_time_else(self, metadata, checksum):
+        """Without broker time (no prefix, or an index alone) the publish time takes its place."""
+        sent = message(simple_metadata(publish_time=123), checksum=checksum)
+        assert entry_time_ms(metadata, sent) == 123
+
+    def test_neither(self):
+        """With no time to be had there is an error, never a zero."""
+        metadata = simple_metadata()
+        metadata.ClearField("publish_time")
+        with pytest.raises(MessageFormatError, match="publish_time"):
+            entry_time_ms(None, message(metadata.SerializePartialToString()))
+        with pytest.raises(MessageFormatError):
+            entry_time_ms(None, b"")
+
+
+class TestMessageCount:
+    @pytest.mark.parametrize(("field", "count"), [(None, 1), (1, 1), (100, 100), (0, 0), (-5, 0)])
+    def test_count(self, field, count):
+        """An absent number means one message; nonsense below zero counts nothing."""
+        fields = {} if field is None else {"num_messages_in_batch": field}
+        assert message_count_of(simple_metadata(**fields)) == count

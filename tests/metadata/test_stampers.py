@@ -1,0 +1,387 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsemark.metadata import (
+    BrokerEntryMetadata,
+    BrokerTimeStamper,
+    DoubleStampError,
+    DuplicateStamperError,
+    IndexStamper,
+    MessageFormatError,
+    MessageMetadata,
+    PrefixError,
+    PropertyTagsStamper,
+    StampContext,
+    Stamper,
+    StamperChain,
+    StamperLoadError,
+    StampingError,
+    UnknownStamperError,
+    application_tags,
+    load_stampers,
+    pack,
+    pack_stamp,
+    peek,
+    split,
+)
+from pulsemark.metadata import stampers as stampers_module
+from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2
+
+TOPIC = "persistent://public/default/letters"
+NOW_MS = 1_700_000_000_000
+
+
+def message(**properties):
+    """Headers and payload without checksum, as a stamper may get them."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    for key, value in properties.items():
+        metadata.properties.add(key=key, value=value)
+    return metadata.ByteSize().to_bytes(4, "big") + metadata.SerializeToString() + b"payload"
+
+
+BODY = message(region="eu", tier="1")
+
+
+class Custom:
+    """A stamper whose one deed is given by the test."""
+
+    def __init__(self, deed, name="custom"):
+        self.name = name
+        self.deed = deed
+
+    def stamp(self, context, metadata):
+        """Do the deed."""
+        self.deed(context, metadata)
+
+
+def chain_of(*deeds):
+    """A chain of stampers that do one deed each."""
+    return StamperChain([Custom(deed, f"custom-{n}") for n, deed in enumerate(deeds)])
+
+
+class TestChain:
+    @pytest.mark.parametrize("order", [("broker-time", "index"), ("index", "broker-time")])
+    def test_plain_stamp(self, order):
+        """Time and index, in either order, give the bytes of pack_stamp."""
+        chain = StamperChain.from_names(order)
+        assert chain.names == order
+        assert chain.prefix(TOPIC, NOW_MS, 41, 3, BODY) == pack_stamp(NOW_MS, 41)
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("broker-time", BrokerEntryMetadata(broker_timestamp=NOW_MS)),
+            ("index", BrokerEntryMetadata(index=41)),
+        ],
+    )
+    def test_one_alone(self, name, expected):
+        """Each of the two can be switched on alone; the other's field is then absent."""
+        chain = StamperChain.from_names([name])
+        assert chain.prefix(TOPIC, NOW_MS, 41, 3, BODY) == pack(expected)
+
+    @settings(deadline=None)
+    @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+    def test_the_quick_way_is_the_long_way(self, now_ms, index):
+        """The chain's short cut gives the bytes that its stampers themselves would write."""
+        quick = StamperChain([BrokerTimeStamper(), IndexStamper()])
+        slow = chain_of(BrokerTimeStamper().stamp, IndexStamper().stamp)
+        stamp = (TOPIC, now_ms, index, 1, BODY)
+        assert quick.prefix(*stamp) == slow.prefix(*stamp)
+
+    def test_empty_chain(self):
+        """Without stampers entries get no prefix."""
+        chain = StamperChain()
+        assert not chain
+        assert StamperChain.from_names(["index"])
+        assert chain.prefix(TOPIC, NOW_MS, 41, 1, BODY) == b""
+
+    @pytest.mark.parametrize("message_count", [0, -1, -(2**31)])
+    @pytest.mark.parametrize("names", [["broker-time", "index"], ["broker-time"]])
+    def test_no_messages_no_prefix(self, names, message_count):
+        """An entry that counts no message gets no prefix, as in Pulsar."""
+        chain = StamperChain.from_names(names)
+        assert chain.prefix(TOPIC, NOW_MS, 41, message_count, BODY) == b""
+        assert chain.prefix(TOPIC, NOW_MS, 41, 1, BODY) != b""
+
+    def test_nothing_to_write(self):
+        """Stampers that write nothing make no prefix, rather than an empty one."""
+        assert chain_of(lambda context, metadata: None).prefix(TOPIC, NOW_MS, 1, 1, BODY) == b""
+
+    def test_base(self):
+        """The store's own fields come along, and the caller's copy stays as it was."""
+        base = BrokerEntryMetadata(entry_kind=CONTROL, leader_epoch=2)
+        chain = StamperChain.from_names(["broker-time", "index"])
+        metadata = peek(chain.prefix(TOPIC, NOW_MS, 41, 1, BODY, base=base))
+        assert metadata == BrokerEntryMetadata(
+            broker_timestamp=NOW_MS, index=41, entry_kind=CONTROL, leader_epoch=2
+        )
+        assert base == BrokerEntryMetadata(entry_kind=CONTROL, leader_epoch=2)
+
+    def test_names(self):
+        """A chain says what it is made of."""
+        chain = StamperChain.from_names(["index", "property-tags:region"])
+        assert chain.names == ("index", "property-tags")
+        assert repr(chain) == "StamperChain(['index', 'property-tags'])"
+
+
+class TestOnceOnly:
+    @pytest.mark.parametrize("names", [[], ["index"], ["broker-time", "index"]])
+    @pytest.mark.parametrize("message_count", [0, 1])
+    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+    def test_a_stamped_entry_is_refused(self, names, message_count, kind):
+        """What begins with a prefix is never stamped, nor passed as unstamped, by any chain."""
+        chain = StamperChain.from_names(names)
+        for stamped in (pack_stamp(1, 2) + BODY, b"\x0e\x02"):
+            with pytest.raises(DoubleStampError) as caught:
+                chain.prefix(TOPIC, NOW_MS, 41, message_count, kind(stamped))
+            assert caught.value.topic == TOPIC
+
+    def test_its_own_work_is_refused(self):
+        """The chain's own result cannot go through it again."""
+        chain = StamperChain.from_names(["broker-time", "index", "property-tags:region"])
+        stamped = chain.prefix(TOPIC, NOW_MS, 41, 1, BODY) + BODY
+        with pytest.raises(DoubleStampError):
+            chain.prefix(TOPIC, NOW_MS, 42, 1, stamped)
+        assert split(stamped)[1] == BODY
+
+    @pytest.mark.parametrize("names", [["index", "index"], ["index", "broker-time", "index"]])
+    def test_a_stamper_is_in_a_chain_once(self, names):
+        """The same stamper twice in one chain is refused, by name."""
+        with pytest.raises(DuplicateStamperError) as caught:
+            StamperChain.from_names(names)
+        assert caught.value.name == "index"
+
+
+class TestForeignStampers:
+    def test_what_a_stamper_is_told(self, monkeypatch):
+        """A stamper gets topic, time, index, count and body, and the message parsed once."""
+        seen, parsed = [], []
+        read = stampers_module.read_message_metadata
+        monkeypatch.setattr(
+            stampers_module, "read_message_metadata", lambda body: parsed.append(1) or read(body)
+        )
+        chain = chain_of(
+            lambda context, metadata: seen.append((context, context.message_metadata())),
+            lambda context, metadata: seen.append((context, context.message_metadata())),
+        )
+        chain.prefix(TOPIC, NOW_MS, 41, 3, BODY)
+        context = seen[0][0]
+        assert context == StampContext(TOPIC, NOW_MS, 41, 3, BODY)
+        assert seen[0][1].producer_name == "p"
+        assert seen[0][1] is seen[1][1]
+        assert len(parsed) == 1
+
+    def test_in_order(self):
+        """Stampers write in the order of the chain, each seeing what is there."""
+        written = []
+
+        def write(context, metadata):
+            written.append(metadata.raw_size_bytes)
+            metadata.raw_size_bytes += 1
+
+        prefix = chain_of(write, write, write).prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert written == [0, 1, 2]
+        assert peek(prefix).raw_size_bytes == 3
+
+    @pytest.mark.parametrize(
+        "error", [RuntimeError("broken"), KeyError("x"), MessageFormatError("cut", 0)]
+    )
+    def test_failure(self, error):
+        """Whatever a stamper raises comes out as one error that names it, with the cause."""
+
+        def fail(context, metadata):
+            raise error
+
+        with pytest.raises(StampingError, match=type(error).__name__) as caught:
+            chain_of(fail).prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert (caught.value.stamper, caught.value.topic) == ("custom-0", TOPIC)
+        assert caught.value.__cause__ is error
+
+    @pytest.mark.parametrize("field", ["broker_timestamp", "index"])
+    @pytest.mark.parametrize("built_in_first", [True, False])
+    def test_time_and_index_are_the_brokers(self, field, built_in_first):
+        """A stamper that writes a time or index of its own is refused, before or after ours."""
+        stampers = load_stampers(["broker-time", "index"])
+        bad = Custom(lambda context, metadata: setattr(metadata, field, 5), "bad")
+        stampers.insert(2 if built_in_first else 0, bad)
+        with pytest.raises(StampingError, match="of its own") as caught:
+            StamperChain(stampers).prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert caught.value.stamper == "bad"
+
+    def test_the_contexts_values_are_welcome(self):
+        """A stamper may write time and index as the broker gave them."""
+
+        def write(context, metadata):
+            metadata.broker_timestamp = context.now_ms
+            metadata.index = context.index
+
+        prefix = chain_of(write).prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert prefix == pack_stamp(NOW_MS, 41)
+
+    def test_too_much(self):
+        """More than a prefix may hold is refused, not stored."""
+
+        def write(context, metadata):
+            metadata.application_tags.add(key="big", value=bytes(70_000))
+
+        with pytest.raises(StampingError, match="limit") as caught:
+            chain_of(write).prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert isinstance(caught.value.__cause__, PrefixError)
+
+    @pytest.mark.parametrize("names", [["broker-time", "index"], ["broker-time"]])
+    @pytest.mark.parametrize("now_ms", [-1, 2**64])
+    def test_a_time_that_no_prefix_can_hold(self, names, now_ms):
+        """A time that is no uint64 fails the stamp with the same error on every road."""
+        with pytest.raises(StampingError, match=r"0 to|range") as caught:
+            StamperChain.from_names(names).prefix(TOPIC, now_ms, 0, 1, BODY)
+        assert "broker-time" in caught.value.stamper
+
+
+class TestPropertyTags:
+    def stamp(self, argument, body=BODY, **base):
+        """The tags that the stamper of this argument gives to an entry."""
+        (stamper,) = load_stampers([f"property-tags:{argument}"])
+        metadata = BrokerEntryMetadata(**base)
+        stamper.stamp(StampContext(TOPIC, NOW_MS, 41, 1, body), metadata)
+        return application_tags(metadata)
+
+    def test_lifts_the_named_properties(self):
+        """The policy's properties become tags, the others and absent ones do not."""
+        assert self.stamp("region") == {"region": b"eu"}
+        assert self.stamp(" tier , region,colour ") == {"region": b"eu", "tier": b"1"}
+        assert self.stamp("colour") == {}
+
+    def test_text_and_bytes(self):
+        """Values are the property's bytes: UTF-8 of a text, and anything else as it was sent."""
+        assert self.stamp("k", message(k="é")) == {"k": b"\xc3\xa9"}
+        assert self.stamp("k", message(k="vv").replace(b"vv", b"\xff\xfe")) == {"k": b"\xff\xfe"}
+
+    def test_a_key_that_is_not_text_is_not_named(self):
+        """A property whose key is not UTF-8 cannot be asked for, and does no harm."""
+        assert self.stamp("kk", message(kk="v").replace(b"kk", b"k\xff")) == {}
+
+    def test_set_twice(self):
+        """A property set twice counts as its last value."""
+        body = message(aa="1", bb="2").replace(b"bb", b"aa")
+        assert self.stamp("aa", body) == {"aa": b"2"}
+
+    def test_bodies_that_are_no_messages(self):
+        """Control entries and other formats are not searched for properties."""
+        assert self.stamp("region", b"\x00", entry_kind=CONTROL) == {}
+        assert self.stamp("region", b"\x00", source_format=SOURCE_KAFKA_MAGIC_2) == {}
+        with pytest.raises(MessageFormatError):
+            self.stamp("region", b"\x00")
+
+    def test_in_a_chain(self):
+        """Tags stand in the prefix beside time and index, after the fields of lower number."""
+        chain = StamperChain.from_names(["property-tags:region", "broker-time", "index"])
+        prefix = chain.prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert application_tags(peek(prefix)) == {"region": b"eu"}
+        stamp = pack_stamp(NOW_MS, 41)
+        assert prefix[6 : len(stamp)] == stamp[6:]
+
+    @pytest.mark.parametrize("spec", ["property-tags", "property-tags:", "property-tags:a,,b"])
+    def test_needs_names(self, spec):
+        """Without the names of properties the stamper cannot be used."""
+        with pytest.raises(StamperLoadError, match="needs the names") as caught:
+            load_stampers([spec])
+        assert caught.value.name == spec
+
+
+PLUGIN_SOURCE = """
+class Stamp:
+    name = "from-plugin"
+
+    def __init__(self, epoch="1"):
+        self.epoch = int(epoch)
+
+    def stamp(self, context, metadata):
+        metadata.leader_epoch = self.epoch
+
+class NotAStamper:
+    name = "half"
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Put a package with entry points of our group onto the path, as an installer does."""
+    numbers = itertools.count()
+
+    def add(entry_points):
+        number = next(numbers)
+        folder = tmp_path / f"site-{number}"
+        info = folder / f"stamps_{number}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (folder / f"stamps_{number}.py").write_text(PLUGIN_SOURCE)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: stamps-{number}\nVersion: 1.0\n"
+        )
+        lines = [f"{name} = stamps_{number}:{what}" for name, what in entry_points.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[pulsemark.stampers]", *lines]))
+        monkeypatch.syspath_prepend(folder)
+
+    return add
+
+
+class TestLoading:
+    def test_built_in(self):
+        """The built-in names give stampers, in the order asked for."""
+        stampers = load_stampers(["index", "property-tags:a", "broker-time"])
+        kinds = [IndexStamper, PropertyTagsStamper, BrokerTimeStamper]
+        assert [type(stamper) for stamper in stampers] == kinds
+        assert all(isinstance(stamper, Stamper) for stamper in stampers)
+        assert [stamper.name for stamper in stampers] == ["index", "property-tags", "broker-time"]
+        assert load_stampers([]) == []
+
+    def test_unknown(self, install):
+        """An unknown name is a typed error that lists the names there are, plugins too."""
+        install({"epoch": "Stamp"})
+        with pytest.raises(UnknownStamperError) as caught:
+            load_stampers(["index", "brokertime"])
+        assert caught.value.name == "brokertime"
+        known = caught.value.known
+        assert set(known) >= {"broker-time", "epoch", "index", "property-tags"}
+        assert list(known) == sorted(known)
+
+    def test_plugin(self, install):
+        """An installed plugin stamps, with and without an argument."""
+        install({"epoch": "Stamp"})
+        for spec, epoch in (("epoch", 1), ("epoch:7", 7)):
+            chain = StamperChain.from_names(["index", spec])
+            assert chain.names == ("index", "from-plugin")
+            metadata = peek(chain.prefix(TOPIC, NOW_MS, 41, 1, BODY))
+            assert (metadata.index, metadata.leader_epoch) == (41, epoch)
+
+    @pytest.mark.parametrize(
+        ("what", "spec", "reason"),
+        [
+            ("Absent", "bad", "AttributeError"),
+            ("Stamp", "bad:seven", "ValueError"),
+            ("NotAStamper", "bad", "stamp()"),
+            ("NotAStamper", "bad:x", "TypeError"),
+            ("NotAStamper.name", "bad", "not callable"),
+        ],
+    )
+    def test_broken_plugin(self, install, what, spec, reason):
+        """A plugin that cannot be used is a typed error that says which and why."""
+        install({"bad": what})
+        with pytest.raises(StamperLoadError) as caught:
+            load_stampers([spec])
+        assert caught.value.name.startswith("bad")
+        assert reason in caught.value.reason
+
+    def test_two_packages_offer_it(self, install):
+        """Which of two plugins of one name is meant cannot be known: refused."""
+        install({"epoch": "Stamp"})
+        install({"epoch": "Stamp"})
+        with pytest.raises(StamperLoadError, match=r"several packages.*stamps_0.*stamps_1"):
+            load_stampers(["epoch"])
+
+    def test_built_in_names_are_taken(self, install):
+        """A plugin cannot put itself in the place of a built-in stamper."""
+        install({"index": "Stamp"})
+        assert isinstance(load_stampers(["index"])[0], IndexStamper)
