@@ -1,0 +1,69 @@
+"""The ledger store: append-only ledgers of stamped entries in local files.
+
+Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to read beside a writer.
+docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
+"""
+
+from .cursor import Cursor
+from .entry import Entry, EntryKind, RecordHead
+from .epochs import EpochStart
+from .errors import (
+    AlreadyStampedError,
+    CatalogError,
+    CorruptCatalogError,
+    CorruptEntryError,
+    CorruptFileError,
+    EntryTooLargeError,
+    FencedError,
+    FolderLockedError,
+    ForeignFolderError,
+    LedgerError,
+    StaleEpochError,
+    StoreClosedError,
+    TopicNotFoundError,
+    UnsupportedVersionError,
+)
+from .folder_reader import FolderLog, FolderReader
+from .group_commit import Commit
+from .managed_ledger import Appended, ManagedLedger
+from .options import StoreOptions
+from .position import EARLIEST, LATEST, Position
+from .segment import Segment
+from .store import LocalStore
+from .time_index import IoCount
+from .topic_log import TopicLog
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "AlreadyStampedError",
+    "Appended",
+    "CatalogError",
+    "Commit",
+    "CorruptCatalogError",
+    "CorruptEntryError",
+    "CorruptFileError",
+    "Cursor",
+    "Entry",
+    "EntryKind",
+    "EntryTooLargeError",
+    "EpochStart",
+    "FencedError",
+    "FolderLockedError",
+    "FolderLog",
+    "FolderReader",
+    "ForeignFolderError",
+    "IoCount",
+    "LedgerError",
+    "LocalStore",
+    "ManagedLedger",
+    "Position",
+    "RecordHead",
+    "Segment",
+    "StaleEpochError",
+    "StoreClosedError",
+    "StoreOptions",
+    "TopicLog",
+    "TopicNotFoundError",
+    "UnsupportedVersionError",
+]

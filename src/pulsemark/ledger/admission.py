@@ -1,0 +1,37 @@
+"""What an entry must be to be appended, and which checksum and time it brings along."""
+
+from __future__ import annotations
+
+from ..metadata import MessageFormatError, entry_time_ms, has_prefix, peek, verify_checksum
+from .errors import AlreadyStampedError, EntryTooLargeError
+from .files import Buffer
+from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_PREFIX_BYTES, PRODUCER_MAGIC
+
+
+def body_check_of(topic: str, body: Buffer) -> int:
+    """Whether the producer's own checksum, verified here, guards the body, or ours is to.
+
+    Raises AlreadyStampedError for a body with a prefix, ChecksumError.
+    """
+    if has_prefix(body):
+        raise AlreadyStampedError(topic)
+    if bytes(body[:2]) != PRODUCER_MAGIC or len(body) < 6:
+        return BODY_CRC_OURS
+    return BODY_CRC_PRODUCER if verify_checksum(body) else BODY_CRC_OURS
+
+
+def check_size(topic: str, prefix: bytes, body: Buffer, limit_bytes: int) -> None:
+    """Raise EntryTooLargeError for an entry, or a prefix, beyond the limits."""
+    size = len(prefix) + len(body)
+    if size > limit_bytes:
+        raise EntryTooLargeError(topic, size, limit_bytes)
+    if len(prefix) > MAX_PREFIX_BYTES:
+        raise EntryTooLargeError(topic, len(prefix), MAX_PREFIX_BYTES)
+
+
+def time_of_entry(prefix: bytes, body: Buffer, now_ms: int) -> int:
+    """PIP-70's entry time; ``now_ms`` for what has neither stamp nor publish time."""
+    try:
+        return entry_time_ms(peek(prefix), body)
+    except MessageFormatError:
+        return now_ms

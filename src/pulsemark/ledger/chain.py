@@ -1,0 +1,133 @@
+"""Which segments make a topic's log, and how many of their entries count.
+
+The rule needs nothing but the segments' own headers, so that a reader without the catalog comes
+to the same answer as the owner. From the newest ledger back: each names the ledger before it
+and how many of that one's entries count. A ledger that no later one names held nothing durable
+(its first write failed and another took its place) and is left out; so are entries beyond the
+count. Going back ends where the ledger named is gone: it was trimmed. Unless it is known to be
+lost, through damage: then the newest of the older ledgers goes on.
+
+Entries that a later header counts were durable. Where the records of such entries are gone they
+keep their places all the same, and reading them is a typed error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from .segment import Segment
+from .segment_format import UNKNOWN_COUNT, SegmentHeader
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A segment of the chain."""
+
+    header: SegmentHeader
+    end_entry_id: int | None
+    """Where its entries end, as the header behind it says; None: nobody says."""
+    end_index: int | None
+    """Index of the first message behind them; None: nobody says."""
+
+
+def chain_of(headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> list[Link]:
+    """The segments that belong to a topic's log, oldest first, by what their headers say.
+
+    ``lost`` are ledgers that should be there, and are not or have no header.
+    """
+    ledgers: dict[int, list[SegmentHeader]] = {}
+    for header in sorted(headers, key=lambda h: (h.ledger_id, h.first_entry_id, h.segment_no)):
+        ledgers.setdefault(header.ledger_id, []).append(header)
+    chain: list[Link] = []
+    ledger_id = max(ledgers, default=-1)
+    count = end_index = None
+    while ledger_id in ledgers:
+        members = ledgers.pop(ledger_id)
+        chain = _ledger(members, count, end_index) + chain
+        first = members[0]
+        ledger_id, count, end_index = first.previous_ledger_id, first.previous_entry_count, None
+        if first.first_entry_id == 0:
+            end_index = first.first_index
+        if count == UNKNOWN_COUNT:
+            count = None
+        if ledger_id not in ledgers and ledger_id in lost:
+            ledger_id = max((other for other in ledgers if other < ledger_id), default=-1)
+            count = end_index = None
+    return chain
+
+
+def _ledger(
+    members: Sequence[SegmentHeader], count: int | None, end_index: int | None
+) -> list[Link]:
+    """The segments of one ledger of which ``count`` entries count (None: as many as there are)."""
+    links = []
+    for number, header in enumerate(members):
+        end, index = count, end_index
+        if number + 1 < len(members):
+            following = members[number + 1]
+            if count is None or following.first_entry_id <= count:
+                end, index = following.first_entry_id, following.first_index
+        if end is None or end > header.first_entry_id:
+            links.append(Link(header, end, index))
+    return links
+
+
+def counting_segments(
+    segments: Sequence[Segment],
+    *,
+    known: Collection[Segment] = (),
+    lost: Collection[int] = (),
+) -> list[Segment]:
+    """Load the indexes of the segments that count and show what counts of each, in order.
+
+    Those in ``known`` were loaded before and only take in what has been written since. ``lost``
+    is for `chain_of`.
+    """
+    by_header = {segment.header: segment for segment in segments}
+    shown = []
+    for link in chain_of(list(by_header), lost):
+        segment = by_header[link.header]
+        _load(segment, link, is_known=segment in known)
+        if segment.entry_count:
+            shown.append(segment)
+    if shown:
+        shown[0].load_cut()
+    return shown
+
+
+def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
+    """Take in a segment's rows and show those that count."""
+    index = segment.index
+    count = None if link.end_entry_id is None else link.end_entry_id - segment.first_entry_id
+    if not is_known:
+        segment.load_index()
+    elif not index.sealed and (count is None or index.count < count):
+        segment.read_new_records()
+    if count is not None and index.count < count and not index.sealed:
+        _add_lost_rows(segment, count, link.end_index)
+    if count is None:
+        count = index.count
+        if link.end_index is not None:
+            # A salvaged header does not know how many entries count, but which is the last.
+            count = segment.find_message(link.end_index - segment.first_index, count)
+    if count < index.count:
+        segment.truncate(count)  # what never counted must not be counted by the next header
+    else:
+        segment.show(index.count)
+
+
+def _add_lost_rows(segment: Segment, count: int, end_index: int | None) -> None:
+    """Rows for entries that were durable and are gone from the segment's end."""
+    index = segment.index
+    _log.error("%s: %d entries are gone from its end", segment.path, count - index.count)
+    end = index.end_offset
+    while index.count < count:
+        messages = index.next_message
+        if index.count == count - 1 and end_index is not None:
+            messages = max(messages, end_index - segment.first_index)
+        index.append(0, messages, end, end)
+        index.content_unknown()

@@ -1,0 +1,199 @@
+"""Which compacted view of a topic counts, and what compaction still needs of the log.
+
+Each view is a topic of its own in the store, with a name that no client can choose:
+``compacted/<topic id>/<generation>``. The catalog's property (kind ``compaction``, key the topic's
+id) names the generation that counts; any other is the rest of something that did not end, and is
+removed by the next compaction. Topic ids are never used again, so a topic never inherits the view
+of one that had its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .compacted_format import VIEW_TOPIC_PREFIX, BadViewError, ViewSummary, unpack_property
+from .compacted_log import CompactedLog
+from .compacted_view import CompactedView
+from .errors import CompactionRunningError, CorruptEntryError, LedgerError, TopicNotFoundError
+from .managed_ledger import ManagedLedger
+from .position import EARLIEST, Position
+from .store import LocalStore
+from .topic_log import TopicLog
+
+_log = logging.getLogger(__name__)
+
+PROPERTY_KIND = "compaction"
+
+
+class CompactionState:
+    """What this process knows of a topic's compaction; a `ManagedLedger` carries it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running = False
+        self.loaded = False
+        self.view: CompactedView | None = None
+
+
+def compacted_log(ledger: ManagedLedger) -> CompactedLog:
+    """The topic as consumers of its compacted form read it. Blocks when first asked.
+
+    Raises UnsupportedVersionError for a view that a newer version wrote.
+    """
+    current_view(ledger)
+    return CompactedLog(ledger, lambda: current_view(ledger))
+
+
+def current_view(ledger: ManagedLedger) -> CompactedView | None:
+    """The view that counts; None where there is none. Blocks when first asked.
+
+    A view whose horizon was cut off with the log's tail (by a new leader) counts no more.
+    """
+    view = _loaded(ledger).view
+    return view if view is not None and _still_there(ledger, view.horizon) else None
+
+
+def claim_of(ledger: ManagedLedger) -> Position | None:
+    """The last entry that compaction no longer needs from the log, as a cursor's mark delete.
+
+    EARLIEST: it needs all. None: the topic is not compacted, and nothing is needed.
+    """
+    state = _loaded(ledger)
+    view = current_view(ledger)
+    if view is not None:
+        return view.horizon
+    return EARLIEST if state.running else None
+
+
+def newest_generation(ledger: ManagedLedger) -> int:
+    """The generation of the view that counts, or counted until the log's tail was cut; else 0."""
+    view = _loaded(ledger).view
+    return view.generation if view is not None else 0
+
+
+@contextmanager
+def compacting(ledger: ManagedLedger) -> Iterator[None]:
+    """Lay claim to the log while compacting it. Raises CompactionRunningError."""
+    state = _loaded(ledger)
+    with state.lock:
+        if state.running:
+            raise CompactionRunningError(ledger.name)
+        state.running = True
+    try:
+        yield
+    finally:
+        state.running = False
+
+
+def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
+    """From now on ``view`` counts, durably, in one transaction. Blocks."""
+    value = view.summary.pack(view.generation)
+    ledger.store.catalog.put(PROPERTY_KIND, str(ledger.topic_id), value)
+    _loaded(ledger).view = view
+
+
+def drop_view(ledger: ManagedLedger) -> None:
+    """Forget what was compacted: for a topic that is deleted or emptied. Blocks."""
+    ledger.store.catalog.delete(PROPERTY_KIND, str(ledger.topic_id))
+    _loaded(ledger).view = None
+    remove_other_views(ledger.store, ledger.topic_id, 0)
+
+
+def view_name(topic_id: int, generation: int) -> str:
+    """The name of a view's own topic."""
+    return f"{VIEW_TOPIC_PREFIX}{topic_id}/{generation}"
+
+
+def remove_other_views(store: LocalStore, topic_id: int, generation: int) -> None:
+    """Remove a topic's views but one. What cannot be removed now is left to the next time."""
+    for other in _generations(store).get(topic_id, ()):
+        if other != generation:
+            _remove(store, topic_id, other)
+
+
+def remove_orphaned_views(store: LocalStore) -> int:
+    """Remove the views of topics that are no more; how many. For a store that was just opened."""
+    topics = set(store.catalog.topics().values())
+    orphans = [
+        (topic_id, generation)
+        for topic_id, generations in _generations(store).items()
+        for generation in generations
+        if topic_id not in topics
+    ]
+    for topic_id, generation in orphans:
+        store.catalog.delete(PROPERTY_KIND, str(topic_id))
+        _remove(store, topic_id, generation)
+    return len(orphans)
+
+
+def _remove(store: LocalStore, topic_id: int, generation: int) -> None:
+    name = view_name(topic_id, generation)
+    try:
+        store.delete_topic(name)
+    except (OSError, sqlite3.Error, LedgerError) as error:
+        _log.warning("%s is not removed: %s", name, error)
+
+
+def _generations(store: LocalStore) -> dict[int, list[int]]:
+    """Every topic id's views, finished or not, oldest first."""
+    found: dict[int, list[int]] = {}
+    for name in store.catalog.topics():
+        if name.startswith(VIEW_TOPIC_PREFIX):
+            topic_id, _, generation = name.removeprefix(VIEW_TOPIC_PREFIX).partition("/")
+            found.setdefault(int(topic_id), []).append(int(generation))
+    return {topic_id: sorted(generations) for topic_id, generations in found.items()}
+
+
+_making = threading.Lock()
+
+
+def _loaded(ledger: ManagedLedger) -> CompactionState:
+    state = ledger.compaction
+    if state is None:
+        with _making:
+            state = ledger.compaction = ledger.compaction or CompactionState()
+    if not state.loaded:
+        with state.lock:
+            if not state.loaded:
+                state.view = _load_view(ledger)
+                state.loaded = True
+    return state
+
+
+def _load_view(ledger: ManagedLedger) -> CompactedView | None:
+    store, topic_id = ledger.store, ledger.topic_id
+    value = store.catalog.get(PROPERTY_KIND, str(topic_id))
+    if value is None:
+        return None
+    try:
+        generation, summary = unpack_property(value, ledger.name)
+        return _open_view(ledger, generation, summary)
+    except (BadViewError, TopicNotFoundError) as error:
+        _log.error("%s: the compacted view that counts is lost: %s", ledger.name, error)
+    # Any that was finished is better than none: the log may no longer have what it holds.
+    for generation in reversed(_generations(store).get(topic_id, [])):
+        try:
+            return _open_view(ledger, generation, None)
+        except (CorruptEntryError, TopicNotFoundError):
+            continue
+    return None
+
+
+def _open_view(
+    ledger: ManagedLedger, generation: int, summary: ViewSummary | None
+) -> CompactedView:
+    log = ledger.store.open_topic(view_name(ledger.topic_id, generation), create=False)
+    return CompactedView(log, ledger.name, generation, summary)
+
+
+def _still_there(log: TopicLog, horizon: Position) -> bool:
+    """False where the log's tail was cut off before the horizon."""
+    first = log.first_position
+    if first is None or first > horizon:
+        return True
+    behind = Position(horizon.ledger_id, horizon.entry_id + 1)
+    return log.previous_position(behind) == horizon

@@ -1,0 +1,69 @@
+"""What a reader gets back: one stored entry, as views on the bytes read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .position import Position
+
+
+class EntryKind(IntEnum):
+    """DATA came from a producer; CONTROL is the broker's own mark: consumers never see it."""
+
+    DATA = 0
+    CONTROL = 1
+
+
+@dataclass(slots=True)
+class Entry:
+    """One entry with what its record header says.
+
+    ``stored`` is the entry exactly as Pulsar would store it: prefix (PIP-70), then the
+    producer's headers-and-payload. ``prefix`` and ``body`` are views on it, without a copy.
+    """
+
+    position: Position
+    kind: EntryKind
+    message_count: int
+    index: int
+    """Index of the entry's LAST message (PIP-70); the one before it when it has none."""
+    append_time_ms: int
+    """The broker's clock at append, stamps on or off."""
+    prefix_size_bytes: int
+    stored: memoryview
+
+    @property
+    def first_index(self) -> int:
+        """Index of the entry's first message."""
+        return self.index - self.message_count + 1
+
+    @property
+    def prefix(self) -> memoryview:
+        """The broker entry prefix, empty where the entry was stored without."""
+        return self.stored[: self.prefix_size_bytes]
+
+    @property
+    def body(self) -> memoryview:
+        """The producer's bytes, untouched."""
+        return self.stored[self.prefix_size_bytes :]
+
+
+@dataclass(slots=True)
+class RecordHead:
+    """A record's header and prefix, read without its body."""
+
+    position: Position
+    kind: EntryKind
+    message_count: int
+    index: int
+    append_time_ms: int
+    prefix: memoryview
+    body_size_bytes: int
+    record_size_bytes: int
+    """From this record to the next one in the segment."""
+
+    @property
+    def first_index(self) -> int:
+        """Index of the entry's first message."""
+        return self.index - self.message_count + 1

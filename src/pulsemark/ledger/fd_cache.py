@@ -1,0 +1,123 @@
+"""Open files of a store: at most so many at once, the least recently used closed first.
+
+A descriptor in use is pinned, so that no thread reads through one another has closed. The
+committer keeps what it wrote pinned until the checkpoint has synced it: a failed write-back
+must be reported to a descriptor that was open when it happened.
+
+A file that is removed, or must not be synced again, is forgotten at once; its descriptor is
+closed when the last one who uses it gives it back.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from .files import Files
+
+
+def default_fd_limit() -> int:
+    """Half of what the process may open, at most 4096."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(4096, soft // 2)) if soft > 0 else 4096
+
+
+@dataclass(slots=True)
+class _Open:
+    fd: int
+    path: Path
+    pins: int = 0
+    forgotten: bool = False
+
+
+class FdCache:
+    """Descriptors by path, opened when first used."""
+
+    def __init__(self, files: Files, flags: int = os.O_RDWR, limit: int | None = None) -> None:
+        self._files = files
+        self._flags = flags
+        self._limit = limit if limit is not None else default_fd_limit()
+        self._lock = threading.Lock()
+        self._by_path: OrderedDict[Path, _Open] = OrderedDict()
+        self._by_fd: dict[int, _Open] = {}
+
+    @property
+    def read_only(self) -> bool:
+        """Whether files are opened for reading alone."""
+        return self._flags & os.O_ACCMODE == os.O_RDONLY
+
+    @property
+    def limit(self) -> int:
+        """How many stay open at most, pinned ones aside."""
+        return self._limit
+
+    def __len__(self) -> int:
+        return len(self._by_fd)
+
+    def acquire(self, path: Path, *, create: bool = False) -> int:
+        """An open descriptor, pinned until ``release``."""
+        with self._lock:
+            opened = self._by_path.get(path)
+            if opened is None:
+                flags = self._flags | (os.O_CREAT if create else 0)
+                opened = _Open(self._files.open(path, flags), path)
+                self._by_path[path] = self._by_fd[opened.fd] = opened
+                opened.pins = 1
+                self._evict()
+            else:
+                self._by_path.move_to_end(path)
+                opened.pins += 1
+            return opened.fd
+
+    def release(self, fd: int) -> None:
+        """Give back one pin."""
+        with self._lock:
+            opened = self._by_fd.get(fd)
+            if opened is not None:
+                opened.pins -= 1
+                if opened.forgotten and opened.pins <= 0:
+                    self._close(opened)
+
+    @contextmanager
+    def use(self, path: Path) -> Iterator[int]:
+        """An open descriptor for the length of a ``with`` block."""
+        fd = self.acquire(path)
+        try:
+            yield fd
+        finally:
+            self.release(fd)
+
+    def forget(self, path: Path) -> None:
+        """Never hand out a path's descriptor again: its file is being removed, or a sync failed."""
+        with self._lock:
+            opened = self._by_path.pop(path, None)
+            if opened is not None:
+                opened.forgotten = True
+                if opened.pins <= 0:
+                    self._close(opened)
+
+    def close(self) -> None:
+        """Close all."""
+        with self._lock:
+            self._by_path.clear()
+            for opened in list(self._by_fd.values()):
+                self._close(opened)
+
+    def _close(self, opened: _Open) -> None:
+        del self._by_fd[opened.fd]
+        with suppress(OSError):  # a failing close has closed, and durability is not its matter
+            self._files.close(opened.fd)
+
+    def _evict(self) -> None:
+        if len(self._by_fd) <= self._limit:
+            return
+        unused = [opened for opened in self._by_path.values() if opened.pins == 0]
+        for opened in unused[: 1 + self._limit // 16]:
+            del self._by_path[opened.path]
+            self._close(opened)

@@ -1,0 +1,254 @@
+"""The one door to the operating system.
+
+Everything the ledger does to files goes through a :class:`Files`, so that tests can put a
+faulty disk behind it. (The SQLite catalog is the exception: whole-process tests reach it.)
+Methods are thin: one system call each, raising ``OSError`` as the kernel gives it. What needs
+more than one call (short reads and writes, interrupted calls) stands below as functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+"""fallocate(2): FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE."""
+
+IOV_MAX = 1024
+"""Most buffers one gather write takes (Linux, macOS)."""
+
+
+class Files(Protocol):
+    """The system calls the ledger uses."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open; the descriptor is not inherited by child processes."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        ...
+
+    def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
+        """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
+        ...
+
+    def map(self, fd: int, size_bytes: int) -> Buffer:
+        """The file's first ``size_bytes`` as memory, to read only. A disk that fails under it
+        ends the process (SIGBUS): for those who prefer speed to an OSError.
+        """
+        ...
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write the buffers one after another at ``offset``; how much was written."""
+        ...
+
+    def fdatasync(self, fd: int) -> None:
+        """Make the file's bytes and length durable."""
+        ...
+
+    def fsync(self, fd: int) -> None:
+        """Make the file durable with all its metadata."""
+        ...
+
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        """Cut or extend the file."""
+        ...
+
+    def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
+        """Give the space of a range back; it reads as zeros. OSError where that cannot be."""
+        ...
+
+    def size(self, fd: int) -> int:
+        """The file's length in bytes."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename, replacing ``target``."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file."""
+        ...
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder and its parents, unless they are there."""
+        ...
+
+    def listdir(self, path: Path) -> list[str]:
+        """Names in a folder."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is something of that name."""
+        ...
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the folder's entries (new, renamed, removed files) durable."""
+        ...
+
+    def try_lock(self, fd: int) -> bool:
+        """Take the exclusive lock of an open file, given back at process death; False: taken."""
+        ...
+
+
+class OsFiles:
+    """The real thing."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open; the descriptor is not inherited by child processes."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+    def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
+        """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
+        return os.pread(fd, size_bytes, offset)
+
+    def map(self, fd: int, size_bytes: int) -> Buffer:
+        """The file's first ``size_bytes`` as memory, to read only."""
+        return memoryview(mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ))
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write the buffers one after another at ``offset``; how much was written."""
+        return os.pwritev(fd, buffers, offset)
+
+    def fdatasync(self, fd: int) -> None:
+        """Make the file's bytes and length durable."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """Make the file durable with all its metadata."""
+        os.fsync(fd)
+
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        """Cut or extend the file."""
+        os.ftruncate(fd, size_bytes)
+
+    def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
+        """Give the space of a range back; it reads as zeros. OSError where that cannot be."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "fallocate64"):
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        place = (ctypes.c_int64(offset), ctypes.c_int64(size_bytes))
+        if libc.fallocate64(fd, _PUNCH_HOLE_KEEP_SIZE, *place) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def size(self, fd: int) -> int:
+        """The file's length in bytes."""
+        return os.fstat(fd).st_size
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename, replacing ``target``."""
+        source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file."""
+        path.unlink()
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder and its parents, unless they are there."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def listdir(self, path: Path) -> list[str]:
+        """Names in a folder."""
+        return [entry.name for entry in path.iterdir()]
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is something of that name."""
+        return path.exists()
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the folder's entries (new, renamed, removed files) durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def try_lock(self, fd: int) -> bool:
+        """Take the exclusive lock of an open file, given back at process death; False: taken."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+    """Write all ``buffers`` one after another at ``offset``; returns the bytes written.
+
+    Goes on after short writes and interruptions; any other ``OSError`` passes.
+    """
+    start = offset
+    for first in range(0, len(buffers), IOV_MAX):
+        part: Sequence[Buffer] = buffers[first : first + IOV_MAX]
+        while part:
+            try:
+                written = files.pwritev(fd, part, offset)
+            except InterruptedError:
+                continue
+            if written <= 0:
+                raise OSError(5, "write made no progress")
+            offset += written
+            part = _after(part, written)
+    return offset - start
+
+
+def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
+    """What is left of ``buffers`` once ``written`` bytes are out."""
+    for number, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[number + 1 :]]
+        written -= len(buffer)
+    return []
+
+
+def read_up_to(files: Files, fd: int, size_bytes: int, offset: int) -> bytes:
+    """Read ``size_bytes`` at ``offset``; shorter only where the file ends."""
+    parts: list[bytes] = []
+    while size_bytes > 0:
+        try:
+            part = files.pread(fd, size_bytes, offset)
+        except InterruptedError:
+            continue
+        if not part:
+            break
+        if len(part) == size_bytes and not parts:
+            return part
+        parts.append(part)
+        size_bytes -= len(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def read_file(files: Files, path: Path, limit_bytes: int = 1 << 20) -> bytes:
+    """A whole small file."""
+    fd = files.open(path, os.O_RDONLY)
+    try:
+        return read_up_to(files, fd, min(files.size(fd), limit_bytes), 0)
+    finally:
+        files.close(fd)
+
+
+def write_file_durably(files: Files, path: Path, content: bytes) -> None:
+    """Put a small file in place as a whole: after a crash it is there complete, or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    fd = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(files, fd, [content], 0)
+        files.fsync(fd)
+    finally:
+        files.close(fd)
+    files.rename(temporary, path)
+    files.sync_folder(path.parent)

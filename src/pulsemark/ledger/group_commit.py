@@ -1,0 +1,432 @@
+"""Group commit: one thread makes everything appended meanwhile durable with one sync.
+
+``lock`` orders appends: positions and indexes are assigned under it, and a batch takes its
+appends in that order. While the committer syncs one batch the next one gathers, so that the
+price of a sync is shared by however many appends and topics there are.
+
+A batch: journal block, sync, bytes into segments, entries become visible, callbacks. Where the
+journal fails, every ledger in the batch is fenced with all it has pending; where only one
+segment cannot be written, only its ledger is. Records that came whole into the segment before
+that stay visible, though nobody is told that they are stored: a reader of the folder may have
+seen them already, and what was seen is never taken back.
+
+Ledgers are only fenced between two batches (``fence``), so that a batch on its way never shows
+rows that were just dropped.
+
+With ``interval_ms`` a batch is acknowledged once it is written, and synced within that time: a
+power cut can lose that much, a crash of the process nothing. Only for those who ask for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .errors import FencedError
+from .fd_cache import FdCache
+from .files import Buffer, Files, write_all
+from .journal import Journal
+from .journal_format import GroupRef
+from .segment import Segment
+
+_log = logging.getLogger(__name__)
+
+_JOIN_BELOW_BYTES = 16 * 1024
+"""Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
+
+DoneCallback = Callable[[BaseException | None], None]
+
+
+class Commit:
+    """What all appends to one topic in one batch wait for."""
+
+    __slots__ = ("_callbacks", "_committer", "done", "error")
+
+    def __init__(self, committer: GroupCommit | None) -> None:
+        self._committer = committer
+        self._callbacks: list[DoneCallback] = []
+        self.done = committer is None
+        self.error: BaseException | None = None
+
+    def add_done_callback(self, callback: DoneCallback) -> None:
+        """Call ``callback(error or None)`` when durable or failed; at once if it is already.
+
+        Runs where the store's ``notify`` runs things; without one in the committer's thread.
+        """
+        if self._committer is not None:
+            with self._committer.settled:
+                if not self.done:
+                    self._callbacks.append(callback)
+                    return
+        callback(self.error)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until durable. Raises FencedError if it is not to be, TimeoutError."""
+        if self._committer is not None:
+            self._committer.lead(self)
+            with self._committer.settled:
+                if not self._committer.settled.wait_for(lambda: self.done, timeout_s):
+                    raise TimeoutError(f"not durable within {timeout_s} s")
+        if self.error is not None:
+            raise self.error
+
+    def _finish(self, error: BaseException | None) -> list[DoneCallback]:
+        """Under the condition's lock: settle, and hand over who is to be called."""
+        self.error = error
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, []
+        return callbacks
+
+
+DONE = Commit(None)
+"""For what needs no commit."""
+
+
+class Owner(Protocol):
+    """The managed ledger a group belongs to, as the committer sees it."""
+
+    name: str
+
+    def fence(self) -> None:
+        """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""
+
+    def confirmed(self) -> None:
+        """Entries became durable; called where callbacks are run."""
+
+
+@dataclass(slots=True)
+class Group:
+    """What one batch adds to one segment."""
+
+    owner: Owner
+    segment: Segment
+    offset: int
+    commit: Commit
+    buffers: list[Buffer] = field(default_factory=list)
+    size_bytes: int = 0
+    row_count: int = 0
+    """Rows of the segment once this group is durable, and the messages they hold."""
+    next_message: int = 0
+    append_time_ms: int = 0
+    """Of its last entry."""
+
+    def contiguous(self) -> list[Buffer]:
+        """The buffers, joined when they are small."""
+        if len(self.buffers) > 1 and self.size_bytes < _JOIN_BELOW_BYTES * len(self.buffers):
+            self.buffers = [b"".join(self.buffers)]
+        return self.buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A segment that was written to and is not synced, its owner, and a pinned descriptor."""
+
+    segment: Segment
+    owner: Owner
+    fd: int
+
+
+RotationDone = Callable[[int, list[Written]], None]
+
+
+class GroupCommit:
+    """The committer's thread and the batch that gathers for it."""
+
+    def __init__(
+        self,
+        files: Files,
+        fds: FdCache,
+        journal: Journal,
+        *,
+        notify: Callable[[Callable[[], None]], object] | None,
+        max_pending_bytes: int,
+        interval_ms: int = 0,
+    ) -> None:
+        self._files = files
+        self._fds = fds
+        self._journal = journal
+        self._notify = notify
+        self._interval_ms = interval_ms
+        self._unsynced: dict[int, Owner] = {}
+        self._unsynced_since_s = 0.0
+        self._dirty: dict[Segment, Written] = {}
+        self._broken: list[Owner] = []
+        """Owners of segments that could not be synced, to be fenced after the batch."""
+        self.max_pending_bytes = max_pending_bytes
+        self.lock = threading.RLock()
+        self._leading = threading.Lock()
+        self._work = threading.Condition(self.lock)
+        self._room = threading.Condition(self.lock)
+        self.settled = threading.Condition(threading.Lock())
+        self._groups: dict[Segment, Group] = {}
+        self.pending_bytes = 0
+        self._rotate: RotationDone | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
+        self._thread.start()
+
+    # Appending, under ``lock``
+
+    def group(self, owner: Owner, segment: Segment, offset: int) -> Group:
+        """The group that gathers for ``segment``; a new one begins at ``offset``."""
+        group = self._groups.get(segment)
+        if group is None:
+            group = Group(owner, segment, offset, Commit(self))
+            self._groups[segment] = group
+            self._work.notify()
+        return group
+
+    def wait_for_room(self) -> None:
+        """Wait while too much is pending. The lock is free meanwhile."""
+        self._room.wait_for(lambda: self.pending_bytes <= self.max_pending_bytes)
+
+    def rotate_journal(self, then: RotationDone) -> None:
+        """Have the committer end the journal's file between two batches.
+
+        ``then`` is called in its thread with the highest journal id that ended, and with every
+        segment written since the last rotation. Whoever gets those releases their descriptors.
+        """
+        with self.lock:
+            self._rotate = then
+            self._work.notify()
+
+    def flush(self) -> None:
+        """Wait until nothing is pending, and what was has been told. Not from a callback."""
+        with self._room:
+            self._room.wait_for(lambda: self.pending_bytes == 0)
+        with self._leading:
+            pass  # the batch that was the last one is through
+
+    def fence(self, owners: Collection[Owner], error: Exception) -> None:
+        """Fail whatever these have pending; they go on in new ledgers. Not from a callback."""
+        with self._leading:
+            self._settle([], [], error, owners)
+
+    def stop(self) -> None:
+        """Commit what is pending and end the thread."""
+        with self.lock:
+            self._stopping = True
+            self._work.notify_all()
+        self._thread.join()
+
+    # The thread
+
+    def _run(self) -> None:
+        while True:
+            with self.lock:
+                self._work.wait_for(
+                    lambda: self._groups or self._stopping or self._rotate,
+                    self._seconds_to_sync(),
+                )
+            with self._leading:
+                committed = self._commit_gathered()
+                if self._seconds_to_sync() == 0 or self._rotate or self._stopping:
+                    self._sync()
+                self._rotate_if_asked()
+            with self.lock:
+                if self._stopping and not committed and not self._groups:
+                    return
+
+    def lead(self, commit: Commit) -> None:
+        """Commit in the caller's thread, which is about to wait, if no one is at it just now.
+
+        Two changes of thread are a good part of the price of a single durable append. In interval
+        mode it is the committer's thread that keeps the time.
+        """
+        if not self._interval_ms and self._leading.acquire(blocking=False):
+            try:
+                if not commit.done:
+                    self._commit_gathered()
+            finally:
+                self._leading.release()
+
+    def _commit_gathered(self) -> bool:
+        with self.lock:
+            groups, self._groups = list(self._groups.values()), {}
+        if groups:
+            self._commit(groups)
+        return bool(groups)
+
+    def _seconds_to_sync(self) -> float | None:
+        """In interval mode: until the oldest block not synced has to be; None: there is none."""
+        if not self._unsynced:
+            return None
+        return max(0.0, self._unsynced_since_s + self._interval_ms / 1000 - time.monotonic())
+
+    def _sync(self) -> None:
+        """In interval mode: sync what was acknowledged without. Ledgers are fenced on failure."""
+        owners, self._unsynced = self._unsynced, {}
+        try:
+            self._journal.sync()
+        except OSError as error:
+            _log.error("acknowledged entries of the last interval may be lost: %s", error)
+            self._settle([], [], error, owners.values())
+
+    def _rotate_if_asked(self) -> None:
+        with self.lock:
+            rotate, self._rotate = self._rotate, None
+        if rotate is not None:
+            written, self._dirty = list(self._dirty.values()), {}
+            rotate(self._journal.rotate(), written)
+
+    def _commit(self, groups: list[Group]) -> None:
+        refs = []
+        content: list[Buffer] = []
+        for group in groups:
+            header = group.segment.header
+            refs.append(
+                GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
+            )
+            content += group.contiguous()
+        # In interval mode the first block of a segment since the last rotation is synced at once:
+        # so recovery knows of every segment where it ends, and cuts off what was not synced.
+        sync = not self._interval_ms or any(g.segment not in self._dirty for g in groups)
+        try:
+            self._journal.write(refs, content, sync=sync)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
+            if not isinstance(error, OSError):
+                _log.exception("journal")
+            self._settle([], groups, error)
+            return
+        good: list[Group] = []
+        failed: list[Group] = []
+        failed_owners: set[int] = set()
+        failure: Exception | None = None
+        for group in groups:
+            if id(group.owner) in failed_owners:
+                # What follows a gap must not come into a file where readers would find it.
+                failed.append(group)
+                continue
+            try:
+                self._apply(group)
+                good.append(group)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
+                if not isinstance(error, OSError):
+                    _log.exception("%s", group.segment.path)
+                failed.append(group)
+                failed_owners.add(id(group.owner))
+                failure = error
+        if self._interval_ms:
+            if not self._unsynced:
+                self._unsynced_since_s = time.monotonic()
+            self._unsynced.update((id(group.owner), group.owner) for group in good)
+        self._settle(good, failed, failure)
+        if self._broken:
+            broken, self._broken = self._broken, []
+            self._settle([], [], OSError("a file could not be synced"), broken)
+
+    def _apply(self, group: Group) -> None:
+        segment = group.segment
+        written = self._dirty.get(segment)
+        if written is None:
+            if len(self._dirty) >= self._fds.limit:
+                self._sync_some()
+            fd = self._fds.acquire(segment.path, create=True)
+            written = self._dirty[segment] = Written(segment, group.owner, fd)
+        try:
+            write_all(self._files, written.fd, group.buffers, group.offset)
+        except OSError:
+            self._show_what_came_whole(group, written.fd)
+            raise
+        self._digest(group, group.offset + group.size_bytes)
+
+    def _sync_some(self) -> None:
+        """Sync the segments written first, ahead of the checkpoint: too many files are open."""
+        count = 1 + self._fds.limit // 4
+        for written in [w for w in self._dirty.values() if not w.segment.sync_failed][:count]:
+            try:
+                if not written.segment.removed:
+                    self._files.fdatasync(written.fd)
+            except OSError as error:
+                # It stays among the written: the checkpoint keeps the journal because of it.
+                _log.error("%s: sync failed, ledger fenced: %s", written.segment.path, error)
+                written.segment.sync_failed = True
+                self._fds.forget(written.segment.path)
+                self._broken.append(written.owner)
+            else:
+                self._fds.release(written.fd)
+                del self._dirty[written.segment]
+
+    def _show_what_came_whole(self, group: Group, fd: int) -> None:
+        try:
+            size = self._files.size(fd)
+        except OSError:
+            return
+        with self.lock:
+            end = group.segment.show_within(size, group.row_count)
+        self._digest(group, end)
+
+    def _digest(self, group: Group, end: int) -> None:
+        """Have the index sum up the group's bytes, up to ``end`` in the segment."""
+        offset = group.offset
+        for buffer in group.buffers:
+            if offset >= end:
+                return
+            group.segment.index.digest(memoryview(buffer)[: end - offset], offset)
+            offset += len(buffer)
+
+    def _settle(
+        self,
+        good: list[Group],
+        failed: list[Group],
+        error: Exception | None,
+        fenced: Collection[Owner] = (),
+    ) -> None:
+        """End a batch: show what is durable, fence where something is not, tell who waits."""
+        with self.lock:
+            owners = {id(group.owner): group.owner for group in failed}
+            owners.update((id(owner), owner) for owner in fenced)
+            for segment, group in list(self._groups.items()):
+                if id(group.owner) in owners:
+                    failed.append(self._groups.pop(segment))
+            for group in good:
+                group.segment.show_group(group.row_count, group.next_message, group.append_time_ms)
+            for owner in owners.values():
+                owner.fence()
+            self.pending_bytes -= sum(group.size_bytes for group in (*good, *failed))
+            self._room.notify_all()
+        self._finish(good, failed, error)
+        self._flush_indexes(good)
+
+    def _flush_indexes(self, groups: list[Group]) -> None:
+        for group in groups:
+            segment = group.segment
+            try:
+                segment.index.flush(segment.entry_count)
+            except OSError as error:
+                # The index file is a cache: its rows stay in memory and are written later.
+                _log.warning("%s: index not written: %s", segment.path, error)
+
+    def _finish(self, good: list[Group], failed: list[Group], error: Exception | None) -> None:
+        calls: list[tuple[DoneCallback, BaseException | None]] = []
+        with self.settled:
+            for group in good:
+                calls += [(callback, None) for callback in group.commit._finish(None)]
+            for group in failed:
+                fenced = FencedError(group.owner.name, str(error))
+                calls += [(callback, fenced) for callback in group.commit._finish(fenced)]
+            self.settled.notify_all()
+        owners = {id(group.owner): group.owner for group in good}
+
+        def deliver() -> None:
+            for callback, outcome in calls:
+                _call(callback, outcome)
+            for owner in owners.values():
+                _call(owner.confirmed)
+
+        if self._notify is None:
+            deliver()
+        else:
+            _call(self._notify, deliver)
+
+
+def _call(function: Callable[..., object], *arguments: object) -> None:
+    """Call someone else's function: its failure is theirs, commits must go on."""
+    try:
+        function(*arguments)
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("a callback failed")

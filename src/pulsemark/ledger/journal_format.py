@@ -1,0 +1,148 @@
+r"""Bytes of a journal file: one header, then blocks, one per group commit.
+
+All integers are little-endian. Header::
+
+     0  magic "PMKJRNL\n"    8
+     8  version              u16
+    10  features             u16
+    12  sync interval        u32   0: each block was synced before the next one was written; else
+                                   milliseconds within which blocks were synced, several at once
+    16  journal id           u64   1, 2, 3 ...; files are used again under a new id
+    24  previous id          u64   the journal before this one; 0: none
+    32  previous end         u64   how much of that one counts; what follows there never did
+    40  zero                 u32
+    44  CRC32C of all before u32
+    48  zero                 16
+
+A file whose header is all zeros is free. A block::
+
+     0  marker "PMKB"        4
+     4  CRC32C               u32   seeded with the journal id and this block's offset: bytes left
+                                   from the file's last use are no block
+     8  group count          u32
+    12  content size         u32
+    16  groups               24 x count
+        content
+
+A group says where its part of the content belongs; replaying it is one write::
+
+     0  ledger id            u64
+     8  segment number       u32
+    12  size                 u32
+    16  offset               u64   in the segment file
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..metadata.crc import crc32c
+from .errors import UnsupportedVersionError
+from .files import Buffer
+
+JOURNAL_MAGIC = b"PMKJRNL\n"
+JOURNAL_VERSION = 1
+_HEADER = struct.Struct("<8sHHIQQQI")
+_U32 = struct.Struct("<I")
+JOURNAL_HEADER_SIZE = 64
+_LEAD = struct.Struct("<4sI")
+_BLOCK = struct.Struct("<II")
+BLOCK_HEADER_SIZE = _LEAD.size + _BLOCK.size
+_GROUP = struct.Struct("<QIIQ")
+GROUP_SIZE = _GROUP.size
+BLOCK_MARKER = b"PMKB"
+_SEED = struct.Struct("<QQ")
+MAX_GROUPS = 1 << 20
+assert (_HEADER.size + 4, BLOCK_HEADER_SIZE, GROUP_SIZE) == (48, 16, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHeader:
+    """Which journal a file holds now."""
+
+    journal_id: int
+    previous_id: int
+    previous_end: int
+    sync_interval_ms: int = 0
+
+    def pack(self) -> bytes:
+        """The header's bytes."""
+        body = _HEADER.pack(
+            JOURNAL_MAGIC, JOURNAL_VERSION, 0, self.sync_interval_ms,
+            self.journal_id, self.previous_id, self.previous_end, 0,
+        )  # fmt: skip
+        return (body + _U32.pack(crc32c(body))).ljust(JOURNAL_HEADER_SIZE, b"\0")
+
+
+def unpack_journal_header(data: bytes, path: Path) -> JournalHeader | None:
+    """The header, or None where there is none: a free file, or one never brought into use.
+
+    A torn header reads as None too: the header is synced together with the first block, so
+    nothing in such a file was ever acknowledged. Raises UnsupportedVersionError.
+    """
+    if len(data) < JOURNAL_HEADER_SIZE or data[:8] != JOURNAL_MAGIC:
+        return None
+    (_, version, features, sync_interval_ms,
+     journal_id, previous_id, previous_end, _) = _HEADER.unpack_from(data)  # fmt: skip
+    (expected,) = _U32.unpack_from(data, _HEADER.size)
+    if crc32c(data[: _HEADER.size]) != expected:
+        return None
+    if version > JOURNAL_VERSION or features:
+        raise UnsupportedVersionError(path, "journal version", version, JOURNAL_VERSION)
+    return JournalHeader(journal_id, previous_id, previous_end, sync_interval_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """Where a part of a block's content belongs."""
+
+    ledger_id: int
+    segment_no: int
+    size_bytes: int
+    offset: int
+
+
+def pack_block_head(
+    journal_id: int, block_offset: int, groups: Sequence[GroupRef], content: Sequence[Buffer]
+) -> bytes:
+    """Block header and group table; ``content`` follows it as it is."""
+    size = sum(group.size_bytes for group in groups)
+    table = b"".join(_GROUP.pack(g.ledger_id, g.segment_no, g.size_bytes, g.offset) for g in groups)
+    core = _BLOCK.pack(len(groups), size) + table
+    crc = crc32c(core, _block_seed(journal_id, block_offset))
+    for buffer in content:
+        crc = crc32c(buffer, crc)
+    return _LEAD.pack(BLOCK_MARKER, crc) + core
+
+
+def unpack_block_sizes(data: bytes) -> tuple[int, int] | None:
+    """Group count and content size from a block's first 16 bytes; None: not a block's."""
+    if len(data) < BLOCK_HEADER_SIZE or data[:4] != BLOCK_MARKER:
+        return None
+    count, size = _BLOCK.unpack_from(data, _LEAD.size)
+    return (count, size) if 0 < count <= MAX_GROUPS else None
+
+
+def unpack_block(
+    data: Buffer, journal_id: int, block_offset: int
+) -> list[tuple[GroupRef, memoryview]] | None:
+    """A whole block's groups with their bytes, or None where its checksum does not match."""
+    view = memoryview(data)
+    _, crc = _LEAD.unpack_from(view)
+    if crc32c(view[_LEAD.size :], _block_seed(journal_id, block_offset)) != crc:
+        return None
+    count, _ = _BLOCK.unpack_from(view, _LEAD.size)
+    at = BLOCK_HEADER_SIZE + count * GROUP_SIZE
+    parts = []
+    for number in range(count):
+        group = GroupRef(*_GROUP.unpack_from(view, BLOCK_HEADER_SIZE + number * GROUP_SIZE))
+        parts.append((group, view[at : at + group.size_bytes]))
+        at += group.size_bytes
+    return parts
+
+
+def _block_seed(journal_id: int, block_offset: int) -> int:
+    return crc32c(_SEED.pack(journal_id, block_offset))

@@ -1,0 +1,55 @@
+"""How a store keeps its data. Sizes in bytes, times in milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .segment_format import MAX_ENTRY_ID, MAX_SEGMENT_BYTES
+
+MAX_SYNC_INTERVAL_MS = 60_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreOptions:
+    """Limits and rolling rules. Raises ValueError for what cannot work, naming the field."""
+
+    max_entry_size_bytes: int = 32 * 1024 * 1024
+    """Largest entry, prefix included."""
+    segment_size_bytes: int = 256 * 1024 * 1024
+    """A segment ends before it grows beyond this, unless one entry alone does."""
+    ledger_size_bytes: int = 2 * 1024 * 1024 * 1024
+    ledger_entries: int = 50_000_000
+    ledger_age_ms: int = 4 * 60 * 60 * 1000
+    """A ledger ends when its first entry's stamp is this old. Never by file times."""
+    journal_size_bytes: int = 128 * 1024 * 1024
+    """The journal's file is ended, and a checkpoint made, at about this size."""
+    sync_interval_ms: int = 0
+    """0: nothing is acknowledged before it is synced. Above: acknowledged once written, synced
+    within so many milliseconds; a power cut may lose the entries of the last interval."""
+    checkpoint_interval_ms: int = 10_000
+    """A checkpoint is made at least this often while there is something new."""
+    max_pending_bytes: int = 256 * 1024 * 1024
+    """Appends wait while more than this is not yet durable."""
+    fd_limit: int | None = None
+    """Files kept open; None: half of what the process may, at most 4096."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "max_entry_size_bytes": MAX_SEGMENT_BYTES // 2,
+            "segment_size_bytes": MAX_SEGMENT_BYTES // 2,
+            "ledger_size_bytes": 2**62,
+            "ledger_entries": MAX_ENTRY_ID,
+            "ledger_age_ms": 2**62,
+            "journal_size_bytes": 2**40,
+            "checkpoint_interval_ms": 2**40,
+            "max_pending_bytes": 2**31,  # one journal block must hold it
+        }
+        if not 0 <= self.sync_interval_ms <= MAX_SYNC_INTERVAL_MS:
+            raise ValueError(
+                f"sync_interval_ms must be from 0 to {MAX_SYNC_INTERVAL_MS}, "
+                f"not {self.sync_interval_ms}"
+            )
+        for name, limit in limits.items():
+            value = getattr(self, name)
+            if not 1 <= value <= limit:
+                raise ValueError(f"{name} must be from 1 to {limit}, not {value}")

@@ -1,0 +1,210 @@
+"""Cleaning by broker time and size, and the expiry of messages.
+
+Retention, as in Pulsar: an entry may be removed once every durable subscription has acknowledged
+it (or there is none) and compaction has taken it in; until then it stays, whatever its age. What
+may be removed is kept for the retention time, and as long as the topic is not larger than the
+retention size; the first of the two limits that is passed lets it go. Without a limit (None,
+Pulsar's -1) that limit is never passed; a limit of 0 is passed at once.
+
+Ages go by the append time in the record headers: the broker's clock when it took the entry, stamps
+on or off, never decreasing within a topic. A producer's clock cannot hold up cleaning, nor hurry
+it. Sizes are those of the records on disk. Whole segments go by removing their files, and the
+head of the segment where the cut falls goes as well (Pulsar removes whole ledgers only).
+
+Message expiry (TTL) does not remove anything: it says up to where a subscription may forget what
+it has not acknowledged. It goes by PIP-70's entry time, but no entry is younger than its append
+time makes it: else one message from a producer whose clock is ahead would keep all behind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from ..metadata import PrefixError, peek
+from .current_view import claim_of
+from .entry import RecordHead
+from .managed_ledger import ManagedLedger
+from .position import Position
+from .scan import time_of
+from .segment import DamagedRecordError, Segment
+from .topic_log import TopicLog
+
+
+def retention_cut(
+    log: TopicLog,
+    *,
+    now_ms: int,
+    retention_time_ms: int | None,
+    retention_size_bytes: int | None,
+    acked: Position | None,
+) -> Position:
+    """The first entry to keep; everything before it may be removed. ``end_position``: all may.
+
+    Args:
+        log: the topic.
+        now_ms: the broker's time.
+        retention_time_ms: None is without limit, 0 at once.
+        retention_size_bytes: None is without limit, 0 at once.
+        acked: mark delete of the slowest subscription; None: there is none.
+
+    Raises:
+        ValueError: a limit is negative.
+    """
+    if min(retention_time_ms or 0, retention_size_bytes or 0) < 0:
+        raise ValueError("a retention limit must be None, 0 or more")
+    first = log.first_position
+    if first is None:
+        return log.end_position
+    cut = first
+    if retention_time_ms is not None:
+        cut = max(cut, _cut_by_time(log, now_ms, retention_time_ms))
+    if retention_size_bytes is not None:
+        cut = max(cut, _cut_by_size(log, retention_size_bytes))
+    if acked is not None:
+        cut = min(cut, log.next_position(acked))
+    return cut
+
+
+def apply_retention(
+    ledger: ManagedLedger,
+    *,
+    now_ms: int,
+    retention_time_ms: int | None,
+    retention_size_bytes: int | None,
+) -> int:
+    """Remove what `retention_cut` lets go; how many entries. Blocks.
+
+    The durable cursors are asked here, so this is to be called on the thread that uses them, or
+    while nobody does. Subscriptions that are not durable hold nothing, as in Pulsar.
+    """
+    marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
+    claim = claim_of(ledger)
+    if claim is not None:
+        marks.append(claim)
+    cut = retention_cut(
+        ledger,
+        now_ms=now_ms,
+        retention_time_ms=retention_time_ms,
+        retention_size_bytes=retention_size_bytes,
+        acked=min(marks, default=None),
+    )
+    first = ledger.first_position
+    return ledger.truncate_head(cut) if first is not None and cut > first else 0
+
+
+def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | None:
+    """The last entry of those at the log's head that are older than ``ttl_ms``; None: none is.
+
+    To be acknowledged cumulatively, by subscriptions that are not there yet.
+
+    Raises ValueError unless ``ttl_ms`` is positive.
+    """
+    if ttl_ms <= 0:
+        raise ValueError(f"ttl_ms must be positive, not {ttl_ms}")
+    first = log.first_position
+    if first is None:
+        return None
+    alive = _first_alive(log.segments(), now_ms - ttl_ms)
+    if alive is None:
+        return log.last_position
+    return log.previous_position(alive) if alive > first else None
+
+
+def _cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position:
+    """The first entry that is not older than the retention time."""
+    if retention_time_ms == 0:
+        return log.end_position
+    oldest_ms = now_ms - retention_time_ms
+    segments = log.segments()
+    for segment in segments[_first_segment(segments, oldest_ms) :]:
+        row = _first_row_appended(segment, oldest_ms)
+        if row < segment.entry_count:
+            return _position(segment, row)
+    return log.end_position
+
+
+def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:
+    """The first entry that lies within the last ``size_bytes`` of the topic, as a whole."""
+    cut = log.end_position
+    for segment in reversed(log.segments()):
+        end = segment.row(segment.entry_count - 1).end_offset
+        row = _first_row_at(segment, end - size_bytes)
+        if row < segment.entry_count:
+            cut = _position(segment, row)
+        if row > segment.cut_rows:
+            break
+        size_bytes -= end - segment.row(row).offset
+    return cut
+
+
+def _first_row_at(segment: Segment, offset: int) -> int:
+    """The first row whose record begins at ``offset`` or behind; ``entry_count`` if none does."""
+    rows = range(segment.cut_rows, segment.entry_count)
+    return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
+
+
+def _first_alive(segments: list[Segment], oldest_ms: int) -> Position | None:
+    """The first entry that was appended since ``oldest_ms`` and has an entry time since then."""
+    for segment in segments[_first_segment(segments, oldest_ms) :]:
+        row = _first_row_appended(segment, oldest_ms)
+        before_ms = segment.row(row - 1).time_ms if row else segment.header.entry_time_floor_ms
+        if before_ms < oldest_ms:
+            # Times so far are all too early, so the running maximum tells.
+            row = segment.find_time(oldest_ms, segment.entry_count)
+        else:
+            while row < segment.entry_count and _entry_time_ms(segment, row) < oldest_ms:
+                row += 1
+        if row < segment.entry_count:
+            return _position(segment, row)
+    return None
+
+
+def _first_segment(segments: list[Segment], time_ms: int) -> int:
+    """The first segment with an entry appended at ``time_ms`` or later."""
+    return bisect_left(segments, time_ms, key=_append_time_max_ms)
+
+
+def _append_time_max_ms(segment: Segment) -> int:
+    return segment.append_time_max_ms
+
+
+def _first_row_appended(segment: Segment, time_ms: int) -> int:
+    """The first row that was appended at ``time_ms`` or later; ``entry_count`` if there is none.
+
+    Append times never decrease. A damaged row tells nothing; it goes with those behind it.
+    """
+    low, high = segment.cut_rows, segment.entry_count
+    while low < high:
+        middle = (low + high) // 2
+        row, head = _next_head(segment, middle, high)
+        if head is None or head.append_time_ms >= time_ms:
+            high = middle
+        else:
+            low = row + 1
+    return low
+
+
+def _next_head(segment: Segment, row: int, end: int) -> tuple[int, RecordHead | None]:
+    """The first row from ``row`` on whose head is readable."""
+    while row < end:
+        try:
+            return row, segment.head(row)
+        except DamagedRecordError:
+            row += 1
+    return row, None
+
+
+def _entry_time_ms(segment: Segment, row: int) -> int:
+    """An entry's own time (PIP-70); 0 of a damaged one: there is nothing to wait for."""
+    try:
+        metadata = peek(segment.head(row).prefix)
+        if metadata is not None and metadata.HasField("broker_timestamp"):
+            return metadata.broker_timestamp
+        entry = segment.read(row, 1, 0)[0]
+    except (DamagedRecordError, PrefixError):
+        return 0
+    return time_of(entry.append_time_ms, entry.stored, entry.body)
+
+
+def _position(segment: Segment, row: int) -> Position:
+    return Position(segment.ledger_id, segment.first_entry_id + row)

@@ -1,0 +1,402 @@
+"""A data folder, open for writing: the one place that joins the parts.
+
+Opening: check the folder, take its lock, open the catalog, write the journal's blocks into the
+segments and sync them, complete the catalog if it knows less than the folder, free the journal.
+Topics are opened when first asked for.
+
+Closing: no more appends, commit what is pending, checkpoint, seal every index, remove the
+journal's files, give the lock back. A store that was closed needs no recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from ..metadata import Clock, SystemClock
+from .catalog import Catalog, SegmentId
+from .chain import counting_segments
+from .checkpoint import Checkpointer
+from .compacted_format import VIEW_TOPIC_PREFIX
+from .cursor_store import CURSOR_TOPIC, CursorStore
+from .errors import CorruptFileError, StoreClosedError, TopicNotFoundError
+from .fd_cache import FdCache
+from .files import Files, OsFiles, write_all
+from .folder import (
+    CATALOG_NAME,
+    index_path,
+    journal_folder,
+    journal_path,
+    ledgers_folder,
+    list_journal_slots,
+    lock_folder,
+    prepare_folder,
+    segment_path,
+)
+from .group_commit import GroupCommit
+from .head_cut import cut_path
+from .journal import Journal
+from .journal_format import GroupRef
+from .journal_replay import ReplayReport, replay
+from .managed_ledger import ManagedLedger
+from .options import StoreOptions
+from .rebuild import complete_catalog, is_behind
+from .salvage import read_named_header, salvage_headers
+from .segment import Segment
+from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
+from .time_index import ChunkCache, TimeIndex
+
+_log = logging.getLogger(__name__)
+_LEDGER_IDS_AT_ONCE = 64
+
+Notify = Callable[[Callable[[], None]], object]
+
+
+class LocalStore:
+    """Ledgers in local files. Make one with ``LocalStore.open``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Files,
+        clock: Clock,
+        options: StoreOptions,
+        notify: Notify | None,
+        lock_fd: int,
+    ) -> None:
+        self.folder = folder
+        self.clock = clock
+        self.options = options
+        self._files = files
+        self._lock_fd = lock_fd
+        self._fds = FdCache(files, limit=options.fd_limit)
+        self._chunks = ChunkCache()
+        self._open_lock = threading.RLock()
+        self._ids_lock = threading.Lock()
+        self._ledgers: dict[str, ManagedLedger] = {}
+        self._closed = False
+        self._spare_ids: list[int] = []
+        with ExitStack() as on_failure:
+            on_failure.callback(self._fds.close)
+            self.catalog = Catalog(folder / CATALOG_NAME)
+            on_failure.callback(self.catalog.close)
+            files.sync_folder(folder)
+            last_id = self._recover().last_id
+            interval_ms = options.sync_interval_ms
+            journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
+            self._topic_ids = self.catalog.topics()
+            self._start(journal, notify)
+            on_failure.pop_all()
+
+    def _start(self, journal: Journal, notify: Notify | None) -> None:
+        options = self.options
+        self.committer = GroupCommit(
+            self._files,
+            self._fds,
+            journal,
+            notify=notify,
+            max_pending_bytes=options.max_pending_bytes,
+            interval_ms=options.sync_interval_ms,
+        )
+        self._journal = journal
+        self._checkpointer = Checkpointer(
+            self._files, self._fds, self.folder, self.catalog, journal, self.committer, options
+        )
+        try:
+            self.cursors = CursorStore(self._open_ledger(CURSOR_TOPIC, create=True))
+        except BaseException:
+            self.committer.stop()
+            raise
+        self._checkpointer.start()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        clock: Clock | None = None,
+        options: StoreOptions | None = None,
+        notify: Notify | None = None,
+        files: Files | None = None,
+    ) -> LocalStore:
+        """Open a data folder; a missing or empty one becomes one. Blocks.
+
+        ``notify`` is how commit callbacks are run (``loop.call_soon_threadsafe``); without one
+        they run in the committer's thread.
+
+        Raises FolderLockedError, ForeignFolderError, UnsupportedVersionError, CorruptFileError
+        (the catalog), CatalogError, OSError.
+        """
+        files = files or OsFiles()
+        folder = Path(folder)
+        prepare_folder(files, folder)
+        lock_fd = lock_folder(files, folder)
+        try:
+            return cls(
+                folder, files, clock or SystemClock(), options or StoreOptions(), notify, lock_fd
+            )
+        except BaseException:
+            files.close(lock_fd)
+            raise
+
+    # Recovery
+
+    def _recover(self) -> ReplayReport:
+        removed = self.catalog.removed()
+        touched: set[SegmentId] = set()
+
+        def apply(group: GroupRef, content: memoryview) -> None:
+            segment = (group.ledger_id, group.segment_no)
+            if segment in removed:
+                return
+            touched.add(segment)
+            path = segment_path(self.folder, *segment)
+            fd = self._fds.acquire(path, create=True)
+            try:
+                write_all(self._files, fd, [content], group.offset)
+            finally:
+                self._fds.release(fd)
+
+        report = replay(self._files, self.folder, apply)
+        if report.damaged_blocks:
+            _log.error(
+                "%s: %d damaged blocks in the journal; run a verification",
+                self.folder,
+                report.damaged_blocks,
+            )
+        for segment in touched & report.segment_ends.keys():
+            with self._fds.use(segment_path(self.folder, *segment)) as fd:
+                if self._files.size(fd) > report.segment_ends[segment]:
+                    self._files.ftruncate(fd, report.segment_ends[segment])
+        self._sync(touched)
+        if is_behind(self._files, self.folder, self.catalog):
+            complete_catalog(self._files, self.folder, self.catalog)
+        else:
+            self._list(touched)
+        self._remove_journal()
+        self._remove_files(removed)
+        self.catalog.forget_removed(removed)
+        return report
+
+    def _sync(self, touched: set[SegmentId]) -> None:
+        for segment in sorted(touched):
+            with self._fds.use(segment_path(self.folder, *segment)) as fd:
+                self._files.fdatasync(fd)
+        if touched:
+            self._files.sync_folder(ledgers_folder(self.folder))
+
+    def _list(self, touched: Iterable[SegmentId]) -> None:
+        known_topics = set(self.catalog.topics().values())
+        listed = []
+        for segment in sorted(touched):
+            try:
+                header = read_named_header(self._files, self.folder, segment)
+            except CorruptFileError as error:
+                _log.error("%s", error)
+                continue
+            if header.topic_id in known_topics:
+                listed.append((header.topic_id, *segment))
+            else:
+                self._remove_files([segment])
+        if listed:
+            self.catalog.add_segments(listed)
+
+    def _remove_journal(self) -> None:
+        slots = list_journal_slots(self._files, self.folder)
+        for slot in slots:
+            self._files.unlink(journal_path(self.folder, slot))
+        if slots:
+            self._files.sync_folder(journal_folder(self.folder))
+
+    def _remove_files(self, segments: Iterable[SegmentId]) -> None:
+        gone = False
+        for segment in segments:
+            path = segment_path(self.folder, *segment)
+            for each in (path, index_path(path), cut_path(path)):
+                self._fds.forget(each)
+                try:
+                    self._files.unlink(each)
+                    gone = True
+                except FileNotFoundError:
+                    pass
+        if gone:
+            self._files.sync_folder(ledgers_folder(self.folder))
+
+    # Topics
+
+    def topic_names(self) -> list[str]:
+        """Full names of all topics, sorted; without those that the store has for itself."""
+        return sorted(
+            name
+            for name in self._topic_ids
+            if name != CURSOR_TOPIC and not name.startswith(VIEW_TOPIC_PREFIX)
+        )
+
+    def open_topic(self, name: str, *, create: bool = True) -> ManagedLedger:
+        """The managed ledger of a topic, the same object each time. Blocks.
+
+        Raises TopicNotFoundError when there is none and ``create`` is false, ValueError for a
+        new one whose name is longer than a segment's header can hold.
+        """
+        with self._open_lock:
+            ledger = self._ledgers.get(name)
+            if ledger is None:
+                ledger = self._open_ledger(name, create=create)
+                self.cursors.attach(ledger)
+            return ledger
+
+    def _open_ledger(self, name: str, *, create: bool) -> ManagedLedger:
+        if self._closed:
+            raise StoreClosedError(str(self.folder))
+        topic_id = self._topic_ids.get(name)
+        if topic_id is None:
+            if not create:
+                raise TopicNotFoundError(name)
+            if len(name.encode()) > MAX_TOPIC_NAME_BYTES:
+                raise ValueError(f"a topic's name has at most {MAX_TOPIC_NAME_BYTES} bytes")
+            topic_id = self.catalog.create_topic(name)
+            self._topic_ids[name] = topic_id
+        segments = self._load_segments(name, topic_id)
+        ledger = ManagedLedger(self, name, topic_id, segments, self.next_ledger_id())
+        self._ledgers[name] = ledger
+        return ledger
+
+    def _load_segments(self, name: str, topic_id: int) -> list[Segment]:
+        headers, lost = self._read_headers(name, topic_id)
+        segments = [self._segment(header) for header in headers]
+        counting = counting_segments(segments, lost=lost)
+        for segment in counting:
+            if not segment.index.sealed:
+                self._seal(segment)
+        return counting
+
+    def _read_headers(self, name: str, topic_id: int) -> tuple[list[SegmentHeader], set[int]]:
+        """The headers of a topic's segments, and the ledgers that have none any more."""
+        headers: dict[SegmentId, SegmentHeader] = {}
+        unread: dict[SegmentId, Exception] = {}
+        for segment_id in self.catalog.segments(topic_id):
+            try:
+                headers[segment_id] = read_named_header(self._files, self.folder, segment_id)
+            except (FileNotFoundError, CorruptFileError) as error:
+                unread[segment_id] = error
+        if unread:
+            headers |= salvage_headers(
+                self._files, self.folder, unread, headers.values(), (name, topic_id)
+            )
+        for segment_id, reason in unread.items():
+            if segment_id not in headers:
+                _log.error("%s: a segment is lost: %s", name, reason)
+        lost = {ledger_id for ledger_id, _ in unread} - {ledger_id for ledger_id, _ in headers}
+        return list(headers.values()), lost
+
+    def _seal(self, segment: Segment) -> None:
+        try:
+            segment.index.seal(segment.append_time_max_ms)
+        except OSError as error:
+            _log.warning("%s: index not sealed: %s", segment.path, error)
+
+    def _segment(self, header: SegmentHeader) -> Segment:
+        path = segment_path(self.folder, header.ledger_id, header.segment_no)
+        index = TimeIndex(
+            self._files,
+            self._fds,
+            index_path(path),
+            header.ledger_id,
+            header.segment_no,
+            header.entry_time_floor_ms,
+            self._chunks,
+        )
+        return Segment(self._files, self._fds, path, header, index)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with all its entries and cursors. Blocks. Raises TopicNotFoundError."""
+        with self._open_lock:
+            ledger = self.open_topic(name, create=False)
+            ledger.close()
+            self.committer.flush()
+            self._checkpointer.checkpoint()
+            for segment in ledger.segments():
+                segment.removed = True
+            segments = self.catalog.delete_topic(ledger.topic_id)
+            del self._ledgers[name], self._topic_ids[name]
+            self.cursors.forget_topic(ledger.topic_id)
+            self._remove_files(segments)
+            self._checkpointer.segments_removed(set(segments))
+
+    # What managed ledgers call
+
+    def next_ledger_id(self) -> int:
+        """A ledger id that was never used before in this folder."""
+        with self._ids_lock:
+            if not self._spare_ids:
+                first = self.catalog.reserve_ledger_ids(_LEDGER_IDS_AT_ONCE)
+                self._spare_ids = list(range(first + _LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
+            return self._spare_ids.pop()
+
+    def new_segment(self, header: SegmentHeader) -> Segment:
+        """A segment to append to; its file comes with the first commit."""
+        segment = self._segment(header)
+        segment.index.end_offset = header.size_bytes
+        self._checkpointer.segment_began(segment)
+        return segment
+
+    def segment_ended(self, segment: Segment) -> None:
+        """No entry follows in this segment."""
+        self._checkpointer.segment_ended(segment)
+
+    def unlist_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
+        """Decide, durably, that a topic no longer has these segments. Raises CatalogError."""
+        self.catalog.remove_segments(ledger.topic_id, _ids(segments))
+        for segment in segments:
+            segment.removed = True
+
+    def remove_segments(self, segments: Sequence[Segment]) -> None:
+        """Remove the files of segments that were unlisted."""
+        ids = _ids(segments)
+        self._remove_files(ids)
+        self._checkpointer.segments_removed(set(ids))
+
+    # Ending
+
+    def checkpoint(self) -> None:
+        """Sync all segments and free the journal now. Blocks."""
+        self._checkpointer.checkpoint()
+
+    def close(self) -> None:
+        """Close the folder; a second call does nothing. Blocks.
+
+        Where the disk fails, what was acknowledged is in the journal, for the next opening; the
+        folder is given free, and OSError or CatalogError raised.
+        """
+        with self._open_lock:
+            if self._closed:
+                return
+            self._closed = True
+        with ExitStack() as at_the_end:
+            at_the_end.callback(self._files.close, self._lock_fd)
+            at_the_end.callback(self.catalog.close)
+            at_the_end.callback(self._fds.close)
+            at_the_end.callback(self._journal.close)
+            at_the_end.callback(self.committer.stop)
+            for ledger in self._ledgers.values():
+                ledger.close()
+            self.committer.flush()
+            self._checkpointer.stop()
+            self.committer.stop()
+            self._journal.close()
+            if self._checkpointer.complete:
+                self._remove_journal()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _ids(segments: Sequence[Segment]) -> list[SegmentId]:
+    return [(s.ledger_id, s.header.segment_no) for s in segments]

@@ -1,0 +1,182 @@
+import pytest
+
+from pulsemark.ledger import EARLIEST, LATEST, Position, StoreOptions
+from pulsemark.ledger import cursor_store as cursor_store_module
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+
+ORDERS = "persistent://public/default/orders"
+AUDIT = "persistent://public/default/audit"
+OPTIONS = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """A store on a simulated disk."""
+    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
+    yield simulated
+    simulated.close()
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """The cursor ledger is compacted every few records."""
+    monkeypatch.setattr(cursor_store_module, "_COMPACT_MIN_RECORDS", 10)
+    monkeypatch.setattr(cursor_store_module, "_COMPACT_RATIO", 2)
+
+
+def filled(store, name=ORDERS, count=50):
+    """A topic with entries, durable, and their positions."""
+    topic = store.open_topic(name)
+    positions = [topic.append(b"x").position for _ in range(count)]
+    settle(store)
+    return topic, positions
+
+
+def test_same_name_is_the_same_cursor(simulated):
+    """Opening a cursor again gives the one there is, wherever it is asked to begin."""
+    store = simulated.open()
+    topic, positions = filled(store)
+    cursor = topic.open_cursor("s", initial=EARLIEST)
+    cursor.ack_cumulative(positions[3])
+    assert topic.open_cursor("s", initial=LATEST) is cursor
+    assert topic.open_cursor("t", initial=LATEST).backlog_messages == 0
+    assert topic.open_cursor("u", initial=positions[10]).first_unacked == positions[10]
+    assert sorted(topic.cursors) == ["s", "t", "u"]
+
+
+def test_cursor_that_is_not_durable_ends_with_its_process(simulated):
+    """Only durable cursors come back."""
+    topic, _ = filled(simulated.open())
+    reader = topic.open_cursor("reader", initial=EARLIEST, durable=False)
+    assert not reader.durable
+    assert reader.persist().done
+    topic.open_cursor("s", initial=EARLIEST)
+    simulated.close()
+    assert list(simulated.open().open_topic(ORDERS).cursors) == ["s"]
+
+
+def test_deleted_cursor_stays_deleted(simulated):
+    """Deletion is durable once its commit is; a cursor of that name begins anew."""
+    topic, positions = filled(simulated.open())
+    topic.open_cursor("s", initial=EARLIEST).ack_cumulative(positions[9])
+    topic.cursors["s"].persist()
+    topic.delete_cursor("s").wait(10)
+    assert topic.delete_cursor("s").done
+    simulated.power_off()
+    topic = simulated.open().open_topic(ORDERS)
+    assert topic.cursors == {}
+    assert topic.open_cursor("s", initial=EARLIEST).first_unacked == positions[0]
+
+
+def test_cursors_of_a_deleted_topic_are_gone(simulated):
+    """A topic's namesake has none of its cursors; other topics keep theirs."""
+    store = simulated.open()
+    for name in (ORDERS, AUDIT):
+        topic, positions = filled(store, name)
+        topic.open_cursor("s", initial=EARLIEST).ack_cumulative(positions[5])
+        topic.cursors["s"].persist().wait(10)
+    store.delete_topic(ORDERS)
+    assert store.open_topic(ORDERS).cursors == {}
+    simulated.close()
+    store = simulated.open()
+    assert store.open_topic(ORDERS).cursors == {}
+    assert store.open_topic(AUDIT).cursors["s"].mark_delete == positions[5]
+
+
+def test_compaction_keeps_every_cursor_and_little_else(simulated, often):
+    """However much is acknowledged, the cursor ledger stays small and says the same."""
+    store = simulated.open()
+    topic, positions = filled(store, count=400)
+    cursors = [topic.open_cursor(f"s{n}", initial=EARLIEST) for n in range(3)]
+    for number, position in enumerate(positions):
+        cursor = cursors[number % 3]
+        cursor.ack(position)
+        cursor.persist()
+        if number % 7 == 0:
+            settle(store)
+    topic.delete_cursor("s2")
+    settle(store)
+    records = sum(s.entry_count for s in store.cursors._ledger.segments())
+    assert records < 60
+    before = [[c.is_acked(p) for p in positions] for c in cursors[:2]]
+    simulated.power_off()
+    topic = simulated.open().open_topic(ORDERS)
+    assert [[c.is_acked(p) for p in positions] for c in topic.cursors.values()] == before
+
+
+def test_failed_compaction_loses_no_cursor(simulated, often):
+    """A sync that fails in the middle of a compaction: the ledgers before it are kept."""
+    for failing in range(1, 12):
+        files = simulated.files()
+        store = simulated.open(files)
+        topic, positions = filled(store, count=5)
+        for number in range(8):
+            cursor = topic.open_cursor(f"s{number}", initial=EARLIEST)
+            cursor.ack_cumulative(positions[-1])
+            cursor.persist()
+        settle(store)
+        durable = {n: c.mark_delete for n, c in topic.cursors.items()}
+        files.fail("fdatasync", call=failing)
+        for number in range(12):
+            topic.cursors["s0"].reset(positions[number % 5])
+            topic.cursors["s0"].persist()
+            if number % 2:
+                settle(store)
+        settle(store)
+        simulated.power_off()
+        topic = simulated.open().open_topic(ORDERS)
+        for name, mark_delete in durable.items():
+            if name != "s0":
+                assert topic.cursors[name].mark_delete == mark_delete
+        simulated.close()
+
+
+def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
+    """The batch with the first snapshots fails, the one with the last is fine: nothing is cut."""
+    files = simulated.files()
+    store = simulated.open(files)
+    topic, positions = filled(store)
+    for number in range(6):
+        topic.open_cursor(f"s{number}", initial=EARLIEST).ack_cumulative(positions[number])
+        topic.cursors[f"s{number}"].persist()
+    settle(store)
+    ledger = store.cursors._ledger
+    real, calls = ledger.append, []
+
+    def append(body, **more):
+        """Wait behind the third snapshot until its batch has failed."""
+        calls.append(body)
+        if len(calls) == 1:
+            files.fail("fdatasync")
+        appended = real(body, **more)
+        if len(calls) == 3:
+            settle(store)
+        return appended
+
+    ledger.append = append
+    store.cursors._compact()
+    del ledger.append
+    settle(store)
+    simulated.power_off()
+    topic = simulated.open().open_topic(ORDERS)
+    marks = [topic.cursors[f"s{number}"].mark_delete for number in range(6)]
+    assert marks == positions[:6]
+
+
+def test_damaged_cursor_record_costs_only_itself(simulated):
+    """A rotten record is left out; all other cursors, and this one's later state, are there."""
+    store = simulated.open()
+    topic, positions = filled(store)
+    for number in range(3):
+        cursor = topic.open_cursor(f"s{number}", initial=EARLIEST)
+        cursor.persist().wait(10)
+        cursor.ack_cumulative(positions[number])
+        cursor.persist().wait(10)
+    path = store.cursors._ledger.segments()[0].path
+    at = store.cursors._ledger.segments()[0].row(2).offset + 50
+    simulated.close()
+    simulated.disk.overwrite(path, bytes([simulated.disk.contents(path)[at] ^ 8]), at)
+    topic = simulated.open().open_topic(ORDERS)
+    marks = [topic.cursors[f"s{number}"].mark_delete for number in range(3)]
+    assert marks == positions[:3]
+    assert topic.append(b"y").position > Position(0, 0)

@@ -1,0 +1,410 @@
+"""What becomes of a store whose files were cut, overwritten or rotten."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pulsemark.ledger import (
+    EARLIEST,
+    CorruptEntryError,
+    FolderReader,
+    LocalStore,
+    Position,
+    StoreOptions,
+)
+from pulsemark.ledger.folder import index_path
+from pulsemark.ledger.scan import scan_records
+from pulsemark.ledger.segment import read_segment_header
+from pulsemark.ledger.segment_format import ledger_seed, pack_body_crc, pack_record_head
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.faulty_files import FaultyFiles
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+
+ORDERS = "persistent://public/default/orders"
+STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
+EVERY_BIT = "PULSEMARK_EVERY_BIT" in os.environ
+
+
+@dataclass
+class Sample:
+    """A closed data folder with one topic in one segment."""
+
+    folder: Path
+    bodies: list[bytes]
+    counts: list[int]
+    segment: Path
+    offsets: list[int]
+    """Where each record begins, and where the last one ends."""
+
+    @property
+    def good(self) -> bytes:
+        """The segment's bytes, as they were written."""
+        return self._good
+
+    def remember(self) -> "Sample":
+        """Keep the good bytes."""
+        self._good = self.segment.read_bytes()
+        self._index = index_path(self.segment).read_bytes()
+        return self
+
+    def put(self, segment: bytes, *, index: bytes | None = None) -> None:
+        """Replace the segment; without ``index`` its index file is gone."""
+        self.segment.write_bytes(segment)
+        index_path(self.segment).unlink(missing_ok=True)
+        if index is not None:
+            index_path(self.segment).write_bytes(index)
+
+    def read(self) -> tuple[dict[int, bytes], list[int]]:
+        """What a reader gets: bodies by entry id, and the ids of damaged entries."""
+        with FolderReader(self.folder) as reader:
+            return read_all(reader.log(ORDERS))
+
+
+def read_all(log):
+    """Bodies by entry id, and the ids of the entries that are damaged."""
+    got, damaged, place = {}, [], EARLIEST
+    while True:
+        try:
+            part = log.read(place, max_entries=10_000)
+        except CorruptEntryError as error:
+            damaged.append(error.position.entry_id)
+            place = error.next_position
+            if place >= log.end_position:
+                return got, damaged
+            continue
+        if not part:
+            return got, damaged
+        for entry in part:
+            got[entry.position.entry_id] = bytes(entry.body)
+        last = part[-1].position
+        place = Position(last.ledger_id, last.entry_id + 1)
+
+
+def make_sample(folder, bodies, counts=None, *, before=0):
+    """Write a topic, close its store, and look where its records are.
+
+    ``before``: so many other topics are there before it, so that its ledger has another id.
+    """
+    counts = counts or [1] * len(bodies)
+    store = LocalStore.open(folder, clock=SettableClock())
+    for number in range(before):
+        store.open_topic(f"{ORDERS}-{number}")
+    topic = store.open_topic(ORDERS)
+    topic.stampers = STAMPS
+    for body, count in zip(bodies, counts, strict=True):
+        last = topic.append(body, message_count=count)
+    last.commit.wait(10)
+    (segment,) = topic.segments()
+    offsets = [segment.row(n).offset for n in range(len(bodies))] + [segment.index.end_offset]
+    store.close()
+    return Sample(folder, bodies, counts, segment.path, offsets).remember()
+
+
+def some_bodies(count, size):
+    """Producers' messages and other bytes, mixed."""
+    random = Random(count)
+    bodies = [random.randbytes(random.randrange(size)) for _ in range(count)]
+    return [
+        unbatched_message(body, publish_time_ms=1_700_000_000_000) if n % 2 else b"\1" + body
+        for n, body in enumerate(bodies)
+    ]
+
+
+@pytest.fixture
+def sample(memory_folder):
+    """Ten entries of some bytes each."""
+    return make_sample(memory_folder / "data", some_bodies(10, 60), [n % 3 for n in range(10)])
+
+
+def tails(sample, cut):
+    """What may stand behind a cut, by name."""
+    random = Random(cut)
+    first_three = sample.good[sample.offsets[0] : sample.offsets[3]]
+    seed = ledger_seed(99)
+    foreign = pack_record_head(seed, 9, 0, 1, 5, 9, b"", b"x" * 30, 0) + b"x" * 30 + bytes(4)
+    return {
+        "nothing": b"",
+        "zeros": bytes(700),
+        "garbage": random.randbytes(700),
+        "stale records": first_three,
+        "foreign record": foreign,
+        "zeros, then stale": bytes(100) + first_three,
+    }
+
+
+def test_torn_tail_recovers_to_the_last_whole_record(sample):
+    """Cut at every byte of the last three records, whatever follows: all whole ones are there."""
+    for cut in range(sample.offsets[7], sample.offsets[10] + 1):
+        whole = sum(end <= cut for end in sample.offsets[1:])
+        for name, tail in tails(sample, cut).items():
+            sample.put(sample.good[:cut] + tail)
+            got, damaged = sample.read()
+            assert got == dict(enumerate(sample.bodies[:whole])), (cut, name)
+            assert damaged == [], (cut, name)
+
+
+def test_torn_tail_and_a_new_life(sample, memory_folder):
+    """Opened for writing behind a torn tail, a topic goes on without gap or double."""
+    random = Random(1)
+    for number in range(12):
+        cut = random.randint(sample.offsets[7], sample.offsets[10])
+        whole = sum(end <= cut for end in sample.offsets[1:])
+        sample.put(sample.good[:cut] + random.choice(list(tails(sample, cut).values())))
+        copy = memory_folder / f"copy{number}"
+        shutil.copytree(sample.folder, copy)
+        for _ in range(2):
+            with LocalStore.open(copy, clock=SettableClock()) as store:
+                topic = store.open_topic(ORDERS)
+                assert topic.next_index >= sum(sample.counts[:whole])
+                topic.append(b"new").commit.wait(10)
+                entries = topic.read(EARLIEST)
+                assert [bytes(e.body) for e in entries[:whole]] == sample.bodies[:whole]
+                index = 0
+                for entry in entries:
+                    assert entry.first_index == index
+                    index = entry.index + 1
+        assert [bytes(e.body) for e in entries[whole:]] == [b"new", b"new"]
+
+
+def test_segment_cut_anywhere_is_made_whole_from_the_journal(memory_folder):
+    """What was not checkpointed is in the journal: no cut of the segment loses any of it."""
+    options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+    simulated = SimulatedStore(memory_folder / "data", options=options)
+    topic = simulated.open().open_topic(ORDERS)
+    bodies = some_bodies(6, 60)
+    for body in bodies:
+        topic.append(body).commit.wait(10)
+    path = topic.segments()[0].path
+    simulated.kill()
+    good = simulated.disk.contents(path)
+    catalog = simulated._catalog
+    journal = path.parent.parent / "journal" / "00000000.journal"
+    block_bytes = simulated.disk.contents(journal)
+    for cut in range(0, len(good) + 1, 7):
+        simulated.disk.overwrite(path, good)
+        simulated.disk.overwrite(path, os.urandom(20), cut, cut=True)
+        simulated._catalog, simulated._ended = catalog, True
+        got, damaged = read_all(simulated.open().open_topic(ORDERS))
+        assert got == dict(enumerate(bodies))
+        assert damaged == []
+        simulated.close()
+        process = simulated.disk.process()
+        fd = process.open(journal, os.O_RDWR | os.O_CREAT)
+        process.pwritev(fd, [block_bytes], 0)
+        process.fdatasync(fd)
+        process.sync_folder(journal.parent)
+
+
+def test_journal_cut_anywhere_keeps_what_was_before(memory_folder):
+    """Segments lost and the journal torn in its last block: all blocks before it count."""
+    options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+    for tail in (b"", bytes(300), b"PMKB" * 50, os.urandom(300)):
+        for back in range(1, 200, 23):
+            folder = memory_folder / f"{len(tail)}-{tail[:1].hex()}-{back}"
+            simulated = SimulatedStore(folder, options=options)
+            store = simulated.open()
+            topic = store.open_topic(ORDERS)
+            ends = []
+            for number in range(5):
+                topic.append(b"%d" % number * 40).commit.wait(10)
+                ends.append(store._journal.size_bytes + 64)
+            path = topic.segments()[0].path
+            simulated.kill()
+            journal = folder / "journal" / "00000000.journal"
+            cut = ends[-1] - back
+            whole = sum(end <= cut for end in ends)
+            simulated.disk.overwrite(journal, tail, cut, cut=True)
+            simulated.disk.overwrite(path, b"", 0, cut=True)
+            got, damaged = read_all(simulated.open().open_topic(ORDERS))
+            assert got == {n: b"%d" % n * 40 for n in range(whole)}
+            assert damaged == []
+            simulated.close()
+
+
+def flips(good, seed=0):
+    """Bits to flip: every one in a campaign, else one in every so many bytes."""
+    if EVERY_BIT:
+        return range(8 * len(good))
+    random = Random(seed)
+    return [8 * byte + random.randrange(8) for byte in range(0, len(good), 251)]
+
+
+@pytest.mark.parametrize("index", ["with index", "without index"])
+def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index):
+    """One wrong bit: no wrong byte is served, at most one entry is lost, all others are there."""
+    sample = make_sample(memory_folder / "data", some_bodies(415, 180))
+    assert 60_000 < len(sample.good) < 70_000
+    kept = sample._index if index == "with index" else None
+    last = len(sample.bodies) - 1
+    for bit in flips(sample.good):
+        bad = bytearray(sample.good)
+        bad[bit // 8] ^= 1 << bit % 8
+        sample.put(bytes(bad), index=kept)
+        got, damaged = sample.read()
+        hit = [n for n in range(last + 1) if sample.offsets[n] <= bit // 8 < sample.offsets[n + 1]]
+        assert got == {n: body for n, body in enumerate(sample.bodies) if n not in hit}, bit
+        if kept is not None or hit != [last]:
+            assert damaged == hit, bit
+
+
+def test_rot_in_the_middle_never_hides_what_follows(sample):
+    """Whole records overwritten, cut out of shape or zeroed: those behind keep id and index."""
+    random = Random(5)
+    for first in range(9):
+        for last in range(first, 9):
+            start, end = sample.offsets[first], sample.offsets[last + 1]
+            for rot in (bytes(end - start), random.randbytes(end - start)):
+                sample.put(sample.good[:start] + rot + sample.good[end:])
+                got, damaged = sample.read()
+                assert damaged == list(range(first, last + 1))
+                assert got == {
+                    n: body for n, body in enumerate(sample.bodies) if not first <= n <= last
+                }
+                with FolderReader(sample.folder) as reader:
+                    log = reader.log(ORDERS)
+                    assert log.next_index == sum(sample.counts)
+                    entry = log.read(Position(log.first_position.ledger_id, last + 1))[0]
+                    assert entry.first_index == sum(sample.counts[: last + 1])
+
+
+def test_records_inside_a_payload_are_not_believed(memory_folder):
+    """A payload full of forged records does not become entries when its own header rots."""
+    seed = ledger_seed(1)
+    forged = b"".join(
+        pack_record_head(seed, entry_id, 0, 1, 5, 9, b"", b"evil", 0) + b"evil"
+        + pack_body_crc(b"evil")
+        for entry_id in (1, 2, 3, 500, 2**32 - 1)
+    )  # fmt: skip
+    sample = make_sample(memory_folder / "data", [b"zero", b"?" + forged, b"two", b"three"])
+    assert read_segment_header(FaultyFiles(), sample.segment).ledger_id == 1
+    bad = bytearray(sample.good)
+    bad[sample.offsets[1] + 20] ^= 1
+    sample.put(bytes(bad))
+    got, damaged = sample.read()
+    assert got[0] == b"zero"
+    assert len(got) + len(damaged) <= 5
+    assert not {500, 2**32 - 1} & got.keys()
+
+
+class LateFiles(FaultyFiles):
+    """The first reads of a stretch see zeros: a writer is in the middle of it."""
+
+    def __init__(self, start, end):
+        super().__init__()
+        self.start, self.end, self.late = start, end, 1
+
+    def pread(self, fd, size_bytes, offset):
+        """As the disk has it, with zeros in the stretch for the first reads."""
+        data = bytearray(super().pread(fd, size_bytes, offset))
+        if self.late and offset < self.end and offset + len(data) > self.start:
+            self.late -= 1
+            for at in range(max(self.start, offset), min(self.end, offset + len(data))):
+                data[at - offset] = 0
+        return bytes(data)
+
+
+def test_write_seen_out_of_order_is_no_damage(sample):
+    """A reader that sees a later record before an earlier one looks again before it says rot."""
+    files = LateFiles(sample.offsets[4] + 5, sample.offsets[4] + 30)
+    header = read_segment_header(FaultyFiles(), sample.segment)
+    fd = files.open(sample.segment, os.O_RDONLY)
+    records = list(scan_records(files, fd, header, header.size_bytes, 0))
+    files.close(fd)
+    assert files.late == 0
+    assert [(r.fields.entry_id, r.damaged) for r in records] == [(n, None) for n in range(10)]
+
+
+@pytest.fixture
+def long_sample(memory_folder):
+    """Enough entries for several chunks of the index."""
+    return make_sample(memory_folder / "data", [b"%d" % n * 3 for n in range(2500)])
+
+
+def test_lost_or_wrong_index_is_made_again_identical(long_sample, memory_folder):
+    """Index gone, cut, random, foreign: opening the topic writes the very same bytes again."""
+    good = long_sample._index
+    other = make_sample(memory_folder / "other", long_sample.bodies, before=1)
+    random = Random(3)
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 1
+    wrongs = [None, b"", good[:10], good[: len(good) // 2], good[:-1], random.randbytes(len(good)),
+              other._index, bytes(flipped), good + b"more", bytes(len(good))]  # fmt: skip
+    for number, wrong in enumerate(wrongs):
+        long_sample.put(long_sample.good, index=wrong)
+        assert long_sample.read() == (dict(enumerate(long_sample.bodies)), []), number
+        with LocalStore.open(long_sample.folder) as store:
+            assert read_all(store.open_topic(ORDERS)) == (dict(enumerate(long_sample.bodies)), [])
+        assert index_path(long_sample.segment).read_bytes() == good, number
+
+
+def test_index_deleted_under_a_live_store_does_no_harm(open_store):
+    """Index files may be deleted or rot at any time, also those of the segment being written."""
+    store = open_store(segment_size_bytes=150_000)
+    topic = store.open_topic(ORDERS)
+    bodies = []
+    for round_ in range(4):
+        for n in range(1500):
+            bodies.append(b"%d-%d" % (round_, n))
+            last = topic.append(bodies[-1])
+        last.commit.wait(10)
+        for segment in topic.segments():
+            path = index_path(segment.path)
+            if path.exists() and round_ % 2:
+                path.write_bytes(os.urandom(path.stat().st_size))
+            else:
+                path.unlink(missing_ok=True)
+        store._chunks._chunks.clear()
+        with_fds = [index_path(s.path) for s in topic.segments()]
+        for path in with_fds:
+            store._fds.forget(path)
+        assert [bytes(e.body) for e in all_entries(topic)] == bodies
+    store.close()
+    assert [bytes(e.body) for e in all_entries(open_store().open_topic(ORDERS))] == bodies
+
+
+def all_entries(topic):
+    """Every entry of a topic."""
+    entries, place = [], EARLIEST
+    while part := topic.read(place, max_entries=1000):
+        entries += part
+        place = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
+    return entries
+
+
+@pytest.mark.parametrize("fault", ["fdatasync", "pwritev"])
+def test_index_of_a_fenced_segment_can_be_made_again_identical(memory_folder, fault):
+    """A segment that ended with a failed write has the index that its records give."""
+    options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+    simulated = SimulatedStore(memory_folder / "data", options=options)
+    files = simulated.files()
+    store = simulated.open(files)
+    topic = store.open_topic(ORDERS)
+    clock = simulated.clock
+    for number in range(1300):
+        topic.append(b"%d" % number)
+        clock.advance(1)
+    settle(store)
+    path = topic.segments()[0].path
+    # The journal is written first, then the segment.
+    files.fail(fault, path_part="journal" if fault == "fdatasync" else ".log", times=2)
+    with store.committer.lock:
+        for number in range(20):
+            failed = topic.append(b"failed %d" % number)
+            clock.advance(1000)
+    settle(store)
+    assert failed.commit.error is not None
+    files.heal()
+    topic.append(b"next").commit.wait(10)
+    simulated.close()
+    sealed = simulated.disk.contents(index_path(path))
+    process = simulated.disk.process()
+    process.unlink(index_path(path))
+    simulated.open().open_topic(ORDERS)
+    simulated.close()
+    assert simulated.disk.contents(index_path(path)) == sealed

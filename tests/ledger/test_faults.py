@@ -1,0 +1,302 @@
+import errno
+import os
+import threading
+
+import pytest
+
+from pulsemark.ledger import EARLIEST, LedgerError, Position, StoreOptions
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.testing.faulty_files import Short
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from pulsemark.testing.store_model import StoreModel, is_expected
+
+ORDERS = "persistent://public/default/orders"
+AUDIT = "persistent://public/default/audit"
+OPTIONS = StoreOptions(
+    segment_size_bytes=600,
+    ledger_entries=9,
+    checkpoint_interval_ms=NEVER_MS,
+    journal_size_bytes=NEVER_MS,
+)
+FAULTS = {
+    "open": [errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR],
+    "pread": [errno.EIO, errno.EINTR, Short],
+    "pwritev": [errno.EIO, errno.ENOSPC, errno.EINTR, Short],
+    "fdatasync": [errno.EIO, errno.ENOSPC, errno.EINTR],
+    "fsync": [errno.EIO],
+    "sync_folder": [errno.EIO, errno.EMFILE],
+    "ftruncate": [errno.EIO, errno.ENOSPC],
+    "size": [errno.EIO],
+    "rename": [errno.EIO, errno.ENOSPC],
+    "unlink": [errno.EIO],
+    "mkdir": [errno.EIO, errno.ENOSPC],
+    "listdir": [errno.EIO],
+    "try_lock": [errno.EIO],
+}
+
+
+EVERY_CALL = "PULSEMARK_EVERY_CALL" in os.environ
+
+
+def attempt(step, failures):
+    """Do a step; a typed error is an answer, too."""
+    try:
+        return step()
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        failures.append(error)
+        return None
+
+
+def burst(store, model, name, count):
+    """Append so many entries as one batch, and wait for it."""
+    ledger = store.open_topic(name)
+    ledger.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+    with store.committer.lock:
+        for number in range(count):
+            model.topic(name).append(
+                ledger, b"%s %d" % (name[-5:].encode(), number) * 3, number % 3
+            )
+    settle(store)
+
+
+def check_now(store, model, name):
+    """What was acknowledged is readable while the store lives, also after a fault."""
+    if name in store.topic_names():
+        assert model.topic(name).problems(store.open_topic(name, create=False)) == []
+
+
+def acknowledge(store, model, count):
+    """Acknowledge the next ``count`` entries of a subscription, durably."""
+    ledger = store.open_topic(ORDERS)
+    cursor = ledger.open_cursor("billing", initial=EARLIEST)
+    for _ in range(count):
+        cursor.ack(cursor.next_unacked(cursor.first_unacked))
+    cursor.ack(cursor.first_unacked)
+    model.topic(ORDERS).persist(cursor)
+    settle(store)
+
+
+def story(simulated, files, model):
+    """A store's life in steps, each of which may fail; returns the errors."""
+    failures = []
+    store = attempt(lambda: simulated.open(files), failures)
+    if store is None:
+        return failures
+
+    def trim():
+        ledger = store.open_topic(ORDERS)
+        before = Position(ledger.end_position.ledger_id, 0)
+        model.topic(ORDERS).trim(ledger, before)
+
+    steps = [
+        lambda: burst(store, model, ORDERS, 5),
+        lambda: burst(store, model, AUDIT, 2),
+        lambda: acknowledge(store, model, 2),
+        lambda: check_now(store, model, ORDERS),
+        store.checkpoint,
+        lambda: burst(store, model, ORDERS, 12),
+        lambda: store.open_topic(AUDIT).roll(),
+        lambda: burst(store, model, AUDIT, 3),
+        store.checkpoint,
+        lambda: acknowledge(store, model, 1),
+        lambda: burst(store, model, ORDERS, 3),
+        trim,
+        lambda: burst(store, model, ORDERS, 4),
+        store.checkpoint,
+        lambda: burst(store, model, AUDIT, 4),
+        lambda: check_now(store, model, ORDERS),
+        lambda: check_now(store, model, AUDIT),
+    ]
+    for step in steps:
+        attempt(step, failures)
+    return failures
+
+
+def check_after(simulated, model, files=None):
+    """Open again with a healthy disk: nothing is lost, and every topic goes on."""
+    for _ in range(2):
+        store = simulated.open(files)
+        for name, topic in model.topics.items():
+            if name in store.topic_names():
+                assert topic.problems(store.open_topic(name), reopened=True) == []
+            else:
+                assert not any(s.state in ("acknowledged", "seen") for s in topic.sent.values())
+            burst(store, model, name, 2)
+        for topic in model.topics.values():
+            assert all(s.state != "pending" for s in topic.sent.values())
+            assert topic.problems(store.open_topic(topic.name)) == []
+        simulated.close()
+
+
+def count_calls(folder):
+    """How often each operation is called in the story; the story itself is sound."""
+    simulated, model = SimulatedStore(folder / "count", options=OPTIONS), StoreModel()
+    files = simulated.files()
+    assert story(simulated, files, model) == []
+    simulated.close()
+    check_after(simulated, model)
+    return files
+
+
+def test_the_story_without_faults_is_sound_and_repeats_itself(tmp_path):
+    """Without faults all is kept; the order of calls is the same every time."""
+    traces = []
+    for number in range(2):
+        folder = tmp_path / str(number) / "data"
+        simulated, model = SimulatedStore(folder, options=OPTIONS), StoreModel()
+        files = simulated.files()
+        files.trace = []
+        assert story(simulated, files, model) == []
+        assert model.acknowledged == 33
+        simulated.close()
+        traces.append(files.trace[files.trace.index("open LOCK") :])
+        check_after(simulated, model)
+    assert traces[0] == traces[1]
+
+
+def chosen(operation, total):
+    """(error, call) pairs to try: all of them in a campaign, a spread of them otherwise."""
+    pairs = [(error, call) for error in FAULTS[operation] for call in range(1, total + 1)]
+    return pairs if EVERY_CALL else pairs[:: max(1, len(pairs) // 8)]
+
+
+@pytest.mark.parametrize("ending", ["close", "kill", "power"])
+@pytest.mark.parametrize("operation", FAULTS)
+def test_any_single_failing_call_loses_nothing(memory_folder, operation, ending):
+    """Whichever call fails, in whatever way: what was acknowledged is there, in order."""
+    total = count_calls(memory_folder).calls[operation]
+    for number, (error, call) in enumerate(chosen(operation, total)):
+        simulated = SimulatedStore(memory_folder / str(number), seed=number, options=OPTIONS)
+        model, files = StoreModel(), simulated.files()
+        files.fail(operation, call=call, error=error)
+        failures = story(simulated, files, model)
+        end = {"close": simulated.close, "kill": simulated.kill, "power": simulated.power_off}
+        attempt(end[ending], failures)
+        if error in (errno.EINTR, Short) and operation in ("pread", "pwritev"):
+            assert failures == [], (error, call)
+        assert files.violations == [], (error, call)
+        check_after(simulated, model)
+    assert not [t for t in threading.enumerate() if t.name.startswith("pulsemark-")]
+
+
+def test_failed_sync_anywhere_in_a_long_life(memory_folder):
+    """The k-th sync fails, k up to 200: only its batch is lost, and no sync is retried."""
+    for k in range(1, 201, 1 if EVERY_CALL else 11):
+        simulated = SimulatedStore(memory_folder / str(k), seed=k, options=OPTIONS)
+        model, files = StoreModel(), simulated.files()
+        store = simulated.open(files)
+        files.fail("fdatasync", call=k)
+        for number in range(190):
+            burst(store, model, (ORDERS, AUDIT)[number % 2], 1)
+            if number % 30 == 29:
+                store.checkpoint()
+        assert files.failed_calls == 1
+        assert files.violations == []
+        states = [sent.state for topic in model.topics.values() for sent in topic.sent.values()]
+        assert states.count("failed") <= 1
+        simulated.power_off()
+        check_after(simulated, model)
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open"])
+def test_a_disk_that_stays_broken_loses_nothing(memory_folder, operation):
+    """From some call on all fail, until the disk is well again: nothing is lost, all goes on."""
+    total = count_calls(memory_folder).calls[operation]
+    step = 1 if EVERY_CALL else max(1, total // 4)
+    for number, call in enumerate(range(1, total + 1, step)):
+        simulated = SimulatedStore(memory_folder / str(number), seed=number, options=OPTIONS)
+        model, files = StoreModel(), simulated.files()
+        files.fail(operation, call=call, error=errno.ENOSPC, times=None)
+        story(simulated, files, model)
+        files.heal()
+        assert files.violations == []
+        if files.calls["try_lock"]:  # the store came up
+            store = simulated.store
+            for name in list(model.topics):
+                if store is not None:
+                    burst(store, model, name, 3)
+                    check_now(store, model, name)
+                    assert list(model.topic(name).sent.values())[-1].state == "seen"
+        simulated.power_off()
+        check_after(simulated, model)
+
+
+def crash_at(folder, seed, number, ending, **options):
+    """The story, ended at its ``number``-th call, or behind its last one."""
+    simulated = SimulatedStore(folder / str(seed), seed=seed, options=OPTIONS, **options)
+    model, files = StoreModel(), simulated.files()
+    end = simulated.disk.power_off if ending == "power" else simulated.disk.kill
+    files.at_call(number, end)
+    story(simulated, files, model)
+    if files.total_calls < number:
+        end()
+    return simulated, model
+
+
+def try_to_open(simulated, files):
+    """Open and close a store, as far as it goes."""
+    attempt(lambda: simulated.open(files), [])
+    attempt(simulated.close, [])
+
+
+def all_calls(folder, ending):
+    """The numbers of all calls in the story, or a spread of them with a start of its own."""
+    total = count_calls(folder).total_calls
+    return range(1, total + 1) if EVERY_CALL else range(3 if ending == "power" else 7, total, 16)
+
+
+@pytest.mark.parametrize("ending", ["kill", "power"])
+def test_end_at_any_call_loses_nothing(memory_folder, ending):
+    """The process or the power ends at any call: all that was acknowledged is there."""
+    for number in all_calls(memory_folder, ending):
+        simulated, model = crash_at(memory_folder, number, number, ending)
+        check_after(simulated, model)
+
+
+@pytest.mark.parametrize("ending", ["kill", "power"])
+def test_end_during_recovery_loses_nothing(memory_folder, ending):
+    """A crash, then others while the store is opened again, however often."""
+    for number in all_calls(memory_folder, ending)[:: 1 if EVERY_CALL else 2]:
+        simulated, model = crash_at(memory_folder, number, number, ending)
+        for call in range(5, 200, 23):
+            files = simulated.files()
+            files.at_call(call, getattr(simulated.disk, "power_off" if call % 2 else "kill"))
+            try_to_open(simulated, files)
+            if files.total_calls < call:
+                break
+        check_after(simulated, model)
+
+
+def test_faults_during_recovery_lose_nothing(memory_folder):
+    """A store that cannot be opened now, because a call fails, can be opened once it does not."""
+    simulated, model = crash_at(memory_folder, 1, 250, "power")
+    counting = simulated.files()
+    simulated.open(counting)
+    simulated.close()
+    seed = 1
+    for operation, errors in FAULTS.items():
+        for call in range(1, counting.calls[operation] + 1, 1 if EVERY_CALL else 5):
+            seed += 1
+            simulated, model = crash_at(memory_folder, seed, 250, "power")
+            files = simulated.files()
+            files.fail(operation, call=call, error=errors[0])
+            try_to_open(simulated, files)
+            assert files.violations == []
+            check_after(simulated, model)
+
+
+def test_lying_syncs_are_noticed(memory_folder):
+    """The control: with syncs that do nothing, the same checks report losses."""
+    losses = 0
+    numbers = range(60, count_calls(memory_folder).total_calls, 12)
+    for number in numbers:
+        simulated, model = crash_at(
+            memory_folder, number, number, "power", syncs=False, survival="none"
+        )
+        try:
+            check_after(simulated, model)
+        except (AssertionError, LedgerError, OSError):
+            losses += 1
+    assert losses > len(numbers) * 3 // 4

@@ -1,0 +1,162 @@
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pulsemark.ledger import (
+    FolderLockedError,
+    ForeignFolderError,
+    LocalStore,
+    UnsupportedVersionError,
+)
+from pulsemark.ledger.files import OsFiles
+from pulsemark.ledger.folder import (
+    MARKER_NAME,
+    check_marker,
+    index_path,
+    list_segments,
+    prepare_folder,
+    segment_path,
+)
+from pulsemark.testing.faulty_files import FaultyFiles
+from pulsemark.testing.simulated_disk import SimulatedDisk
+
+FILES = OsFiles()
+ORDERS = "persistent://public/default/orders"
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from pulsemark.ledger import LocalStore
+store = LocalStore.open(Path(sys.argv[1]))
+store.open_topic("persistent://public/default/orders").append(b"x").commit.wait(10)
+print("open", flush=True)
+sys.stdin.read()
+store.close()
+"""
+
+
+@pytest.fixture
+def owner(tmp_path):
+    """Another process that has the folder open."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path / "data")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == "open\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_missing_or_empty_folder_becomes_a_data_folder(tmp_path):
+    """A folder that is not there, or empty, is taken; the marker says what it is."""
+    for name in ("missing", "deep/below/missing", "empty"):
+        folder = tmp_path / name
+        if name == "empty":
+            folder.mkdir()
+        prepare_folder(FILES, folder)
+        marker = json.loads((folder / MARKER_NAME).read_text())
+        assert (marker["version"], len(marker["id"])) == (1, 36)
+        prepare_folder(FILES, folder)
+        assert json.loads((folder / MARKER_NAME).read_text()) == marker
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "ledgers/0000000000000000-00000000.log", "journal/x"]
+)
+def test_foreign_folder_is_refused(tmp_path, name):
+    """A folder with something else in it is left alone."""
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(ForeignFolderError) as caught:
+        LocalStore.open(tmp_path / "data")
+    assert caught.value.folder == tmp_path / "data"
+    assert [p for p in (tmp_path / "data").rglob("*") if p.is_file()] == [path]
+
+
+def test_file_in_place_of_a_folder_is_refused(tmp_path):
+    """A path that is a file is no data folder, for writers and readers."""
+    (tmp_path / "data").write_text("x")
+    with pytest.raises(ForeignFolderError):
+        LocalStore.open(tmp_path / "data")
+    with pytest.raises(ForeignFolderError):
+        check_marker(FILES, tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "no json", '{"version": "1"}', '{"version": true}']
+)
+def test_unreadable_marker_is_refused(tmp_path, text):
+    """A marker that says nothing sensible is not taken for version 1."""
+    prepare_folder(FILES, tmp_path)
+    (tmp_path / MARKER_NAME).write_text(text)
+    with pytest.raises(ForeignFolderError):
+        LocalStore.open(tmp_path)
+
+
+def test_newer_folder_is_unsupported(tmp_path):
+    """A folder of a version to come is refused as such, and left as it is."""
+    prepare_folder(FILES, tmp_path)
+    (tmp_path / MARKER_NAME).write_text('{"version": 2}')
+    with pytest.raises(UnsupportedVersionError) as caught:
+        LocalStore.open(tmp_path)
+    assert (caught.value.found, caught.value.supported) == (2, 1)
+    assert not (tmp_path / "catalog.sqlite").exists()
+
+
+def test_second_process_is_refused(owner, tmp_path):
+    """While a process has the folder, another is refused and told who has it."""
+    with pytest.raises(FolderLockedError) as caught:
+        LocalStore.open(tmp_path / "data")
+    assert caught.value.owner_pid == owner.pid
+    assert str(owner.pid) in str(caught.value)
+
+
+def test_dead_owner_is_taken_over_at_once(owner, tmp_path):
+    """After a kill -9 the next process gets the folder, with all that was acknowledged."""
+    owner.kill()
+    owner.wait()
+    began = time.monotonic()
+    with LocalStore.open(tmp_path / "data") as store:
+        assert store.open_topic(ORDERS).next_index == 1
+    assert time.monotonic() - began < 5
+
+
+def test_closed_folder_is_free(tmp_path):
+    """Closing gives the folder back, to this process too; two openings at once are refused."""
+    store = LocalStore.open(tmp_path / "data")
+    with pytest.raises(FolderLockedError) as caught:
+        LocalStore.open(tmp_path / "data")
+    assert caught.value.owner_pid == os.getpid()
+    store.close()
+    store.close()
+    LocalStore.open(tmp_path / "data").close()
+
+
+def test_new_folder_survives_a_power_cut(tmp_path):
+    """Every folder made on the way is durable before anything is acknowledged in it."""
+    for seed in range(10):
+        disk = SimulatedDisk(seed, survival="none")
+        folder = tmp_path / f"{seed}" / "a" / "b" / "data"
+        prepare_folder(FaultyFiles(disk.process()), folder)
+        disk.power_off()
+        check_marker(disk.process(), folder)
+
+
+def test_names_of_segments(tmp_path):
+    """Segment files are found by their names alone, in order; other files are not."""
+    prepare_folder(FILES, tmp_path)
+    for ledger_id, number in ((16, 0), (2, 1), (2, 0), (2**64 - 1, 2**32 - 1)):
+        path = segment_path(tmp_path, ledger_id, number)
+        path.write_text("")
+        index_path(path).write_text("")
+    (tmp_path / "ledgers" / "0000000000000000-00000000.log.new").write_text("")
+    (tmp_path / "ledgers" / "x.log").write_text("")
+    expected = [(2, 0), (2, 1), (16, 0), (2**64 - 1, 2**32 - 1)]
+    assert list_segments(FILES, tmp_path) == expected
+    assert list_segments(FILES, tmp_path / "none") == []

@@ -1,0 +1,124 @@
+"""A topic in a folder followed while it is written: refreshed, not opened anew."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsemark.ledger import (
+    EARLIEST,
+    FolderReader,
+    LocalStore,
+    Position,
+    StoreOptions,
+    TopicNotFoundError,
+    folder_reader,
+)
+from pulsemark.ledger.files import OsFiles
+from pulsemark.testing.clock import SettableClock
+
+TOPIC = "persistent://public/default/orders"
+
+
+class CountingFiles(OsFiles):
+    """Counts what is read."""
+
+    bytes_read = 0
+
+    def pread(self, fd, size, offset):
+        """Read and count."""
+        data = super().pread(fd, size, offset)
+        self.bytes_read += len(data)
+        return data
+
+
+def append(topic, count, size=50):
+    """Append entries and wait until they are durable."""
+    for _ in range(count):
+        last = topic.append(b"x" + os.urandom(size - 1), message_count=2)
+    last.commit.wait(10)
+
+
+def all_of(log):
+    """Everything a reader can see of a log."""
+    entries, place = [], EARLIEST
+    while part := log.read(place):
+        entries += [(e.position, e.index, bytes(e.stored)) for e in part]
+        place = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
+    ends = (log.first_position, log.last_position, log.first_index, log.next_index)
+    return entries, ends, log.index_before(log.last_position)
+
+
+steps = st.lists(
+    st.tuples(st.just("append"), st.integers(1, 40))
+    | st.tuples(st.sampled_from(["roll", "reopen", "keep little"]), st.just(0))
+    | st.tuples(st.just("trim"), st.integers(0, 99)),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=steps)
+def test_a_followed_topic_is_the_topic(tmp_path_factory, steps):
+    """After any appends, rolls, trims and restarts a refreshed log shows what a new one shows."""
+    folder = tmp_path_factory.mktemp("store") / "data"
+    options = StoreOptions(segment_size_bytes=2000)
+    store = LocalStore.open(folder, clock=SettableClock(1000), options=options)
+    append(store.open_topic(TOPIC), 1)
+    with FolderReader(folder) as reader, pytest.MonkeyPatch.context() as patch:
+        followed = reader.log(TOPIC)
+        for step, number in steps:
+            topic = store.open_topic(TOPIC)
+            if step == "append":
+                append(topic, number)
+            elif step == "roll":
+                topic.roll()
+            elif step == "reopen":
+                store.close()
+                store = LocalStore.open(folder, clock=SettableClock(1000), options=options)
+            elif step == "trim":
+                middle = topic.count_entries(EARLIEST, topic.end_position) * number // 100
+                topic.trim(topic.read(EARLIEST, max_entries=middle + 1)[-1].position)
+            else:
+                patch.setattr(folder_reader, "_ROWS_IN_MEMORY_MAX", 1)
+            followed.refresh()
+            with FolderReader(folder) as other:
+                assert all_of(followed) == all_of(other.log(TOPIC))
+    store.close()
+
+
+def test_following_costs_what_is_new(tmp_path):
+    """A refresh reads the new entries, not the ones that were there."""
+    store = LocalStore.open(tmp_path / "data", options=StoreOptions(segment_size_bytes=300_000))
+    topic = store.open_topic(TOPIC)
+    append(topic, 5000)
+    files = CountingFiles()
+    with FolderReader(tmp_path / "data", files=files) as reader:
+        log = reader.log(TOPIC)
+        assert files.bytes_read > 20_000
+        for _ in range(3):
+            append(topic, 1)
+            files.bytes_read = 0
+            log.refresh()
+            assert log.next_index == topic.next_index
+            assert files.bytes_read < 1000
+    store.close()
+
+
+def test_a_deleted_topic_is_noticed(tmp_path):
+    """Following ends with an error when the topic is gone, and its namesake is another topic."""
+    store = LocalStore.open(tmp_path / "data")
+    append(store.open_topic(TOPIC), 3)
+    with FolderReader(tmp_path / "data") as reader:
+        log = reader.log(TOPIC)
+        store.delete_topic(TOPIC)
+        with pytest.raises(TopicNotFoundError):
+            log.refresh()
+        append(store.open_topic(TOPIC), 1)
+        log.refresh()
+        assert (log.first_index, log.next_index) == (0, 2)
+        assert len(log.read(EARLIEST)) == 1
+    store.close()

@@ -1,0 +1,112 @@
+"""Syncing every so often: what a power cut may take, and what not."""
+
+import time
+from random import Random
+
+import pytest
+
+from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+
+ORDERS = [f"persistent://public/default/orders-{number}" for number in range(3)]
+
+
+def options(sync_interval_ms):
+    """No checkpoint but on demand, small segments."""
+    return StoreOptions(
+        checkpoint_interval_ms=NEVER_MS,
+        journal_size_bytes=NEVER_MS,
+        segment_size_bytes=4000,
+        sync_interval_ms=sync_interval_ms,
+    )
+
+
+def positions_of(log):
+    """All positions; a damaged entry is an error here."""
+    positions, place = [], EARLIEST
+    while part := log.read(place):
+        positions += [entry.position for entry in part]
+        place = Position(positions[-1].ledger_id, positions[-1].entry_id + 1)
+    return positions
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_power_cut_takes_the_newest_entries_and_makes_no_hole(memory_folder, seed):
+    """What is left of each topic is a beginning of what was acknowledged, synced parts whole."""
+    random = Random(seed)
+    simulated = SimulatedStore(memory_folder / "data", seed=seed, options=options(60_000))
+    store = simulated.open()
+    topics = [store.open_topic(name) for name in ORDERS]
+    sent = {name: [] for name in ORDERS}
+    synced = dict.fromkeys(ORDERS, 0)
+    for _ in range(25):
+        with store.committer.lock:
+            for _ in range(random.randint(1, 8)):
+                topic = random.choice(topics)
+                body = b"\1" + random.randbytes(random.choice([10, 300, 900]))
+                sent[topic.name].append(topic.append(body).position)
+        settle(store)
+        if random.random() < 0.1:
+            store.checkpoint()
+            synced = {name: len(positions) for name, positions in sent.items()}
+    simulated.power_off()
+    store = simulated.open()
+    for name in ORDERS:
+        left = positions_of(store.open_topic(name))
+        assert left == sent[name][: len(left)]
+        assert len(left) >= synced[name]
+        store.open_topic(name).append(b"goes on").commit.wait(10)
+    with FolderReader(simulated.folder, files=simulated.disk.process()) as reader:
+        for name in ORDERS:
+            assert len(positions_of(reader.log(name))) > synced[name]
+    simulated.close()
+
+
+def test_appends_do_not_wait_for_a_sync_each(memory_folder):
+    """Within the interval acknowledgements cost no sync, but for a segment's first block."""
+    simulated = SimulatedStore(memory_folder / "data", options=options(60_000))
+    files = simulated.files()
+    topic = simulated.open(files).open_topic(ORDERS[0])
+    topic.append(b"first").commit.wait(10)
+    before = files.calls["fdatasync"]
+    for _ in range(50):
+        topic.append(b"x").commit.wait(10)
+    assert files.calls["fdatasync"] == before
+    simulated.close()
+
+
+def test_after_the_interval_nothing_is_lost(memory_folder):
+    """The committer syncs by itself once the interval has passed."""
+    simulated = SimulatedStore(memory_folder / "data", survival="none", options=options(20))
+    files = simulated.files()
+    topic = simulated.open(files).open_topic(ORDERS[0])
+    topic.append(b"first").commit.wait(10)
+    before = files.calls["fdatasync"]
+    topic.append(b"second").commit.wait(10)
+    deadline = time.monotonic() + 20
+    while files.calls["fdatasync"] == before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    settle(simulated.store)
+    simulated.power_off()
+    assert simulated.open().open_topic(ORDERS[0]).next_index == 2
+    simulated.close()
+
+
+def test_failed_sync_of_the_interval_fences(memory_folder):
+    """A sync that fails after the acknowledgement ends the ledgers; what follows is durable."""
+    simulated = SimulatedStore(memory_folder / "data", options=options(60_000))
+    files = simulated.files()
+    store = simulated.open(files)
+    topic = store.open_topic(ORDERS[0])
+    first = topic.append(b"first")
+    first.commit.wait(10)
+    topic.append(b"second").commit.wait(10)
+    files.fail("fdatasync", path_part="journal")
+    store.checkpoint()
+    third = topic.append(b"third")
+    third.commit.wait(10)
+    assert third.position.ledger_id > first.position.ledger_id
+    assert files.violations == []
+    simulated.close()
+    assert simulated.open().open_topic(ORDERS[0]).next_index == 3
+    simulated.close()

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsemark.ledger import UnsupportedVersionError
+from pulsemark.ledger.journal_format import (
+    BLOCK_HEADER_SIZE,
+    GROUP_SIZE,
+    JOURNAL_HEADER_SIZE,
+    GroupRef,
+    JournalHeader,
+    pack_block_head,
+    unpack_block,
+    unpack_block_sizes,
+    unpack_journal_header,
+)
+from pulsemark.metadata import crc32c
+
+PATH = Path("x.journal")
+HEADER = JournalHeader(journal_id=3, previous_id=2, previous_end=4096)
+# The worked example of docs/formats.md.
+HEADER_HEX = """
+    504d4b4a524e4c0a 0100 0000 00000000 0300000000000000 0200000000000000
+    0010000000000000 00000000 3e6770c4 00000000000000000000000000000000
+"""
+GROUPS = [GroupRef(7, 0, 5, 136), GroupRef(9, 2, 3, 1_000_000)]
+CONTENT = [b"he", b"llo", b"you"]
+BLOCK_HEX = """
+    504d4b42 80b9d1ec 02000000 08000000
+    0700000000000000 00000000 05000000 8800000000000000
+    0900000000000000 02000000 03000000 40420f0000000000
+    68656c6c6f 796f75
+"""
+
+
+def test_header_and_block_have_the_documented_bytes():
+    """The worked example's journal header and first block, byte by byte."""
+    assert HEADER.pack() == bytes.fromhex(HEADER_HEX)
+    head = pack_block_head(3, JOURNAL_HEADER_SIZE, GROUPS, CONTENT)
+    assert head + b"".join(CONTENT) == bytes.fromhex(BLOCK_HEX)
+
+
+@given(*[st.integers(0, 2**64 - 1)] * 3)
+def test_header_round_trip(journal_id, previous_id, previous_end):
+    """Every header comes back as it was written; there is nothing in a free file."""
+    header = JournalHeader(journal_id, previous_id, previous_end)
+    assert unpack_journal_header(header.pack(), PATH) == header
+    assert unpack_journal_header(bytes(JOURNAL_HEADER_SIZE), PATH) is None
+
+
+def test_damaged_header_is_no_header():
+    """A flipped bit in what is checked, or a cut, makes a header none: it was torn."""
+    good = HEADER.pack()
+    for bit in range(8 * 48):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        assert unpack_journal_header(bytes(bad), PATH) is None
+    for size in range(JOURNAL_HEADER_SIZE):
+        assert unpack_journal_header(good[:size], PATH) is None
+
+
+@pytest.mark.parametrize("offset", [8, 10])
+def test_newer_journal_is_unsupported(offset):
+    """A version or feature from the future stops the opening: entries would be lost."""
+    data = bytearray(HEADER.pack())
+    data[offset] = 9
+    data[44:48] = crc32c(bytes(data[:44])).to_bytes(4, "little")
+    with pytest.raises(UnsupportedVersionError):
+        unpack_journal_header(bytes(data), PATH)
+
+
+parts = st.lists(
+    st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.binary(max_size=50),
+              st.integers(0, 2**64 - 1)), min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@given(parts, st.integers(1, 2**63), st.integers(64, 2**40))
+def test_block_round_trip(parts, journal_id, offset):
+    """Every group comes back with its bytes; another journal's or place's block is none."""
+    groups = [GroupRef(ledger, number, len(data), at) for ledger, number, data, at in parts]
+    content = [data for _, _, data, _ in parts]
+    block = pack_block_head(journal_id, offset, groups, content) + b"".join(content)
+    assert unpack_block_sizes(block) == (len(groups), sum(map(len, content)))
+    assert len(block) == BLOCK_HEADER_SIZE + GROUP_SIZE * len(groups) + sum(map(len, content))
+    assert [(ref, bytes(data)) for ref, data in unpack_block(block, journal_id, offset)] == list(
+        zip(groups, content, strict=True)
+    )
+    assert unpack_block(block, journal_id + 1, offset) is None
+    assert unpack_block(block, journal_id, offset + 1) is None
+
+
+def test_every_flipped_bit_of_a_block_is_found():
+    """One wrong bit anywhere in a block is found, be it in the sizes."""
+    good = bytes.fromhex(BLOCK_HEX)
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        sizes = unpack_block_sizes(bytes(bad))
+        if sizes is None:
+            continue
+        length = BLOCK_HEADER_SIZE + sizes[0] * GROUP_SIZE + sizes[1]
+        assert length != len(good) or unpack_block(bytes(bad), 3, JOURNAL_HEADER_SIZE) is None

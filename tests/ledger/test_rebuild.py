@@ -1,0 +1,280 @@
+"""Catalogs that are gone, damaged, or older than the folder: what the segments know is back."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from pulsemark.ledger import (
+    EARLIEST,
+    CatalogError,
+    CorruptCatalogError,
+    CorruptFileError,
+    FolderLockedError,
+    ForeignFolderError,
+    Position,
+)
+from pulsemark.ledger.catalog import Catalog
+from pulsemark.ledger.rebuild import LEDGER_IDS_SKIPPED, rebuild_catalog
+from pulsemark.ledger.segment_format import SegmentHeader
+
+ORDERS = "persistent://public/default/orders"
+AUDIT = "persistent://public/default/audit"
+EMPTY = "persistent://public/default/empty"
+
+
+def append(topic, *bodies):
+    """Append entries and wait until they are durable; the last one's place."""
+    for body in bodies:
+        last = topic.append(body, message_count=2)
+    last.commit.wait(10)
+    return last
+
+
+def everything(store):
+    """What a user can see of a store."""
+    seen = {}
+    for name in store.topic_names():
+        topic = store.open_topic(name)
+        entries = topic.read(EARLIEST, max_entries=1000)
+        cursors = {c.name: (c.mark_delete, c.properties) for c in topic.cursors.values()}
+        seen[name] = [(e.position, e.index, bytes(e.stored)) for e in entries], cursors
+    return seen
+
+
+@pytest.fixture
+def filled(open_store):
+    """An open store: two topics with entries, one without, cursors, properties."""
+    store = open_store(segment_size_bytes=500)
+    orders, audit = store.open_topic(ORDERS), store.open_topic(AUDIT)
+    for number in range(12):
+        if number == 7:
+            orders.roll()
+        append(orders, b"order %d" % number * 4)
+    append(audit, b"audit")
+    cursor = orders.open_cursor("billing", initial=EARLIEST, properties={"a": 5})
+    cursor.ack_cumulative(orders.read(EARLIEST)[4].position)
+    store.open_topic(EMPTY).open_cursor("idle", initial=EARLIEST)
+    cursor.persist().wait(10)
+    store.catalog.put("namespace", "public/default", b"policies")
+    return store
+
+
+def remove_catalog(folder):
+    """Lose the catalog."""
+    for path in folder.glob("catalog.sqlite*"):
+        path.unlink()
+
+
+def without_empty(seen):
+    """A topic without entries has no name outside the catalog."""
+    return {name: what for name, what in seen.items() if name != EMPTY}
+
+
+def test_missing_catalog_is_made_again(filled, open_store, caplog):
+    """Topics, entries, ids and cursors are back without being asked for, and that is logged."""
+    expected, ids = everything(filled), filled.catalog.topics()
+    highest = filled.next_ledger_id()
+    filled.close()
+    remove_catalog(filled.folder)
+    store = open_store()
+    assert everything(store) == without_empty(expected)
+    assert store.catalog.topics() == {name: ids[name] for name in ids if name != EMPTY}
+    assert "only the catalog knew are lost" in caplog.text
+    assert store.catalog.get("namespace", "public/default") is None
+    assert store.next_ledger_id() > highest
+    caplog.clear()
+    store.close()
+    assert everything(open_store()) == without_empty(expected)
+    assert not caplog.text
+
+
+def test_nothing_is_given_twice(filled, open_store):
+    """New entries, ledgers and topics get numbers that none had before, not even a lost one."""
+    ids = filled.catalog.topics()
+    place = append(filled.open_topic(ORDERS), b"last")
+    filled.close()
+    remove_catalog(filled.folder)
+    store = open_store()
+    new = append(store.open_topic(ORDERS), b"new")
+    assert new.index == place.index + 2
+    assert new.position.ledger_id > place.position.ledger_id + LEDGER_IDS_SKIPPED
+    store.open_topic("persistent://public/default/other")
+    other_id = store.catalog.topics()["persistent://public/default/other"]
+    assert other_id > max(ids.values())
+    assert store.open_topic("persistent://public/default/other").cursors == {}
+
+
+def test_missing_catalog_and_a_journal(filled, open_store, tmp_path):
+    """What is in the journal alone is not lost with the catalog."""
+    for number in range(30):
+        append(filled.open_topic(f"{AUDIT}-{number}"), b"just now")
+    expected = everything(filled)
+    killed = tmp_path / "killed"
+    shutil.copytree(filled.folder, killed)
+    remove_catalog(killed)
+    for path in killed.glob("ledgers/*"):
+        path.unlink()
+    assert list(killed.glob("journal/*.journal"))
+    assert everything(open_store(folder=killed)) == without_empty(expected)
+
+
+@pytest.mark.parametrize("how", ["older", "empty file", "empty database"])
+def test_catalog_that_knows_less_than_the_folder(filled, open_store, how):
+    """A catalog from a backup gets what it lacks; nothing of the folder is written over."""
+    filled.checkpoint()
+    older = filled.folder.parent / "older.sqlite"
+    Catalog(older).close()
+    if how == "older":
+        with open_store(folder=filled.folder.parent / "young") as young:
+            append(young.open_topic(ORDERS), b"order")
+        shutil.copy(young.folder / "catalog.sqlite", older)
+    for number in range(70):  # more ledger ids than are reserved at once
+        append(filled.open_topic(AUDIT), b"audit %d" % number)
+        filled.open_topic(AUDIT).roll()
+    expected = everything(filled)
+    filled.close()
+    remove_catalog(filled.folder)
+    if how == "empty file":
+        (filled.folder / "catalog.sqlite").touch()
+    else:
+        shutil.copy(older, filled.folder / "catalog.sqlite")
+    store = open_store()
+    assert everything(store) == without_empty(expected)
+    append(store.open_topic(ORDERS), b"new")
+    store.close()
+    again = everything(open_store())
+    assert again[AUDIT] == expected[AUDIT]
+    assert again[ORDERS][0][:-1] == expected[ORDERS][0]
+
+
+def spoil_page(path):
+    """One page that is no page."""
+    data = bytearray(path.read_bytes())
+    data[4096:4196] = b"\xff" * 100
+    path.write_bytes(data)
+
+
+def fill_with_text(path):
+    """Something else entirely."""
+    path.write_bytes(b"not a database " * 999)
+
+
+@pytest.mark.parametrize("spoil", [spoil_page, fill_with_text])
+def test_damaged_catalog_is_refused_with_its_remedy(filled, open_store, spoil):
+    """A damaged catalog is never replaced unasked; the error says how it can be."""
+    expected = everything(filled)
+    filled.close()
+    spoil(filled.folder / "catalog.sqlite")
+    for _ in range(2):
+        with pytest.raises(CorruptCatalogError, match="pulsemark rebuild-catalog") as caught:
+            open_store()
+        assert isinstance(caught.value, CatalogError)
+        assert isinstance(caught.value, CorruptFileError)
+        assert caught.value.path == filled.folder / "catalog.sqlite"
+    rebuilt = rebuild_catalog(filled.folder)
+    assert rebuilt.moved_to is not None
+    assert rebuilt.moved_to.name == "catalog.sqlite.old-1"
+    assert rebuilt.moved_to.exists()
+    assert rebuilt.segments > 4
+    assert without_empty(everything(open_store())) == without_empty(expected)
+
+
+def test_what_can_be_read_of_the_old_catalog_is_kept(filled, open_store):
+    """Made again without need, the catalog says what it said before."""
+    expected = everything(filled)
+    filled.close()
+    for number in (1, 2):
+        rebuilt = rebuild_catalog(filled.folder)
+        assert rebuilt.all_kept
+        assert (rebuilt.kept_topics, rebuilt.kept_properties) == (1, 1)
+        assert rebuilt.moved_to.name == f"catalog.sqlite.old-{number}"
+    store = open_store()
+    assert everything(store) == expected
+    assert store.catalog.get("namespace", "public/default") == b"policies"
+
+
+def test_a_folder_in_use_is_left_alone(filled, tmp_path):
+    """Nobody takes the catalog away from a running broker, or makes one in any other folder."""
+    with pytest.raises(FolderLockedError):
+        rebuild_catalog(filled.folder)
+    assert (filled.folder / "catalog.sqlite").exists()
+    with pytest.raises(ForeignFolderError):
+        rebuild_catalog(tmp_path)
+    filled.close()
+    remove_catalog(filled.folder)
+    rebuilt = rebuild_catalog(filled.folder)
+    assert (rebuilt.moved_to, rebuilt.all_kept) == (None, False)
+
+
+def test_of_two_topics_with_one_name_the_newer_counts(filled, open_store):
+    """What a deleted topic left behind does not come back under its namesake's name."""
+    first = filled.open_topic(AUDIT).segments()[0]
+    left = first.path.read_bytes()
+    filled.delete_topic(AUDIT)
+    append(filled.open_topic(AUDIT), b"the namesake")
+    expected = everything(filled)
+    filled.close()
+    first.path.write_bytes(left)
+    remove_catalog(filled.folder)
+    assert everything(open_store()) == without_empty(expected)
+
+
+def test_owner_salvages_by_what_the_catalog_says(filled, open_store):
+    """A topic's only header, rotten beyond reading: the owner still knows whose it was."""
+    expected = everything(filled)
+    segment = filled.open_topic(AUDIT).segments()[0]
+    filled.close()
+    data = segment.path.read_bytes()
+    size = segment.header.size_bytes
+    segment.path.write_bytes(bytes(size) + data[size:])
+    store = open_store()
+    assert everything(store) == expected
+    assert append(store.open_topic(AUDIT), b"next").index == 3
+
+
+def test_a_lost_ledger_does_not_hide_those_before_it(filled, open_store):
+    """Between two ledgers one is gone: the older is readable, and the index shows the gap."""
+    orders = filled.open_topic(ORDERS)
+    append(orders, b"last of the second ledger")
+    orders.roll()
+    place = append(orders, b"third ledger")
+    ledgers = sorted({s.ledger_id for s in orders.segments()})
+    gone = [s for s in orders.segments() if s.ledger_id == ledgers[1]]
+    kept = [e.position for e in orders.read(EARLIEST) if e.position.ledger_id != ledgers[1]]
+    filled.close()
+    for segment in gone:
+        segment.path.unlink()
+    store = open_store()
+    orders = store.open_topic(ORDERS)
+    assert [e.position for e in orders.read(EARLIEST)] == kept
+    assert orders.first_position == Position(ledgers[0], 0)
+    assert append(orders, b"next").index == place.index + 2
+
+
+def test_compacted_view_counts_again(filled, open_store):
+    """Which view counts was in the catalog alone; without it the newest finished one does."""
+    from pulsemark.ledger.current_view import PROPERTY_KIND
+
+    views = [f"compacted/{filled.open_topic(AUDIT).topic_id}/{n}" for n in (1, 2)]
+    for name in views:
+        append(filled.open_topic(name), b"record")
+    topic_id = str(filled.open_topic(AUDIT).topic_id)
+    filled.close()
+    remove_catalog(filled.folder)
+    store = open_store()
+    assert store.catalog.get(PROPERTY_KIND, topic_id) == b""
+    assert not set(views) & set(store.topic_names())
+
+
+def test_segment_of_an_unknown_topic_is_kept_while_the_catalog_is_behind(open_store):
+    """Only a catalog that knows all ledgers may decide that a segment is nobody's."""
+    with open_store() as store:
+        append(store.open_topic(ORDERS), b"order")
+    header = SegmentHeader(AUDIT, 77, 5000, 0, 0, 0, 0, 0, -1, 0)
+    path = store.folder / "ledgers" / f"{5000:016x}-00000000.log"
+    path.write_bytes(header.pack())
+    again = open_store()
+    assert again.topic_names() == [AUDIT, ORDERS]
+    assert path.exists()

@@ -1,0 +1,208 @@
+"""Segments whose headers are rotten stay readable, and read as they did before."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position
+from pulsemark.ledger.files import OsFiles
+from pulsemark.ledger.folder import list_segments, segment_path
+from pulsemark.ledger.salvage import correct_header, read_named_header, salvage_headers
+from pulsemark.ledger.segment_format import SegmentHeader
+
+ORDERS = "persistent://public/default/orders"
+AUDIT = "persistent://public/default/audit"
+FILES = OsFiles()
+
+
+def fill(store, clock):
+    """Two topics side by side: ORDERS in three ledgers of several segments, with two epochs."""
+    orders, audit = store.open_topic(ORDERS), store.open_topic(AUDIT)
+    random = Random(3)
+    for number in range(36):
+        clock.advance(random.randint(0, 50))
+        if number == 14:
+            orders.roll()
+        if number == 25:
+            store.next_ledger_id()
+            orders.begin_epoch(4)
+        orders.append(b"order %d " % number * random.randint(1, 9), message_count=number % 3 + 1)
+        audit.append(b"audit %d" % number).commit.wait(10)
+
+
+@pytest.fixture
+def folder(open_store, clock):
+    """A closed data folder."""
+    store = open_store(segment_size_bytes=700)
+    fill(store, clock)
+    store.close()
+    return store.folder
+
+
+def all_of(log):
+    """All that a reader can see of a log, damage included."""
+    found, place = [], EARLIEST
+    while True:
+        try:
+            entries = log.read(place, max_entries=1)
+        except CorruptEntryError as error:
+            found.append((error.position, "damaged"))
+            place = error.next_position
+            continue
+        if not entries:
+            return found, log.first_index, log.next_index
+        for entry in entries:
+            found.append((entry.position, entry.index, entry.append_time_ms, bytes(entry.stored)))
+            place = Position(entry.position.ledger_id, entry.position.entry_id + 1)
+
+
+def read_folder(folder):
+    """All topics, read without the owner."""
+    with FolderReader(folder) as reader:
+        return {name: all_of(reader.log(name)) for name in reader.topics()}
+
+
+def spoil(path: Path, offset: int, data: bytes) -> None:
+    """Write over bytes of a file."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def segments_of(folder, topic=ORDERS):
+    """(path, header) of a topic's segments."""
+    found = []
+    for segment_id in list_segments(FILES, folder):
+        header = read_named_header(FILES, folder, segment_id)
+        if header.topic == topic:
+            found.append((segment_path(folder, *segment_id), header))
+    return found
+
+
+def test_the_folder_has_what_the_tests_need(folder):
+    """Several ledgers, several segments in each, two epochs."""
+    headers = [header for _, header in segments_of(folder)]
+    assert len({h.ledger_id for h in headers}) == 3
+    assert len(headers) > 6
+    assert [h.epoch for h in headers if h.segment_no == 0] == [0, 0, 4]
+
+
+def test_every_flipped_bit_of_a_header_is_turned_back(folder):
+    """One wrong bit anywhere in a header leaves the header exactly as it was."""
+    path, header = segments_of(folder)[2]
+    good = path.read_bytes()
+    for bit in range(0, 8 * header.size_bytes, 11):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        assert correct_header(bytes(bad), path) == header
+    assert correct_header(b"", path) is None
+    assert correct_header(bytes(200), path) is None
+    assert correct_header(os.urandom(200), path) is None
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+@pytest.mark.parametrize("number", range(7))
+def test_a_zeroed_header_is_put_together_again(folder, number, with_index):
+    """Whichever segment of the topic lost its header, readers see all that was there."""
+    expected = read_folder(folder)
+    path, header = segments_of(folder)[number]
+    spoil(path, 0, bytes(header.size_bytes))
+    if not with_index:
+        path.with_suffix(".idx").unlink()
+    assert read_folder(folder) == expected
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_all_headers_but_one_zeroed(folder, with_index):
+    """The last segment alone is enough to find the others of its ledger."""
+    expected = read_folder(folder)
+    *others, (_, last) = segments_of(folder)
+    for path, header in others:
+        if header.ledger_id == last.ledger_id:
+            spoil(path, 0, bytes(header.size_bytes))
+            if not with_index:
+                path.with_suffix(".idx").unlink()
+    assert read_folder(folder) == expected
+
+
+def test_salvaged_headers_say_what_was_there(folder):
+    """With index files, all that matters is exact; a lost count is known to be unknown."""
+    segments = segments_of(folder)
+    for path, header in segments:
+        others = [h for _, h in segments if h != header]
+        spoil(path, 0, bytes(header.size_bytes))
+        (salvaged,) = salvage_headers(
+            FILES, folder, [(header.ledger_id, header.segment_no)], others
+        ).values()
+        for name in SegmentHeader.__dataclass_fields__:
+            if name not in ("previous_entry_count", "stamp_floor_ms"):
+                assert getattr(salvaged, name) == getattr(header, name), name
+        assert salvaged.previous_entry_count in (header.previous_entry_count, -1)
+        spoil(path, 0, header.pack())
+
+
+def test_name_in_the_rotten_bytes(folder):
+    """A topic with one segment is found by what its damaged header still says."""
+    expected = read_folder(folder)
+    (path, header), *more = segments_of(folder, AUDIT)
+    for other, _ in more:
+        other.unlink()
+    before = read_folder(folder)
+    spoil(path, 16, bytes(8))
+    spoil(path, header.size_bytes - 4, b"nope")
+    assert read_folder(folder) == before
+    assert before[ORDERS] == expected[ORDERS]
+
+
+def test_nothing_to_go_by(folder, caplog):
+    """A segment that nobody knows anything of is left out, and the others are not disturbed."""
+    expected = read_folder(folder)
+    (path, header), *more = segments_of(folder, AUDIT)
+    for other, _ in more:
+        other.unlink()
+    spoil(path, 0, bytes(header.size_bytes))
+    assert read_folder(folder) == {ORDERS: expected[ORDERS]}
+
+
+def test_first_records_rotten_too(folder):
+    """Entries that were lost with the header keep their places where the index file has them."""
+    expected, first_index, next_index = read_folder(folder)[ORDERS]
+    path, header = segments_of(folder)[3]
+    spoil(path, 0, bytes(header.size_bytes + 20))
+    place = Position(header.ledger_id, header.first_entry_id)
+    damaged = [(p, "damaged") if p == place else (p, *others) for p, *others in expected]
+    assert read_folder(folder)[ORDERS] == (damaged, first_index, next_index)
+    path.with_suffix(".idx").unlink()
+    found, *indexes = read_folder(folder)[ORDERS]
+    assert [f for f in found if f[0] != place] == [f for f in damaged if f[0] != place]
+    assert indexes == [first_index, next_index]
+
+
+def test_a_ledger_that_was_given_up_is_not_taken_for_the_one_before(folder):
+    """Behind a lost header, a ledger that begins where this one does never counted."""
+    headers = [header for _, header in segments_of(folder)]
+    lost = [header for header in headers if header.epoch == 4]
+    kept = [header for header in headers if header.epoch == 0]
+    given_up = replace(lost[0], ledger_id=lost[0].ledger_id - 1, epoch=0)
+    assert kept[-1].ledger_id < given_up.ledger_id
+    for header in lost:
+        path = segment_path(folder, header.ledger_id, header.segment_no)
+        spoil(path, 0, bytes(header.size_bytes))
+    ids = [(header.ledger_id, header.segment_no) for header in lost]
+    salvaged = salvage_headers(FILES, folder, ids, [*kept, given_up], (ORDERS, lost[0].topic_id))
+    assert [h.previous_ledger_id for h in salvaged.values()] == [kept[-1].ledger_id] * len(lost)
+    assert [h.epoch for h in salvaged.values()] == [4] * len(lost)
+
+
+def test_a_renamed_segment_is_no_segment(folder):
+    """A file under another segment's name is refused: its records are not that segment's."""
+    expected = read_folder(folder)
+    path, _ = segments_of(folder)[1]
+    copy = segment_path(folder, 999, 0)
+    copy.write_bytes(path.read_bytes())
+    assert read_folder(folder) == expected

@@ -1,0 +1,195 @@
+import pytest
+
+from pulsemark.ledger import (
+    EARLIEST,
+    CatalogError,
+    FolderReader,
+    LocalStore,
+    StoreClosedError,
+    StoreOptions,
+    TopicNotFoundError,
+)
+from pulsemark.ledger.folder import list_segments
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from pulsemark.testing.store_model import StoreModel
+
+ORDERS = "persistent://public/default/orders"
+AUDIT = "persistent://public/default/audit"
+OPTIONS = StoreOptions(
+    checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, segment_size_bytes=500
+)
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """A store on a simulated disk."""
+    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
+    yield simulated
+    simulated.close()
+
+
+def fill(store, model, name, count=20):
+    """Entries in a topic, durable."""
+    topic = store.open_topic(name)
+    with store.committer.lock:
+        for number in range(count):
+            model.topic(name).append(topic, b"%d" % number * 10)
+    settle(store)
+    return topic
+
+
+def test_topics_by_name(open_store):
+    """A topic is the same object each time; one that is not there is told, or made."""
+    store = open_store()
+    with pytest.raises(TopicNotFoundError) as caught:
+        store.open_topic(ORDERS, create=False)
+    assert caught.value.topic == ORDERS
+    topic = store.open_topic(ORDERS)
+    assert store.open_topic(ORDERS, create=False) is topic
+    store.open_topic(AUDIT)
+    assert store.topic_names() == [AUDIT, ORDERS]
+    store.close()
+    assert open_store().topic_names() == [AUDIT, ORDERS]
+
+
+@pytest.mark.parametrize("ending", ["close", "kill", "power_off"])
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_deleted_topic_stays_deleted(simulated, ending, when):
+    """Neither the journal nor a crash brings a deleted topic back; its namesake begins anew."""
+    store, model = simulated.open(), StoreModel()
+    fill(store, model, ORDERS)
+    fill(store, model, AUDIT)
+    if when == "behind":
+        store.checkpoint()
+    model.delete_topic(store, ORDERS)
+    assert store.topic_names() == [AUDIT]
+    with pytest.raises(TopicNotFoundError):
+        store.delete_topic(ORDERS)
+    again = fill(store, model, ORDERS, 2)
+    assert [e.index for e in again.read(EARLIEST)] == [0, 1]
+    getattr(simulated, ending)()
+    store = simulated.open()
+    for name in (ORDERS, AUDIT):
+        assert model.topic(name).problems(store.open_topic(name), reopened=True) == []
+    store.checkpoint()
+    listed = {s for t in store.catalog.topics().values() for s in store.catalog.segments(t)}
+    there = set(list_segments(simulated.disk.process(), simulated.folder))
+    assert there == listed
+    with FolderReader(simulated.folder, files=simulated.disk.process()) as reader:
+        assert reader.log(ORDERS).next_index == 2
+
+
+def test_deleting_fails_before_anything_is_lost(simulated, monkeypatch):
+    """A catalog that cannot be changed keeps the topic: after a restart it is all there."""
+    store, model = simulated.open(), StoreModel()
+    fill(store, model, ORDERS)
+
+    def fail(*_):
+        raise CatalogError(simulated.folder, "disk is full")
+
+    monkeypatch.setattr(store.catalog, "delete_topic", fail)
+    with pytest.raises(CatalogError):
+        store.delete_topic(ORDERS)
+    assert store.topic_names() == [ORDERS]
+    simulated.close()
+    assert model.topic(ORDERS).problems(simulated.open().open_topic(ORDERS), reopened=True) == []
+
+
+def test_catalog_that_fails_never_costs_a_ledger_its_id(simulated, monkeypatch):
+    """No ledger id to be had: appends that need one fail, and nothing is ever overwritten."""
+    files = simulated.files()
+    store, model = simulated.open(files), StoreModel()
+    topic = fill(store, model, ORDERS, 3)
+    first = topic.ledger_id
+    store._spare_ids.clear()
+
+    def fail(*_, **__):
+        raise CatalogError(simulated.folder, "disk is full")
+
+    monkeypatch.setattr(store.catalog, "reserve_ledger_ids", fail)
+    with pytest.raises(CatalogError):
+        topic.roll()
+    assert model.topic(ORDERS).append(topic, b"same ledger").position.ledger_id == first
+    settle(store)
+    files.fail("fdatasync")
+    lost = topic.append(b"lost")
+    settle(store)
+    assert lost.commit.error is not None
+    end = topic.end_position
+    assert end > topic.last_position
+    for _ in range(3):
+        with pytest.raises(CatalogError):
+            topic.append(b"no ledger")
+    assert topic.end_position == end
+    assert len(topic.read(EARLIEST)) == 4
+    monkeypatch.undo()
+    assert model.topic(ORDERS).append(topic, b"goes on").position.ledger_id > first
+    settle(store)
+    assert model.topic(ORDERS).problems(topic) == []
+    simulated.power_off()
+    assert model.topic(ORDERS).problems(simulated.open().open_topic(ORDERS), reopened=True) == []
+
+
+def test_closed_store_leaves_no_journal_and_sealed_indexes(simulated):
+    """A store that was closed needs no recovery: no journal, every index complete."""
+    store, model = simulated.open(), StoreModel()
+    fill(store, model, ORDERS)
+    simulated.close()
+    disk = simulated.disk.process()
+    assert disk.listdir(simulated.folder / "journal") == []
+    names = disk.listdir(simulated.folder / "ledgers")
+    assert {n[:-4] for n in names if n.endswith(".log")} == {
+        n[:-4] for n in names if n.endswith(".idx")
+    }
+    files = simulated.files()
+    store = simulated.open(files)
+    files.trace = []
+    store.open_topic(ORDERS)
+    assert not [call for call in files.trace if call.startswith("pwritev")]
+
+
+def test_closed_store_refuses_work(open_store):
+    """After closing, topics cannot be opened nor appended to; closing again does nothing."""
+    store = open_store()
+    topic = store.open_topic(ORDERS)
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.open_topic(AUDIT)
+    with pytest.raises(StoreClosedError):
+        topic.append(b"x")
+
+
+def test_failed_opening_leaves_nothing_behind(tmp_path, simulated):
+    """An opening that fails gives the lock back, ends its threads and closes its files."""
+    simulated.open()
+    simulated.close()
+    for operation in ("pread", "listdir", "sync_folder", "try_lock"):
+        files = simulated.files()
+        files.fail(operation, call=1)
+        with pytest.raises(OSError, match="Errno 5"):
+            LocalStore.open(simulated.folder, files=files)
+        assert files.calls["open"] == files.calls["close"]
+    (simulated.folder / "catalog.sqlite").write_bytes(b"rubbish" * 1000)
+    files = simulated.files()
+    with pytest.raises(Exception, match="catalog"):
+        LocalStore.open(simulated.folder, files=files)
+    assert files.calls["open"] == files.calls["close"]
+
+
+def test_checkpoints_are_made_by_size_and_by_time(open_store, tmp_path):
+    """The journal's files stay few and small under load, and empty when it ends."""
+    store = open_store(journal_size_bytes=100_000, checkpoint_interval_ms=200)
+    topic = store.open_topic(ORDERS)
+    largest = 0
+    for _ in range(300):
+        for _ in range(20):
+            last = topic.append(bytes(1000))
+        last.commit.wait(10)
+        largest = max(largest, store._journal.size_bytes)
+    files = list((tmp_path / "data" / "journal").iterdir())
+    assert len(files) < 20
+    assert largest < 6_000_000
+    store.checkpoint()
+    assert store._journal.size_bytes == 0
+    assert store.catalog.segments(topic.topic_id)
