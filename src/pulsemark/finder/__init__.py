@@ -1,0 +1,81 @@
+"""Search by time and by index; the gRPC service over it.
+
+    Finder       searches a topic's log (see `search`)
+    SeekClient   asks a seek service for the same answers over gRPC (see `client`)
+    SeekServer   is one, over any source of topics (see `server`; `standalone` for a data folder)
+
+Client and server are imported when first used, and grpc with them: a broker without a gRPC port
+does not pay for it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    BindError,
+    CursorBusyError,
+    DeadlineExceededError,
+    InvalidFieldError,
+    NotPossibleError,
+    SeekCallError,
+    ServerUnavailableError,
+    SubscriptionNotFoundError,
+    UnauthenticatedError,
+)
+from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, Road
+
+if TYPE_CHECKING:
+    from .client import ClientTls, CursorPlace, SeekClient
+    from .messages import RemoteEntry
+    from .server import SeekServer, ServerOptions, ServerTls
+
+__all__ = [
+    "BindError",
+    "ClientTls",
+    "CursorBusyError",
+    "CursorPlace",
+    "DeadlineExceededError",
+    "Finder",
+    "Found",
+    "IndexOutOfRangeError",
+    "IndexPlace",
+    "IndexRange",
+    "InvalidFieldError",
+    "NotPossibleError",
+    "RemoteEntry",
+    "Road",
+    "SeekCallError",
+    "SeekClient",
+    "SeekServer",
+    "ServerOptions",
+    "ServerTls",
+    "ServerUnavailableError",
+    "SubscriptionNotFoundError",
+    "UnauthenticatedError",
+]
+
+_LAZY = {
+    "ClientTls": "client",
+    "CursorPlace": "client",
+    "RemoteEntry": "messages",
+    "SeekClient": "client",
+    "SeekServer": "server",
+    "ServerOptions": "server",
+    "ServerTls": "server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs grpc when it is first used (PEP 562)."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{module}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,247 @@
+"""A typed client of the seek service, for synchronous code.
+
+    with SeekClient("127.0.0.1:6680") as seek:
+        found = seek.by_time("persistent://public/default/orders", yesterday_ms)
+
+Calls have the names and return the dataclasses of `Finder`, and raise what it raises, so that code
+moves between a folder at hand and a server far away without change. Errors of the call itself
+derive from `SeekCallError`. One client may be used by several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from ..ledger import Position
+from ..proto import seek_pb2 as pb
+from . import messages, rpc
+from .errors import SeekCallError
+from .messages import EntryAssembler, RemoteEntry
+from .search import Found, IndexPlace, IndexRange, Road
+
+_CHANNEL_OPTIONS = (
+    # As in Pulsar's clients, a proxy for web traffic is not one for this.
+    ("grpc.enable_http_proxy", 0),
+    # A stream without a deadline must notice that its server is gone.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """How to trust the server, and who we are if it asks (PEM files).
+
+    ``ca`` None means the machine's own trust store. ``server_name`` is checked against the
+    certificate instead of the target's host.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key must be given together")
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPlace:
+    """Where a subscription stands after a reset.
+
+    ``position`` is of the entry that is read next, ``batch_index`` the place of the asked-for
+    message in it (0 unless reset by index), ``end`` whether nothing is left to read for now.
+    """
+
+    position: Position
+    batch_index: int
+    end: bool
+
+
+class SeekClient:
+    """Calls a seek server at ``target`` ("host:port").
+
+    Raises ValueError for a token that no header can carry, OSError for a TLS file it cannot read.
+
+    Calls block: asyncio code makes them on a thread (`asyncio.to_thread`), above all where the
+    server runs on the same loop. Every call gives up after ``timeout_s`` (DeadlineExceededError),
+    except that `read_entries` has no limit unless it is given one. All calls raise
+    TopicNotFoundError, InvalidFieldError, NotPossibleError, CorruptEntryError and SeekCallError's
+    children where they apply.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        token: str | None = None,
+        tls: ClientTls | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
+        self._channel = _open_channel(target, tls)
+        self._by_time = self._unary("SeekByTime")
+        self._by_index = self._unary("SeekByIndex")
+        self._range = self._unary("Range")
+        self._reset_cursor = self._unary("ResetCursor")
+        self._read_entries = self._channel.unary_stream(
+            rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
+        )
+
+    def by_time(
+        self, topic: str, time_ms: int, *, road: Road = Road.INDEX, timeout_s: float | None = None
+    ) -> Found:
+        """The first entry whose time is >= ``time_ms``; `end` is set where there is none."""
+        request = pb.SeekByTimeRequest(
+            topic=topic, time_ms=time_ms, road=messages.road_number(road)
+        )
+        return messages.found_of(self._call(self._by_time, request, timeout_s))
+
+    def by_index(
+        self, topic: str, index: int, *, road: Road = Road.INDEX, timeout_s: float | None = None
+    ) -> IndexPlace:
+        """The entry that holds the message ``index``, and its place in the batch.
+
+        Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
+        """
+        request = pb.SeekByIndexRequest(topic=topic, index=index, road=messages.road_number(road))
+        return messages.index_place_of(self._call(self._by_index, request, timeout_s))
+
+    def range(
+        self,
+        topic: str,
+        from_ms: int,
+        to_ms: int,
+        *,
+        road: Road = Road.INDEX,
+        timeout_s: float | None = None,
+    ) -> IndexRange:
+        """The messages with ``from_ms`` <= time < ``to_ms``, half-open in index and position."""
+        request = pb.RangeRequest(
+            topic=topic, from_ms=from_ms, to_ms=to_ms, road=messages.road_number(road)
+        )
+        return messages.range_of(self._call(self._range, request, timeout_s))
+
+    def read_entries(
+        self,
+        topic: str,
+        *,
+        start: Position | None = None,
+        end: Position | None = None,
+        max_entries: int | None = None,
+        prefixes_only: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[RemoteEntry]:
+        """The entries from ``start`` (default: the first) to before ``end`` (default: all), lazily.
+
+        The call begins with the first entry that is asked for; leaving the loop early ends it on
+        the server too. Raises CorruptEntryError behind the last good entry before a damaged one.
+        """
+        request = pb.ReadEntriesRequest(
+            topic=topic,
+            max_entries=max_entries or 0,
+            content=pb.CONTENT_PREFIXES if prefixes_only else pb.CONTENT_ENTRIES,
+        )
+        if start is not None:
+            request.start.CopyFrom(rpc.position_message(start))
+        if end is not None:
+            request.end.CopyFrom(rpc.position_message(end))
+        assembler = EntryAssembler(prefixes_only=prefixes_only)
+        call = self._read_entries(request, timeout=timeout_s, metadata=self._metadata)
+        try:
+            for response in call:
+                for piece in response.pieces:
+                    entry = assembler.add(piece)
+                    if entry is not None:
+                        yield entry
+        except grpc.RpcError as error:
+            raise _raised(error) from error
+        finally:
+            call.cancel()
+        if assembler.incomplete:
+            raise SeekCallError("INTERNAL", "the answer ended in the middle of an entry")
+
+    def reset_cursor(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        time_ms: int | None = None,
+        index: int | None = None,
+        position: Position | None = None,
+        timeout_s: float | None = None,
+    ) -> CursorPlace:
+        """Put a subscription on a time, an index or a position: give exactly one of them.
+
+        Raises SubscriptionNotFoundError, CursorBusyError, IndexOutOfRangeError.
+        """
+        if sum(target is not None for target in (time_ms, index, position)) != 1:
+            raise ValueError("give exactly one of time_ms, index and position")
+        request = pb.ResetCursorRequest(
+            topic=topic, subscription=subscription, time_ms=time_ms, index=index
+        )
+        if position is not None:
+            request.position.CopyFrom(rpc.position_message(position))
+        response = self._call(self._reset_cursor, request, timeout_s)
+        return CursorPlace(rpc.position_of(response.position), response.batch_index, response.end)
+
+    def is_serving(self, *, timeout_s: float | None = None) -> bool:
+        """Whether the server says that it takes calls (grpc.health.v1); needs no token."""
+        stub = health_pb2_grpc.HealthStub(self._channel)
+        request = health_pb2.HealthCheckRequest(service=rpc.SERVICE_NAME)
+        response = self._call(stub.Check, request, timeout_s)
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def close(self) -> None:
+        """Close the connection; calls under way fail."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _unary(self, method: str) -> grpc.UnaryUnaryMultiCallable:
+        return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))
+
+    def _call(
+        self, call: grpc.UnaryUnaryMultiCallable, request: Any, timeout_s: float | None
+    ) -> Any:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            return call(request, timeout=limit_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _raised(error) from error
+
+
+def _raised(error: Any) -> Exception:
+    return rpc.decode(error.code(), error.details() or "", error.trailing_metadata() or ())
+
+
+def _open_channel(target: str, tls: ClientTls | None) -> grpc.Channel:
+    if tls is None:
+        return grpc.insecure_channel(target, _CHANNEL_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=tls.ca.read_bytes() if tls.ca else None,
+        private_key=tls.key.read_bytes() if tls.key else None,
+        certificate_chain=tls.certificate.read_bytes() if tls.certificate else None,
+    )
+    options: list[tuple[str, str | int]] = list(_CHANNEL_OPTIONS)
+    if tls.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", tls.server_name))
+    return grpc.secure_channel(target, credentials, options)

@@ -1,0 +1,256 @@
+"""Requests checked and answers translated: between protobuf messages and the finder's dataclasses.
+
+The server reads requests through `required`, `name_field`, `road_of` ..., which raise
+InvalidFieldError with the field's name; both ends share the translation of answers, so that a
+client returns what the finder itself would have returned.
+
+protobuf keeps an enum number it does not know and gives an unset number the value 0. Neither is
+taken for an answer here: unknown roads are refused, and a missing time is no time 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ledger import EntryKind, Position
+from ..proto import seek_pb2 as pb
+from .errors import InvalidFieldError, SeekCallError
+from .rpc import position_message, position_of
+from .search import Found, IndexPlace, IndexRange, Road
+
+MAX_NAME_BYTES = 1024
+"""Topics and subscriptions with longer names are refused: Pulsar's own limits lie below."""
+
+_ROADS: dict[int, Road] = {
+    pb.ROAD_UNSPECIFIED: Road.INDEX,
+    pb.ROAD_INDEX: Road.INDEX,
+    pb.ROAD_PREFIXES: Road.PREFIXES,
+}
+_ROAD_NUMBERS = {Road.INDEX: pb.ROAD_INDEX, Road.PREFIXES: pb.ROAD_PREFIXES}
+
+NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEntry:
+    """One entry as ReadEntries hands it over.
+
+    ``body`` is None where only prefixes were asked for; ``prefix`` is empty where the entry was
+    stored without a stamp. Times are unix ms; ``time_ms`` is the stamp's, or the producer's
+    publish time (PIP-70).
+    """
+
+    position: Position
+    kind: EntryKind
+    first_index: int
+    index: int
+    message_count: int
+    time_ms: int
+    append_time_ms: int
+    prefix: bytes
+    body: bytes | None
+    body_size_bytes: int
+
+
+def required(request: NumbersRequest, field: str) -> int:
+    """A number that must be set and must not be negative.
+
+    Negative times and indexes are refused because other systems give them meanings (Kafka's -1 is
+    the end): answering with the beginning would be the opposite of what was meant.
+    """
+    if not request.HasField(field):
+        raise InvalidFieldError(field, "must be set")
+    return not_negative(int(getattr(request, field)), field)
+
+
+def not_negative(value: int, field: str) -> int:
+    """The value, unless it is below 0."""
+    if value < 0:
+        raise InvalidFieldError(field, f"must not be negative, is {value}")
+    return value
+
+
+def name_field(value: str, field: str) -> str:
+    """A name that must not be empty and has a sane length."""
+    if not value:
+        raise InvalidFieldError(field, "must be set")
+    size_bytes = len(value.encode())
+    if size_bytes > MAX_NAME_BYTES:
+        raise InvalidFieldError(field, f"{size_bytes} bytes, the limit is {MAX_NAME_BYTES}")
+    return value
+
+
+def place(message: pb.Position, field: str) -> Position:
+    """A position whose numbers are -1 (before the first) or above."""
+    for part, value in (("ledger_id", message.ledger_id), ("entry_id", message.entry_id)):
+        if value < -1:
+            raise InvalidFieldError(f"{field}.{part}", f"must be -1 or more, is {value}")
+    return position_of(message)
+
+
+def road_of(number: int) -> Road:
+    """The search's road for the wire's number."""
+    road = _ROADS.get(number)
+    if road is None:
+        raise InvalidFieldError("road", f"{number} is not known")
+    return road
+
+
+def road_number(road: Road) -> pb.Road:
+    """The wire's number for a road."""
+    return _ROAD_NUMBERS[road]
+
+
+def prefixes_only(number: int) -> bool:
+    """Whether a ReadEntries request wants prefixes without bodies."""
+    if number not in pb.Content.values():
+        raise InvalidFieldError("content", f"{number} is not known")
+    return number == pb.CONTENT_PREFIXES
+
+
+def int64(time_ms: int) -> int:
+    """A time as the wire can carry it.
+
+    A publish time is any uint64 that the producer chose; what lies beyond int64 is later than
+    everything else, and stays so.
+    """
+    return min(time_ms, 2**63 - 1)
+
+
+def found_message(found: Found) -> pb.SeekByTimeResponse:
+    """SeekByTime's answer."""
+    return pb.SeekByTimeResponse(
+        position=position_message(found.position),
+        first_index=found.first_index,
+        index=found.index,
+        message_count=found.message_count,
+        time_ms=int64(found.time_ms),
+        end=found.end,
+        reads=found.reads,
+        bytes_read=found.bytes_read,
+    )
+
+
+def found_of(message: pb.SeekByTimeResponse) -> Found:
+    """SeekByTime's answer, as `Finder.by_time` returns it."""
+    return Found(
+        position=position_of(message.position),
+        first_index=message.first_index,
+        index=message.index,
+        message_count=message.message_count,
+        time_ms=message.time_ms,
+        end=message.end,
+        reads=message.reads,
+        bytes_read=message.bytes_read,
+    )
+
+
+def index_place_message(answer: IndexPlace) -> pb.SeekByIndexResponse:
+    """SeekByIndex's answer."""
+    return pb.SeekByIndexResponse(
+        position=position_message(answer.position),
+        batch_index=answer.batch_index,
+        first_index=answer.first_index,
+        index=answer.index,
+        message_count=answer.message_count,
+        time_ms=int64(answer.time_ms),
+        reads=answer.reads,
+        bytes_read=answer.bytes_read,
+    )
+
+
+def index_place_of(message: pb.SeekByIndexResponse) -> IndexPlace:
+    """SeekByIndex's answer, as `Finder.by_index` returns it."""
+    return IndexPlace(
+        position=position_of(message.position),
+        batch_index=message.batch_index,
+        first_index=message.first_index,
+        index=message.index,
+        message_count=message.message_count,
+        time_ms=message.time_ms,
+        reads=message.reads,
+        bytes_read=message.bytes_read,
+    )
+
+
+def range_message(answer: IndexRange) -> pb.RangeResponse:
+    """Range's answer."""
+    return pb.RangeResponse(
+        first_index=answer.first_index,
+        end_index=answer.end_index,
+        count=answer.count,
+        first=position_message(answer.first),
+        end=position_message(answer.end),
+        reads=answer.reads,
+        bytes_read=answer.bytes_read,
+    )
+
+
+def range_of(message: pb.RangeResponse) -> IndexRange:
+    """Range's answer, as `Finder.range` returns it."""
+    return IndexRange(
+        first_index=message.first_index,
+        end_index=message.end_index,
+        count=message.count,
+        first=position_of(message.first),
+        end=position_of(message.end),
+        reads=message.reads,
+        bytes_read=message.bytes_read,
+    )
+
+
+class EntryAssembler:
+    """Puts the pieces of ReadEntries' responses together again.
+
+    Raises SeekCallError where a piece does not follow the one before it: a body with a hole must
+    never be handed on as whole.
+    """
+
+    __slots__ = ("_body", "_head", "_prefixes_only")
+
+    def __init__(self, *, prefixes_only: bool) -> None:
+        self._prefixes_only = prefixes_only
+        self._head: pb.EntryPiece | None = None
+        self._body = bytearray()
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the pieces so far end in the middle of an entry."""
+        return self._head is not None
+
+    def add(self, piece: pb.EntryPiece) -> RemoteEntry | None:
+        """Take the next piece; the entry, if that was its last one."""
+        if self._prefixes_only:
+            return _remote_entry(piece, None)
+        if self._head is None and len(piece.body) == piece.body_size_bytes:
+            return _remote_entry(piece, piece.body)
+        if self._head is None:
+            self._head = piece
+            self._body = bytearray()
+        head = self._head
+        if piece.position != head.position or piece.body_offset_bytes != len(self._body):
+            raise SeekCallError(
+                "INTERNAL",
+                f"piece {position_of(piece.position)}+{piece.body_offset_bytes} does not follow "
+                f"{position_of(head.position)}+{len(self._body)}",
+            )
+        self._body += piece.body
+        if len(self._body) < head.body_size_bytes:
+            return None
+        self._head = None
+        return _remote_entry(head, bytes(self._body))
+
+
+def _remote_entry(head: pb.EntryPiece, body: bytes | None) -> RemoteEntry:
+    return RemoteEntry(
+        position=position_of(head.position),
+        kind=EntryKind(head.kind),
+        first_index=head.first_index,
+        index=head.index,
+        message_count=head.message_count,
+        time_ms=head.time_ms,
+        append_time_ms=head.append_time_ms,
+        prefix=head.prefix,
+        body=body,
+        body_size_bytes=head.body_size_bytes,
+    )

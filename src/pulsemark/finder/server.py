@@ -1,0 +1,255 @@
+"""The gRPC server around the seek service: port, TLS, token, health, reflection, orderly stop.
+
+One `SeekServer` belongs to the asyncio loop it is started on (uvloop or the standard one), beside
+whatever else that loop does; `standalone.py` gives it a loop of its own.
+
+- Health (grpc.health.v1) answers for "" and for the service, turns to NOT_SERVING when the stop
+  begins, and is the one call that needs no token, because probes cannot send one.
+- Reflection lets grpcurl and the like call the service without its proto file.
+- The token is compared in constant time. Over plain text it can be read by anyone on the way, so
+  a server that is reachable from outside warns when it has a token but no TLS.
+- Requests are small: what is larger than MAX_REQUEST_BYTES is refused before it is parsed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from . import rpc
+from .errors import BindError
+from .service import (
+    CallContext,
+    Normalise,
+    ResetCursor,
+    SeekServicer,
+    TopicSource,
+    full_name,
+    handler,
+)
+
+_log = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES = 64 * 1024
+HEALTH_PREFIX = f"/{health.SERVICE_NAME}/"
+_CLIENT_PING_INTERVAL_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """The server's certificate chain and key (PEM files).
+
+    With `client_ca`, only clients with a certificate from it are let in.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where and how to serve. Port 0 picks a free one. Raises ValueError naming the field."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: ServerTls | None = None
+    token: str | None = None
+    max_concurrent_calls: int = 256
+    """More calls than that at a time are refused with RESOURCE_EXHAUSTED."""
+    search_threads: int = 4
+    stop_grace_s: float = 2.0
+    """How long calls under way may still take when the server stops."""
+
+    def __post_init__(self) -> None:
+        if self.token is not None:
+            rpc.bearer(self.token)
+        for name in ("max_concurrent_calls", "search_threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: must be at least 1, is {getattr(self, name)}")
+
+
+class SeekServer:
+    """Serves a source of topics over gRPC between `start` and `stop`, or as a context manager."""
+
+    def __init__(
+        self,
+        source: TopicSource,
+        options: ServerOptions | None = None,
+        *,
+        normalise: Normalise = full_name,
+        reset_cursor: ResetCursor | None = None,
+    ) -> None:
+        self._source = source
+        self._options = options or ServerOptions()
+        self._normalise = normalise
+        self._reset_cursor = reset_cursor
+        self._server: grpc.aio.Server | None = None
+        self._health: health.aio.HealthServicer | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        return self._port
+
+    @property
+    def target(self) -> str:
+        """`host:port`, as a client wants it."""
+        return _address(self._options.host, self._port)
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises BindError if the address cannot be had; OSError or ssl.SSLError (an OSError too) if
+        a TLS file is missing or certificate and key do not belong together.
+        """
+        assert self._server is None, "started twice"
+        options = self._options
+        credentials = _server_credentials(options.tls) if options.tls else None
+        server = grpc.aio.server(
+            interceptors=(_TokenGate(options.token),) if options.token else (),
+            maximum_concurrent_rpcs=options.max_concurrent_calls,
+            options=(
+                # Without this, two servers on one port share its connections at random.
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+                ("grpc.http2.min_ping_interval_without_data_ms", _CLIENT_PING_INTERVAL_MS),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ),
+        )
+        self._port = _bind(server, options, credentials)
+        self._threads = ThreadPoolExecutor(options.search_threads, "pulsemark-seek")
+        await self._register(server)
+        await server.start()
+        self._server = server
+        if options.token and not options.tls and not _is_loopback(options.host):
+            _log.warning("gRPC on %s takes a token in plain text: anyone can read it", self.target)
+        _log.info("gRPC seek service on %s", self.target)
+
+    async def _register(self, server: grpc.aio.Server) -> None:
+        assert self._threads is not None
+        servicer = SeekServicer(
+            self._source,
+            executor=self._threads,
+            normalise=self._normalise,
+            reset_cursor=self._reset_cursor,
+        )
+        server.add_generic_rpc_handlers((handler(servicer),))
+        self._health = health.aio.HealthServicer()
+        await self._health.set(rpc.SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (rpc.SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Refuse new calls, let those under way finish for so long (default: the options'), end.
+
+        Does nothing if the server is not running.
+        """
+        server, self._server = self._server, None
+        if server is None:
+            return
+        assert self._health is not None
+        assert self._threads is not None
+        await self._health.enter_graceful_shutdown()
+        await server.stop(self._options.stop_grace_s if grace_s is None else grace_s)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+
+class _TokenGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Lets calls pass that carry `authorization: Bearer <token>`, and health checks."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = rpc.bearer(token).encode()
+        # A stream handler can refuse calls of every shape without waiting for their request.
+        self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        if details.method.startswith(HEALTH_PREFIX) or self._is_right(details.invocation_metadata):
+            return await continuation(details)
+        return self._refusal
+
+    def _is_right(self, metadata: Any) -> bool:
+        given = [value for key, value in metadata or () if key == "authorization"]
+        if len(given) != 1:
+            return False
+        value = given[0].encode() if isinstance(given[0], str) else given[0]
+        return hmac.compare_digest(value, self._wanted)
+
+
+async def _refuse(_requests: Any, context: CallContext) -> None:
+    await context.abort(
+        grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed in 'authorization'", ()
+    )
+
+
+def _bind(
+    server: grpc.aio.Server, options: ServerOptions, credentials: grpc.ServerCredentials | None
+) -> int:
+    address = _address(options.host, options.port)
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise BindError(options.host, options.port) from error
+    if port == 0:  # older grpcio tells failure this way
+        raise BindError(options.host, options.port)
+    return int(port)
+
+
+def _server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    # gRPC itself finds out about a key that does not fit only at the first handshake, silently.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key, password="")
+    client_ca = None
+    if tls.client_ca is not None:
+        context.load_verify_locations(tls.client_ca)
+        client_ca = tls.client_ca.read_bytes()
+    return grpc.ssl_server_credentials(
+        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
+        root_certificates=client_ca,
+        require_client_auth=client_ca is not None,
+    )
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,174 @@
+"""ReadEntries' answer: a topic's entries packed into messages of at most about 1 MiB.
+
+A generator that blocks on file reads, meant to be advanced one message at a time on a worker
+thread: between two steps the caller may stop, wait for a slow receiver or serve others. Each step
+reads at most READ_BYTES (or one entry), so a stream holds a few MiB, however long the topic.
+
+- Small entries share a message: a message for each would cost more than the entries.
+- An entry larger than PIECE_BYTES is sent in pieces, alone and in order, so that entries of any
+  size pass gRPC's default message limit of 4 MiB.
+- Where only prefixes are wanted, bodies are not read, but for the publish time of an entry that
+  has no stamp.
+- Entries that appear in the log while the stream runs are delivered too; it ends when it has
+  caught up.
+- Entries trimmed by retention while the stream runs are left out; their indexes show the gap.
+- A damaged entry ends the stream with CorruptEntryError, after all entries before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, Segment, TopicLog
+from ..ledger.segment import DamagedRecordError
+from ..metadata import entry_time_ms, peek
+from ..proto import seek_pb2 as pb
+from .messages import int64
+from .rpc import position_message
+from .search import own_time_ms
+
+PIECE_BYTES = 1 << 20
+READ_BYTES = 1 << 20
+READ_ENTRIES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What to read: from `start` on, before `end` (None: to the topic's end), so many at most."""
+
+    start: Position
+    end: Position | None
+    max_entries: int | None
+    prefixes_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An entry, or its head alone (then `body` is empty), and its time."""
+
+    head: Entry | RecordHead
+    body: memoryview
+    body_size_bytes: int
+    time_ms: int
+
+
+def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesResponse]:
+    """The messages of one ReadEntries answer; the last one says where a further call goes on.
+
+    Raises CorruptEntryError where an entry is damaged.
+    """
+    read = _read_heads if plan.prefixes_only else _read_entries
+    place = plan.start
+    left = plan.max_entries
+    while left is None or left > 0:
+        items = read(log, place, READ_ENTRIES if left is None else min(left, READ_ENTRIES))
+        wanted = [i for i in items if plan.end is None or i.head.position < plan.end]
+        yield from _pack(wanted)
+        if wanted:
+            last = wanted[-1].head.position
+            place = Position(last.ledger_id, last.entry_id + 1)
+        if not items or len(wanted) < len(items):
+            break
+        if left is not None:
+            left -= len(wanted)
+    end = log.last_position
+    yield pb.ReadEntriesResponse(
+        next_position=position_message(place), end=end is None or end < place
+    )
+
+
+def _read_entries(log: TopicLog, start: Position, limit: int) -> list[_Item]:
+    entries = log.read(start, max_entries=limit, max_bytes=READ_BYTES)
+    return [_Item(entry, entry.body, len(entry.body), _time_of(entry)) for entry in entries]
+
+
+def _time_of(entry: Entry) -> int:
+    try:
+        return entry_time_ms(peek(entry.prefix), entry.body)
+    except ValueError:  # no stamp, and no message of Pulsar's
+        return entry.append_time_ms
+
+
+def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
+    """As `log.read`, for heads: damage ends the list, or is raised if it comes first."""
+    items: list[_Item] = []
+    io = IoCount()
+    for segment, row in _rows(log.segments(), start):
+        try:
+            head = segment.head(row, io)
+            time_ms = own_time_ms(segment, row, head, io)
+        except DamagedRecordError as damage:
+            if items:
+                break
+            position = Position(segment.ledger_id, segment.first_entry_id + row)
+            behind = log.next_position(position)
+            raise CorruptEntryError(log.name, position, behind, damage.reason) from damage
+        items.append(_Item(head, memoryview(b""), head.body_size_bytes, time_ms))
+        if len(items) == limit:
+            break
+    return items
+
+
+def _rows(segments: Sequence[Segment], start: Position) -> Iterator[tuple[Segment, int]]:
+    """Every row at or behind a position."""
+    number = bisect_right(segments, start, key=_first_position) - 1
+    for segment in segments[max(0, number) :]:
+        if segment.ledger_id < start.ledger_id:
+            continue
+        inside = segment.ledger_id == start.ledger_id
+        first = max(0, start.entry_id - segment.first_entry_id) if inside else 0
+        for row in range(first, segment.entry_count):
+            yield segment, row
+
+
+def _first_position(segment: Segment) -> Position:
+    return segment.first_position
+
+
+def _pack(items: list[_Item]) -> Iterator[pb.ReadEntriesResponse]:
+    """Items as messages: small ones together, a large one in pieces."""
+    response, room_bytes = pb.ReadEntriesResponse(), PIECE_BYTES
+    for item in items:
+        size_bytes = len(item.body)
+        if size_bytes > room_bytes and response.pieces:
+            yield response
+            response, room_bytes = pb.ReadEntriesResponse(), PIECE_BYTES
+        if size_bytes > PIECE_BYTES:
+            yield from _pieces(item)
+            continue
+        piece = response.pieces.add()
+        _describe(piece, item)
+        piece.body = bytes(item.body)
+        room_bytes -= size_bytes
+    if response.pieces:
+        yield response
+
+
+def _pieces(item: _Item) -> Iterator[pb.ReadEntriesResponse]:
+    for offset in range(0, len(item.body), PIECE_BYTES):
+        response = pb.ReadEntriesResponse()
+        piece = response.pieces.add()
+        if offset == 0:
+            _describe(piece, item)
+        else:
+            piece.position.CopyFrom(position_message(item.head.position))
+            piece.body_size_bytes = item.body_size_bytes
+            piece.body_offset_bytes = offset
+        piece.body = bytes(item.body[offset : offset + PIECE_BYTES])
+        yield response
+
+
+def _describe(piece: pb.EntryPiece, item: _Item) -> None:
+    head = item.head
+    piece.position.CopyFrom(position_message(head.position))
+    piece.body_size_bytes = item.body_size_bytes
+    piece.prefix = bytes(head.prefix)
+    piece.first_index = head.first_index
+    piece.index = head.index
+    piece.message_count = head.message_count
+    piece.time_ms = int64(item.time_ms)
+    piece.append_time_ms = head.append_time_ms
+    piece.kind = cast("pb.EntryKind", head.kind.value)

@@ -1,0 +1,151 @@
+"""Requests checked, answers translated, pieces put together."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsemark.finder import Found, IndexPlace, IndexRange, Road, messages
+from pulsemark.finder.errors import InvalidFieldError, SeekCallError
+from pulsemark.finder.messages import EntryAssembler
+from pulsemark.ledger import EARLIEST, LATEST, EntryKind, Position
+from pulsemark.proto import seek_pb2 as pb
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+positions = st.builds(Position, int64, int64)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (pb.SeekByTimeRequest(), "time_ms"),
+        (pb.SeekByTimeRequest(time_ms=-1), "time_ms"),
+        (pb.SeekByIndexRequest(), "index"),
+        (pb.SeekByIndexRequest(index=-(2**63)), "index"),
+        (pb.RangeRequest(to_ms=1), "from_ms"),
+        (pb.RangeRequest(from_ms=1), "to_ms"),
+    ],
+)
+def test_a_missing_or_negative_number_is_refused_by_name(
+    request_: messages.NumbersRequest, field: str
+) -> None:
+    """A forgotten time is no time 0, and -1 is nobody's end."""
+    with pytest.raises(InvalidFieldError) as caught:
+        messages.required(request_, field)
+    assert caught.value.field == field
+    assert str(caught.value).startswith(field + ": ")
+
+
+def test_zero_is_a_number_like_others() -> None:
+    """Presence is told apart from the value 0."""
+    assert messages.required(pb.SeekByTimeRequest(time_ms=0), "time_ms") == 0
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1025, "ü" * 513])
+def test_names_are_neither_empty_nor_endless(name: str) -> None:
+    """Lengths are counted in bytes."""
+    with pytest.raises(InvalidFieldError, match=r"^topic: "):
+        messages.name_field(name, "topic")
+    assert messages.name_field("ü" * 512, "topic") == "ü" * 512
+
+
+def test_positions_may_be_the_sentinels_but_not_below() -> None:
+    """(-1, -1) is the earliest; nothing stands before it."""
+    for position in (EARLIEST, LATEST, Position(5, -1)):
+        message = pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
+        assert messages.place(message, "start") == position
+    with pytest.raises(InvalidFieldError, match=r"^start\.ledger_id: "):
+        messages.place(pb.Position(ledger_id=-2), "start")
+    with pytest.raises(InvalidFieldError, match=r"^end\.entry_id: "):
+        messages.place(pb.Position(entry_id=-(2**63)), "end")
+
+
+def test_roads_and_contents_of_a_newer_client_are_refused() -> None:
+    """Protobuf hands on numbers it does not know; an unset one means the default."""
+    assert messages.road_of(0) is Road.INDEX
+    assert [messages.road_of(messages.road_number(road)) for road in Road] == list(Road)
+    assert [messages.prefixes_only(number) for number in (0, 1, 2)] == [False, False, True]
+    with pytest.raises(InvalidFieldError, match=r"^road: 7"):
+        messages.road_of(7)
+    with pytest.raises(InvalidFieldError, match=r"^content: 7"):
+        messages.prefixes_only(7)
+
+
+founds = st.builds(Found, positions, int64, int64, int32, int64, st.booleans(), int64, int64)
+index_places = st.builds(IndexPlace, positions, int32, int64, int64, int32, int64, int64, int64)
+ranges = st.builds(IndexRange, int64, int64, int64, positions, positions, int64, int64)
+
+
+@given(founds, index_places, ranges)
+def test_answers_survive_the_wire(found: Found, place: IndexPlace, range_: IndexRange) -> None:
+    """A client returns exactly what the finder returned, field by field."""
+    wire = messages.found_message(found).SerializeToString()
+    assert messages.found_of(pb.SeekByTimeResponse.FromString(wire)) == found
+    wire = messages.index_place_message(place).SerializeToString()
+    assert messages.index_place_of(pb.SeekByIndexResponse.FromString(wire)) == place
+    wire = messages.range_message(range_).SerializeToString()
+    assert messages.range_of(pb.RangeResponse.FromString(wire)) == range_
+
+
+def piece(body: bytes, offset: int = 0, size: int | None = None, entry: int = 1) -> pb.EntryPiece:
+    """A piece of entry (1, entry)."""
+    position = pb.Position(ledger_id=1, entry_id=entry)
+    size_bytes = len(body) if size is None else size
+    message = pb.EntryPiece(
+        position=position, body=body, body_offset_bytes=offset, body_size_bytes=size_bytes
+    )
+    if offset == 0:
+        message.prefix, message.index, message.message_count = b"stamp", 7, 2
+        message.first_index, message.time_ms, message.append_time_ms = 6, 1000, 1001
+        message.kind = pb.ENTRY_KIND_CONTROL
+    return message
+
+
+@given(st.binary(max_size=64), st.lists(st.integers(1, 63), unique=True))
+def test_pieces_cut_anywhere_give_the_body_again(body: bytes, cuts: list[int]) -> None:
+    """However an entry was cut, it comes out once, whole, with the first piece's facts."""
+    edges = [0, *sorted(cut for cut in cuts if cut < len(body)), len(body)]
+    assembler = EntryAssembler(prefixes_only=False)
+    spans = list(pairwise(edges))
+    outcomes = [assembler.add(piece(body[a:b], a, len(body))) for a, b in spans]
+    assert outcomes[:-1] == [None] * (len(spans) - 1)
+    entry = outcomes[-1]
+    assert entry is not None
+    assert (entry.body, entry.body_size_bytes, entry.prefix) == (body, len(body), b"stamp")
+    assert (entry.first_index, entry.index, entry.message_count) == (6, 7, 2)
+    assert (entry.time_ms, entry.append_time_ms, entry.kind) == (1000, 1001, EntryKind.CONTROL)
+    assert not assembler.incomplete
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(piece(b"cd", 3, 6), id="a hole"),
+        pytest.param(piece(b"cd", 1, 6), id="an overlap"),
+        pytest.param(piece(b"cd", 2, 6, entry=2), id="another entry"),
+    ],
+)
+def test_pieces_that_do_not_follow_are_refused(second: pb.EntryPiece) -> None:
+    """A body with a hole is never handed on."""
+    assembler = EntryAssembler(prefixes_only=False)
+    assert assembler.add(piece(b"ab", 0, 6)) is None
+    assert assembler.incomplete
+    with pytest.raises(SeekCallError, match="does not follow"):
+        assembler.add(second)
+
+
+def test_a_first_piece_must_begin_at_the_beginning() -> None:
+    """A stream that begins in the middle of an entry is refused."""
+    with pytest.raises(SeekCallError, match="does not follow"):
+        EntryAssembler(prefixes_only=False).add(piece(b"cd", 2, 6))
+
+
+def test_prefixes_alone_need_no_body() -> None:
+    """With prefixes only, an entry is complete without its bytes, and says how many there are."""
+    entry = EntryAssembler(prefixes_only=True).add(piece(b"", 0, 6))
+    assert entry is not None
+    assert (entry.body, entry.body_size_bytes, entry.prefix) == (None, 6, b"stamp")
