@@ -1,0 +1,376 @@
+"""The state of one connection: bytes in, events out.
+
+    conn = Connection(Role.SERVER)
+    conn.receive_data(data)            # or get_buffer() / buffer_updated(n)
+    for event in conn.events():        # Command | Send | Message | Unsupported
+        ...
+
+Rules (the order of commands is Pulsar's, as its brokers enforce it):
+
+1. A server hears CONNECT first, a client CONNECTED; before it only PING and PONG pass, and for
+   a client also AUTH_CHALLENGE and ERROR. A second CONNECT or CONNECTED is a violation.
+2. A command must be one that the other side may send: requests to a server, responses to a
+   client, both for PING, PONG, CLOSE_PRODUCER, CLOSE_CONSUMER.
+3. A type Pulsar never gave out is a violation. One that it gave out, but whose body this project
+   has no words for, is the event Unsupported: the caller may refuse it politely.
+4. protobuf's fast parser passes missing required fields, unknown enum values and strings that
+   are not UTF-8. Here required fields must be there (an unknown value of a required enum counts
+   as missing) and strings must be text, in nested messages too. FLOW must grant at least one
+   permit, and not more than a signed 32-bit number holds.
+5. What violates the protocol raises a ProtocolError, out of events() and after all events
+   before it; from then on the connection is dead and raises the same error again. How the
+   stream was cut into pieces changes nothing.
+6. headers-and-payload is not looked into: an entry is stamped without opening it.
+
+Before the handshake frames are small (HANDSHAKE_FRAME_SIZE_BYTES), so that strangers cannot
+make a server reserve memory.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtobufMessage
+
+from ..proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandConnected,
+    CommandFlow,
+    CommandMessage,
+    CommandSend,
+    CommandSendReceipt,
+)
+from .errors import (
+    InvalidFieldError,
+    InvalidTextError,
+    MalformedCommandError,
+    MissingFieldError,
+    ProtocolError,
+    UnexpectedCommandError,
+    UnknownCommandError,
+)
+from .fields import (
+    BODY_FIELDS,
+    TYPE_NAMES,
+    TYPES_WITH_TEXT_IN_BODY,
+    find_invalid_text,
+    read_unknown_type,
+)
+from .frames import FRAME_PADDING_BYTES, Buffer, FrameBuffer
+
+DEFAULT_MAX_MESSAGE_SIZE_BYTES = 5 * 1024 * 1024
+# An ACK of 1,000 ids takes some 20 KiB, a PRODUCER carries a schema: ample for a request.
+MAX_REQUEST_SIZE_BYTES = 1024 * 1024
+# CONNECT carries a token or certificate names, nothing larger.
+HANDSHAKE_FRAME_SIZE_BYTES = 128 * 1024
+
+_PERMITS_MAX = 2**31 - 1
+
+
+class Role(enum.Enum):
+    """Which side of the connection this is: the side whose commands are read is the other."""
+
+    SERVER = "server"
+    CLIENT = "client"
+
+
+@dataclass(slots=True)
+class Command:
+    """A command without payload: `type` (BaseCommand.Type) and its body, the sub-message."""
+
+    type: int
+    body: Any
+
+
+@dataclass(slots=True)
+class Send:
+    """SEND: the producer's bytes are a read-only view that stays valid while it is held."""
+
+    command: CommandSend
+    headers_and_payload: memoryview
+
+
+@dataclass(slots=True)
+class Message:
+    """MESSAGE: the entry's bytes, possibly with a broker entry metadata prefix (PIP-90)."""
+
+    command: CommandMessage
+    headers_and_payload: memoryview
+
+
+@dataclass(slots=True)
+class Unsupported:
+    """A command type that Pulsar knows and this project does not serve."""
+
+    type: int
+
+
+Event: TypeAlias = Command | Send | Message | Unsupported
+
+_T = BaseCommand.Type
+_SEND = int(_T.SEND)
+_MESSAGE = int(_T.MESSAGE)
+_BOTH_WAYS = frozenset({_T.PING, _T.PONG, _T.CLOSE_PRODUCER, _T.CLOSE_CONSUMER})
+_TO_CLIENT = _BOTH_WAYS | {
+    _T.CONNECTED,
+    _T.SEND_RECEIPT,
+    _T.SEND_ERROR,
+    _T.MESSAGE,
+    _T.SUCCESS,
+    _T.ERROR,
+    _T.PRODUCER_SUCCESS,
+    _T.PARTITIONED_METADATA_RESPONSE,
+    _T.LOOKUP_RESPONSE,
+    _T.CONSUMER_STATS_RESPONSE,
+    _T.REACHED_END_OF_TOPIC,
+    _T.GET_LAST_MESSAGE_ID_RESPONSE,
+    _T.ACTIVE_CONSUMER_CHANGE,
+    _T.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+    _T.GET_SCHEMA_RESPONSE,
+    _T.AUTH_CHALLENGE,
+    _T.ACK_RESPONSE,
+    _T.GET_OR_CREATE_SCHEMA_RESPONSE,
+    _T.NEW_TXN_RESPONSE,
+    _T.ADD_PARTITION_TO_TXN_RESPONSE,
+    _T.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+    _T.END_TXN_RESPONSE,
+    _T.END_TXN_ON_PARTITION_RESPONSE,
+    _T.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+    _T.TC_CLIENT_CONNECT_RESPONSE,
+    _T.WATCH_TOPIC_LIST_SUCCESS,
+    _T.WATCH_TOPIC_UPDATE,
+    _T.TOPIC_MIGRATED,
+    _T.SCALABLE_TOPIC_UPDATE,
+    _T.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
+    _T.SCALABLE_TOPIC_ASSIGNMENT_UPDATE,
+    _T.WATCH_SCALABLE_TOPICS_UPDATE,
+    _T.WATCH_TC_ASSIGNMENTS_UPDATE,
+}
+_TO_SERVER = (frozenset(TYPE_NAMES) - _TO_CLIENT) | _BOTH_WAYS
+
+_ADMITTED = {Role.SERVER: _TO_SERVER, Role.CLIENT: _TO_CLIENT}
+_HANDSHAKE = {Role.SERVER: _T.CONNECT, Role.CLIENT: _T.CONNECTED}
+_BEFORE_HANDSHAKE = {
+    Role.SERVER: frozenset({_T.CONNECT, _T.PING, _T.PONG}),
+    Role.CLIENT: frozenset({_T.CONNECTED, _T.PING, _T.PONG, _T.AUTH_CHALLENGE, _T.ERROR}),
+}
+
+
+def _short_way(body_class: Any) -> Callable[[bytearray], Any]:
+    """A parser of one body, for commands encoded as everybody does it.
+
+    That is: type first, then nothing but the body, shorter than 128 bytes, so that its fourth
+    byte is the body's size and a BaseCommand need not be made. Returns None for whatever is not
+    in order: the long way then finds out what.
+    """
+    from_string = body_class.FromString
+
+    def parse(data: bytearray) -> Any:
+        try:
+            body = from_string(data)
+        except (DecodeError, UnicodeDecodeError):
+            return None
+        return body if body.IsInitialized() else None
+
+    return parse
+
+
+# The one command that comes per message: its first bytes, its parser, its event.
+_HOT: dict[Role, tuple[bytes, Callable[[bytearray], Any], type[Send | Message]]] = {
+    Role.SERVER: (b"\x08\x06\x32", _short_way(CommandSend), Send),
+    Role.CLIENT: (b"\x08\x09\x4a", _short_way(CommandMessage), Message),
+}
+# Those that come per acknowledgement or per some messages.
+_SHORT_WAYS: dict[Role, dict[int, Callable[[bytearray], Any]]] = {
+    Role.SERVER: {_T.ACK: _short_way(CommandAck), _T.FLOW: _short_way(CommandFlow)},
+    Role.CLIENT: {_T.SEND_RECEIPT: _short_way(CommandSendReceipt)},
+}
+
+
+class Connection:
+    """One side's view of a connection; it reads only. What is sent is built by `commands`.
+
+    max_message_size_bytes: the largest message; a frame may be 10 KiB larger (Pulsar's padding).
+    A client adopts what CONNECTED says. max_command_size_bytes: the largest command in a frame;
+    None means 1 MiB for a server and the frame's limit for a client (topic lists are long).
+    """
+
+    __slots__ = (
+        "_error",
+        "_established",
+        "_frames",
+        "_max_command_size_bytes",
+        "_max_message_size_bytes",
+        "_short_ways",
+        "role",
+    )
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        max_message_size_bytes: int = DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+        max_command_size_bytes: int | None = None,
+    ) -> None:
+        if max_command_size_bytes is None and role is Role.SERVER:
+            max_command_size_bytes = MAX_REQUEST_SIZE_BYTES
+        self.role = role
+        self._max_command_size_bytes = max_command_size_bytes
+        self._established = False
+        self._error: ProtocolError | None = None
+        self._short_ways = _SHORT_WAYS[role]
+        self._frames = FrameBuffer(0, 0)
+        self._set_limits(max_message_size_bytes)
+
+    @property
+    def established(self) -> bool:
+        """Whether the handshake's command (CONNECT or CONNECTED) has come."""
+        return self._established
+
+    @property
+    def error(self) -> ProtocolError | None:
+        """What ended this connection, None as long as it lives."""
+        return self._error
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes were received and not yet turned into events."""
+        return self._frames.pending_bytes
+
+    def receive_data(self, data: Buffer) -> None:
+        """Take bytes from the other side in, by copying them.
+
+        Raises the ProtocolError that has ended the connection, if one has.
+        """
+        self._raise_if_dead()
+        self._frames.receive_data(data)
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Writable memory, never empty, to receive into (asyncio.BufferedProtocol).
+
+        Its size is this side's choice: `sizehint` is not needed for it.
+        """
+        self._raise_if_dead()
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, size_bytes: int) -> None:
+        """The first `size_bytes` of the memory that get_buffer() returned have been filled."""
+        self._frames.buffer_updated(size_bytes)
+
+    def events(self) -> Iterator[Event]:
+        """The events that the bytes so far complete, in order, each once.
+
+        The iteration may be left at any event, for example to stop reading at a limit: a later
+        call goes on with the next one. Raises a ProtocolError where the stream violates the
+        protocol, after the events before it, and again at every later call.
+        """
+        self._raise_if_dead()
+        next_frame = self._frames.next_frame
+        decode = self._decode
+        head, parse, event = _HOT[self.role]
+        is_hot = self._established
+        try:
+            while (frame := next_frame()) is not None:
+                command, payload = frame
+                size = len(command)
+                if (
+                    is_hot
+                    and 4 < size < 132
+                    and command[3] == size - 4
+                    and command.startswith(head)
+                    and (body := parse(command[4:])) is not None
+                ):
+                    yield event(body, payload)
+                else:
+                    yield decode(command, payload)
+        except ProtocolError as error:
+            self._error = error
+            raise
+
+    def _raise_if_dead(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _set_limits(self, max_message_size_bytes: int) -> None:
+        """Apply the limits of the connection's present state."""
+        self._max_message_size_bytes = max_message_size_bytes
+        frame_size = max_message_size_bytes + FRAME_PADDING_BYTES
+        if not self._established:
+            frame_size = min(frame_size, HANDSHAKE_FRAME_SIZE_BYTES)
+        command_size = self._max_command_size_bytes
+        self._frames.max_frame_size_bytes = frame_size
+        self._frames.max_command_size_bytes = frame_size if command_size is None else command_size
+
+    def _decode(self, command: bytearray, payload: memoryview) -> Event:
+        """One frame's event, with a short way for the commands that come in great number."""
+        size = len(command)
+        if 4 < size < 132 and command[3] == size - 4 and self._established:
+            kind = command[1]
+            parse = self._short_ways.get(kind)
+            if parse is not None and command[0] == 0x08 and command[2] == kind << 3 | 2:
+                body = parse(command[4:])
+                if body is not None:
+                    self._check_values(kind, body)
+                    return Command(kind, body)
+        return self._decode_any(command, payload)
+
+    def _decode_any(self, command: bytearray, payload: memoryview) -> Event:
+        """The event of any command in any encoding, or the error that says what is wrong."""
+        try:
+            base = BaseCommand.FromString(bytes(command))
+        except (DecodeError, UnicodeDecodeError):
+            raise MalformedCommandError(None, len(command)) from None
+        if not base.HasField("type"):
+            raise UnknownCommandError(read_unknown_type(base))
+        kind = int(base.type)
+        self._admit(kind)
+        field = BODY_FIELDS.get(kind)
+        if field is None:
+            return Unsupported(kind)
+        if not base.HasField(field):
+            raise MissingFieldError(kind, TYPE_NAMES[kind], (field,))
+        if not base.IsInitialized():
+            missing = base.FindInitializationErrors()  # type: ignore[attr-defined] # not in stubs
+            raise MissingFieldError(kind, TYPE_NAMES[kind], tuple(missing))
+        body = getattr(base, field)
+        self._check_values(kind, body)
+        if kind == _HANDSHAKE[self.role]:
+            self._shake_hands(body)
+        if kind == _SEND:
+            return Send(body, payload)
+        if kind == _MESSAGE:
+            return Message(body, payload)
+        return Command(kind, body)
+
+    def _admit(self, kind: int) -> None:
+        """Refuse a command that may not come now, or not from the other side."""
+        name = TYPE_NAMES[kind]
+        if kind not in _ADMITTED[self.role]:
+            raise UnexpectedCommandError(kind, name, f"is not for a {self.role.value}")
+        if not self._established:
+            if kind not in _BEFORE_HANDSHAKE[self.role]:
+                raise UnexpectedCommandError(kind, name, "came before the handshake")
+        elif kind == _HANDSHAKE[self.role]:
+            raise UnexpectedCommandError(kind, name, "came a second time")
+
+    def _check_values(self, kind: int, body: ProtobufMessage) -> None:
+        """Refuse text that is none, and values that no command may have."""
+        if kind in TYPES_WITH_TEXT_IN_BODY:
+            path = find_invalid_text(body)
+            if path is not None:
+                raise InvalidTextError(kind, TYPE_NAMES[kind], path)
+        elif isinstance(body, CommandFlow) and not 0 < body.messagePermits <= _PERMITS_MAX:
+            raise InvalidFieldError(kind, "FLOW", "messagePermits", body.messagePermits)
+
+    def _shake_hands(self, body: ProtobufMessage) -> None:
+        """The handshake's command came: from now on everything passes, at full size."""
+        self._established = True
+        limit = self._max_message_size_bytes
+        if isinstance(body, CommandConnected) and body.max_message_size > 0:
+            limit = body.max_message_size
+        self._set_limits(limit)

@@ -1,0 +1,79 @@
+"""What the descriptors say about commands: names, bodies, and which of their fields are text.
+
+protobuf's C parser takes strings of proto2 messages as they come and hands those that are not
+UTF-8 on as `bytes` (the pure Python one raises UnicodeDecodeError). So a string field whose value
+is not `str` is one that did not decode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from ..proto.pulsar_api_pb2 import BaseCommand
+
+# Every type number Pulsar has given out, with its name.
+TYPE_NAMES: dict[int, str] = {number: name for name, number in BaseCommand.Type.items()}
+
+# The field of BaseCommand that carries the body of a type; absent where there is none here.
+BODY_FIELDS: dict[int, str] = {
+    field.number: field.name
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.number in TYPE_NAMES and field.message_type is not None
+}
+
+
+def _find_types_with_text() -> frozenset[str]:
+    """Full names of the message types that hold a string, themselves or somewhere inside."""
+    found: set[str] = set()
+    seen: set[str] = set()
+
+    def visit(descriptor: Any) -> bool:
+        if descriptor.full_name not in seen:
+            seen.add(descriptor.full_name)
+            inner = [
+                field.type == FieldDescriptor.TYPE_STRING
+                or (field.message_type is not None and visit(field.message_type))
+                for field in descriptor.fields
+            ]
+            if any(inner):
+                found.add(descriptor.full_name)
+        return descriptor.full_name in found
+
+    visit(BaseCommand.DESCRIPTOR)
+    return frozenset(found)
+
+
+_TYPES_WITH_TEXT = _find_types_with_text()
+TYPES_WITH_TEXT_IN_BODY: frozenset[int] = frozenset(
+    field.number
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None and field.message_type.full_name in _TYPES_WITH_TEXT
+)
+
+
+def find_invalid_text(message: Message) -> str | None:
+    """The path of the first string in `message` that is not UTF-8, None if all are."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            values = (value,) if isinstance(value, (str, bytes)) else value
+            if not all(isinstance(text, str) for text in values):
+                return field.name
+        elif field.message_type is not None and field.message_type.full_name in _TYPES_WITH_TEXT:
+            for inner in (value,) if isinstance(value, Message) else value:
+                path = find_invalid_text(inner)
+                if path is not None:
+                    return f"{field.name}.{path}"
+    return None
+
+
+def read_unknown_type(command: BaseCommand) -> int | None:
+    """The type number in a command whose `type` is not in our enum; None if there is none."""
+    unknown: Any = UnknownFieldSet(command)  # the stubs do not know that it is a sequence
+    numbers: list[int] = [
+        field.data for field in unknown if field.field_number == 1 and isinstance(field.data, int)
+    ]
+    return numbers[-1] if numbers else None

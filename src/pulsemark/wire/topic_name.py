@@ -1,0 +1,143 @@
+"""Names of topics.
+
+    persistent://tenant/namespace/local         the full form; non-persistent:// likewise
+    tenant/namespace/local, local               short forms: persistent, tenant "public",
+                                                namespace "default"
+
+A partition of a partitioned topic is a topic of its own named `<topic>-partition-<n>`.
+
+Rules: tenant and namespace are made of ASCII letters, digits and `-=:._` (Pulsar's rule for
+entities). The local part may hold any text without `/` and without control characters, of at
+most 255 bytes of UTF-8. No part may be empty, "." or "..". The four-part names of Pulsar 1, with
+a cluster, are refused: their meaning depends on a cluster that is not ours.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .errors import InvalidTopicNameError
+
+PERSISTENT = "persistent"
+NON_PERSISTENT = "non-persistent"
+DEFAULT_TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+
+PART_SIZE_MAX_BYTES = 255
+_PARTITION_MAX = 2**31 - 1
+
+_ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# A number as a broker writes it: no leading zero, ASCII digits only.
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A valid topic name, in parts. `str()` gives the full form."""
+
+    domain: str
+    tenant: str
+    namespace_local: str
+    local: str
+
+    @classmethod
+    def parse(cls, name: str) -> TopicName:
+        """The topic that `name`, in full or short form, means.
+
+        Raises InvalidTopicNameError.
+        """
+        domain, separator, rest = name.partition("://")
+        if separator:
+            if domain not in {PERSISTENT, NON_PERSISTENT}:
+                raise InvalidTopicNameError(name, f"unknown domain {domain[:40]!r}")
+            parts = rest.split("/")
+            if len(parts) == 4:
+                raise InvalidTopicNameError(name, "names with a cluster are not served")
+            if len(parts) != 3:
+                raise InvalidTopicNameError(name, "not of the form domain://tenant/namespace/topic")
+        else:
+            domain = PERSISTENT
+            parts = name.split("/")
+            if len(parts) == 1:
+                parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, *parts]
+            elif len(parts) != 3:
+                raise InvalidTopicNameError(name, "not of the form topic or tenant/namespace/topic")
+        tenant, namespace, local = parts
+        _check_entity(name, "tenant", tenant)
+        _check_entity(name, "namespace", namespace)
+        _check_part(name, "topic", local)
+        return cls(domain, tenant, namespace, local)
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
+
+    @property
+    def namespace(self) -> str:
+        """The namespace with its tenant: `tenant/namespace`."""
+        return f"{self.tenant}/{self.namespace_local}"
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether the topic's messages are stored."""
+        return self.domain == PERSISTENT
+
+    @property
+    def partition_index(self) -> int:
+        """The number of the partition that this name means, -1 if it means none."""
+        match = _PARTITION.fullmatch(self.local)
+        index = int(match[2]) if match else -1
+        return index if index <= _PARTITION_MAX else -1
+
+    @property
+    def partitioned(self) -> TopicName:
+        """The partitioned topic that this is a partition of; the topic itself if it is none."""
+        match = _PARTITION.fullmatch(self.local)
+        if match is None or self.partition_index < 0:
+            return self
+        return TopicName(self.domain, self.tenant, self.namespace_local, match[1])
+
+    def partition(self, index: int) -> TopicName:
+        """The topic that is partition `index` (from 0 on) of this one.
+
+        Raises InvalidTopicNameError if that name would be too long, ValueError if this is
+        a partition itself or `index` is negative.
+        """
+        if index < 0 or self.partition_index >= 0:
+            raise ValueError(f"{self} has no partition {index}")
+        local = f"{self.local}-partition-{index}"
+        _check_part(f"{self}-partition-{index}", "topic", local)
+        return TopicName(self.domain, self.tenant, self.namespace_local, local)
+
+
+def check_namespace(name: str) -> tuple[str, str]:
+    """Split `tenant/namespace` and return both. Raises InvalidTopicNameError if it is none."""
+    parts = name.split("/")
+    if len(parts) != 2:
+        raise InvalidTopicNameError(name, "a namespace is named tenant/namespace")
+    _check_entity(name, "tenant", parts[0])
+    _check_entity(name, "namespace", parts[1])
+    return parts[0], parts[1]
+
+
+def _check_entity(name: str, what: str, part: str) -> None:
+    _check_part(name, what, part)
+    if _ENTITY.fullmatch(part) is None:
+        raise InvalidTopicNameError(name, f"the {what} may hold letters, digits and -=:._ only")
+
+
+def _check_part(name: str, what: str, part: str) -> None:
+    if not part or part.isspace():
+        raise InvalidTopicNameError(name, f"the {what} is empty")
+    if part in {".", ".."}:
+        raise InvalidTopicNameError(name, f"the {what} may not be {part!r}")
+    if _CONTROL.search(part):
+        raise InvalidTopicNameError(name, f"the {what} holds a control character")
+    try:
+        size = len(part.encode())
+    except UnicodeEncodeError:
+        raise InvalidTopicNameError(name, f"the {what} is not encodable as UTF-8") from None
+    if size > PART_SIZE_MAX_BYTES:
+        reason = f"the {what} has {size} bytes, at most {PART_SIZE_MAX_BYTES} are allowed"
+        raise InvalidTopicNameError(name, reason)
