@@ -1,0 +1,124 @@
+"""A broker for synchronous code: in a thread with an event loop of its own.
+
+    with BrokerThread(BrokerConfig(port=0, http_port=None)) as broker:
+        client = pulsar.Client(broker.service_url)
+
+The loop is uvloop where it is installed, else asyncio's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from .config import BrokerConfig
+from .errors import BrokerStateError
+from .server import Broker
+
+__all__ = ["BrokerThread", "new_event_loop"]
+
+T = TypeVar("T")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """The fastest event loop there is here."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class BrokerThread:
+    """Runs a broker until it is closed; usable from any thread."""
+
+    def __init__(self, config: BrokerConfig | None = None) -> None:
+        self.broker = Broker(config)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def service_url(self) -> str:
+        """`pulsar://host:port`."""
+        return self.broker.service_url
+
+    @property
+    def http_url(self) -> str:
+        """`http://host:port`; "" without HTTP."""
+        return self.broker.http_url
+
+    @property
+    def grpc_url(self) -> str:
+        """`host:port` of the seek service; "" without gRPC."""
+        return self.broker.grpc_url
+
+    @property
+    def data_dir(self) -> Path:
+        """The data folder."""
+        return self.broker.data_dir
+
+    def start(self) -> None:
+        """Start, and return when the broker serves; raises what `Broker.start` raises."""
+        if self._thread is not None:
+            raise BrokerStateError("new", "started")
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="pulsemark-broker", daemon=True
+        )
+        self._thread.start()
+        started.result()
+
+    def close(self) -> None:
+        """Close the broker in order and end the thread; a second call does nothing."""
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+            # The loop may end between the question and the call.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+        if self._thread is not None:
+            self._thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def call(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the broker's loop and return its result."""
+        if self._loop is None:
+            raise BrokerStateError("running", "new")
+        return asyncio.run_coroutine_threadsafe(work(self.broker), self._loop).result()
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve(started))
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            if not started.done():
+                started.set_exception(error)
+            else:
+                self._failure = error
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with self.broker:
+            started.set_result(None)
+            await self._stop.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

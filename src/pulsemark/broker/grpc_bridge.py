@@ -1,0 +1,66 @@
+"""The seek service inside a broker: its topics as the source, its cursors to be reset.
+
+The service searches on worker threads and asks for topics there; topics are opened on the event
+loop. Importing this module imports grpc, so the broker does it only when a port is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..finder.errors import CursorBusyError, SubscriptionNotFoundError
+from ..finder.server import SeekServer, ServerOptions
+from ..ledger import Position, TopicLog, TopicNotFoundError
+from ..wire import TopicName
+from .errors import RefusedError
+from .seek import SeekTarget, reset_subscription
+from .services import Services
+from .topics import Topics
+
+__all__ = ["make_seek_server"]
+
+
+def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
+    """A seek server over the broker's topics, not started yet."""
+
+    async def reset_cursor(topic_name: str, subscription_name: str, position: Position) -> None:
+        try:
+            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
+        except RefusedError as refusal:
+            raise TopicNotFoundError(topic_name) from refusal
+        subscription = topic.subscriptions.get(subscription_name)
+        if subscription is None:
+            raise SubscriptionNotFoundError(topic_name, subscription_name)
+        try:
+            target = SeekTarget(topic.clamp(position))
+            await reset_subscription(subscription, target, then=lambda: None)
+        except RefusedError as refusal:
+            raise CursorBusyError(topic_name, subscription_name) from refusal
+
+    return SeekServer(
+        _BrokerTopics(services.topics, asyncio.get_running_loop()),
+        ServerOptions(host=host, port=port),
+        normalise=lambda name: str(TopicName.parse(name)),
+        reset_cursor=reset_cursor,
+    )
+
+
+class _BrokerTopics:
+    """`TopicSource` over the registry; called on the service's worker threads."""
+
+    def __init__(self, topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
+        self._topics = topics
+        self._loop = loop
+
+    def log(self, topic: str) -> TopicLog:
+        """The topic's log. Raises TopicNotFoundError."""
+        known = self._topics.open_topics.get(topic)
+        if known is not None:  # the usual case, without a detour over the loop
+            return known.ledger
+        opening = asyncio.run_coroutine_threadsafe(
+            self._topics.open(TopicName.parse(topic), create=False), self._loop
+        )
+        try:
+            return opening.result().ledger
+        except RefusedError as refusal:
+            raise TopicNotFoundError(topic) from refusal

@@ -1,0 +1,61 @@
+"""What each command does, by table.
+
+A handler is called with the session and the command's body, on the event loop, and must not
+block. `COMMANDS` holds those that are served. Every other command that Pulsar knows is answered
+with an ERROR of its request id, where it has one.
+
+This is the one door through which commands reach the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...ledger import LedgerError
+from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
+from ...wire import Command, Unsupported, commands
+from ..errors import RefusedError
+from . import connecting, consuming, discovery, producing, schemas
+from .producing import handle_send
+from .table import CommandTable
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+__all__ = ["COMMANDS", "handle_command", "handle_send", "handle_unsupported"]
+
+log = logging.getLogger(__name__)
+
+COMMANDS: CommandTable = {
+    **connecting.COMMANDS,
+    **discovery.COMMANDS,
+    **producing.COMMANDS,
+    **consuming.COMMANDS,
+    **schemas.COMMANDS,
+}
+
+
+def handle_command(session: Session, event: Command) -> None:
+    """Do what a command asks for; a refusal is answered with an ERROR."""
+    handler = COMMANDS.get(event.type)
+    request_id = getattr(event.body, "request_id", commands.NO_REQUEST_ID)
+    try:
+        if handler is None:
+            raise _not_served(event.type)
+        handler(session, event.body)
+    except RefusedError as refusal:
+        session.refuse(request_id, refusal)
+    except (LedgerError, OSError) as error:
+        log.exception("%s: %s failed", session.address, BaseCommand.Type.Name(event.type))
+        session.refuse(request_id, RefusedError(ServerError.PersistenceError, str(error)))
+
+
+def handle_unsupported(session: Session, event: Unsupported) -> None:
+    """A command of Pulsar's that the wire knows by its number only."""
+    session.refuse(commands.NO_REQUEST_ID, _not_served(event.type))
+
+
+def _not_served(kind: int) -> RefusedError:
+    name = BaseCommand.Type.Name(kind)
+    return RefusedError(ServerError.NotAllowedError, f"{name} is not served by this broker")

@@ -1,0 +1,72 @@
+"""CONNECT, PING and PONG: the connection itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAuthResponse,
+    CommandConnect,
+    CommandPing,
+    CommandPong,
+    FeatureFlags,
+    ServerError,
+)
+from ...wire import commands
+from ..errors import RefusedError
+from ..version import SERVER_VERSION
+from .table import CommandTable
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+__all__ = ["COMMANDS"]
+
+#: Since this version clients can read broker entry metadata (PIP-90).
+ENTRY_METADATA_SINCE = 18
+
+
+def connect(session: Session, command: CommandConnect) -> None:
+    """Agree on the lower of both protocol versions."""
+    session.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
+    session.client_version = command.client_version
+    session.exposes_entry_metadata = (
+        session.config.exposing_broker_entry_metadata_to_client_enabled
+        and session.protocol_version >= ENTRY_METADATA_SINCE
+        and command.feature_flags.supports_broker_entry_metadata
+    )
+    session.write(
+        commands.connected(
+            SERVER_VERSION,
+            session.protocol_version,
+            session.config.max_message_size_bytes,
+            FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True),
+        )
+    )
+
+
+def ping(session: Session, command: CommandPing) -> None:
+    """Answer at once."""
+    session.write(commands.PONG)
+
+
+def pong(session: Session, command: CommandPong) -> None:
+    """That something came is noted already."""
+
+
+def auth_response(session: Session, command: CommandAuthResponse) -> None:
+    """No challenge was sent, so there is nothing to respond to."""
+    session.refuse(
+        commands.NO_REQUEST_ID,
+        RefusedError(ServerError.AuthenticationError, "no challenge is outstanding"),
+    )
+    session.close_because("AUTH_RESPONSE without a challenge")
+
+
+COMMANDS: CommandTable = {
+    BaseCommand.CONNECT: connect,
+    BaseCommand.PING: ping,
+    BaseCommand.PONG: pong,
+    BaseCommand.AUTH_RESPONSE: auth_response,
+}

@@ -1,0 +1,290 @@
+"""SUBSCRIBE, FLOW, ACK, redelivery, SEEK and the rest of a consumer's life."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...ledger import Position
+from ...proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandCloseConsumer,
+    CommandConsumerStats,
+    CommandFlow,
+    CommandGetLastMessageId,
+    CommandRedeliverUnacknowledgedMessages,
+    CommandSeek,
+    CommandSubscribe,
+    CommandUnsubscribe,
+    ServerError,
+)
+from ...wire import MessageId, commands
+from ..commits import durable
+from ..consumer import Consumer
+from ..errors import RefusedError
+from ..seek import SeekTarget, reset_subscription
+from ..stats import iso_time
+from .checks import check_name, check_properties
+from .table import CommandTable
+
+if TYPE_CHECKING:
+    from ..session import Session
+    from ..subscription import Subscription
+    from ..topic import Topic
+
+__all__ = ["COMMANDS"]
+
+log = logging.getLogger(__name__)
+
+COMPACTED_READING = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
+
+
+# -- SUBSCRIBE ----------------------------------------------------------------------------------
+
+
+def subscribe(session: Session, command: CommandSubscribe) -> None:
+    """Open a consumer."""
+    consumer_id = command.consumer_id
+    known = session.consumers.get(consumer_id)
+    if known is not None:
+        _subscribe_again(session, command, known)
+        return
+    if ("consumer", consumer_id) in session.opening:
+        raise RefusedError(
+            ServerError.ServiceNotReady, "Consumer is already present on the connection"
+        )
+    if len(session.consumers) >= session.config.max_consumers_per_connection:
+        raise RefusedError(ServerError.NotAllowedError, "too many consumers on this connection")
+    # Nothing is ever compacted here, so the compacted view of a topic is the topic.
+    if command.read_compacted and command.subType not in COMPACTED_READING:
+        raise RefusedError(
+            ServerError.NotAllowedError,
+            "readCompacted only allowed on failover or exclusive subscriptions",
+        )
+    _check_texts(command)
+    ticket = session.opening["consumer", consumer_id] = object()
+    session.run(command.request_id, _open_consumer(session, command, ticket))
+
+
+def _check_texts(command: CommandSubscribe) -> None:
+    if not command.subscription:
+        raise RefusedError(ServerError.NotAllowedError, "the subscription has no name")
+    check_name("subscription's name", command.subscription)
+    check_name("consumer's name", command.consumer_name)
+    check_properties("consumer's properties", command.metadata)
+    check_properties("subscription's properties", command.subscription_properties)
+
+
+def _subscribe_again(session: Session, command: CommandSubscribe, known: Consumer) -> None:
+    subscription = known.subscription
+    if subscription is None or subscription.name != command.subscription:
+        raise RefusedError(
+            ServerError.MetadataError, "the consumer id belongs to another subscription"
+        )
+    session.write(commands.success(command.request_id))
+
+
+async def _open_consumer(session: Session, command: CommandSubscribe, ticket: object) -> None:
+    topics = session.services.topics
+    place = ("consumer", command.consumer_id)
+    try:
+        name = topics.parse(command.topic)
+        create = topics.creates_topics and command.force_topic_creation
+        topic = await topics.open(name, create=create)
+        schema = command.schema if command.HasField("schema") else None
+        await session.services.schemas.for_consumer(topic, schema)
+        start = await _rolled_back_start(session, topic, command)
+        subscription, created = topic.subscription_for(command, start)
+        if created is not None:
+            await durable(created)
+        opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
+        try:
+            await subscription.add_consumer(opened, command.subType)
+        except RefusedError:
+            subscription.end_if_unused()
+            raise
+        if session.is_closed or session.opening.get(place) is not ticket:
+            # Closed by the client while it was being opened.
+            subscription.consumer_left(opened)
+            return
+    finally:
+        if session.opening.get(place) is ticket:
+            del session.opening[place]
+    session.consumers[command.consumer_id] = opened
+    session.write(commands.success(command.request_id))
+
+
+async def _rolled_back_start(
+    session: Session, topic: Topic, command: CommandSubscribe
+) -> Position | None:
+    """Where a subscription begins that asks to begin so many seconds ago; None: it does not."""
+    if not command.start_message_rollback_duration_sec:
+        return None
+    now_ms = session.config.clock.now_ms()
+    time_ms = max(now_ms - 1000 * command.start_message_rollback_duration_sec, 0)
+    target = await SeekTarget.at_time(topic, time_ms, session.services.run_blocking)
+    return target.position
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+def flow(session: Session, command: CommandFlow) -> None:
+    """Grant permits. For a consumer that a seek has just closed they mean nothing."""
+    found = session.consumers.get(command.consumer_id)
+    if found is not None and found.subscription is not None:
+        found.subscription.flow(found, command.messagePermits)
+
+
+def ack(session: Session, command: CommandAck) -> None:
+    """Acknowledge; a receipt that was asked for follows when the cursor is durable."""
+    found = session.consumers.get(command.consumer_id)
+    if found is None or found.subscription is None:
+        return
+    subscription = found.subscription
+    answer = (
+        partial(_ack_persisted, session, found.consumer_id, command.request_id)
+        if command.HasField("request_id")
+        else None
+    )
+    if command.txnid_most_bits or command.txnid_least_bits:
+        if answer is not None:
+            answer(RefusedError(ServerError.NotAllowedError, "transactions are not served"))
+        return
+    if command.HasField("validation_error"):
+        log.warning(
+            "%s: a message of %s could not be read by its consumer: %s",
+            session.address,
+            subscription,
+            CommandAck.ValidationError.Name(command.validation_error),
+        )
+    if command.ack_type == CommandAck.Cumulative:
+        if len(command.message_id) == 1:
+            subscription.ack_cumulatively(found, command.message_id[0])
+    else:
+        subscription.ack_individually(found, command.message_id)
+    if answer is not None:
+        subscription.when_persisted(answer)
+
+
+def _ack_persisted(
+    session: Session, consumer_id: int, request_id: int, error: BaseException | None
+) -> None:
+    if error is None:
+        session.write(commands.ack_response(consumer_id, request_id))
+        return
+    code = error.code if isinstance(error, RefusedError) else ServerError.PersistenceError
+    session.write(commands.ack_response(consumer_id, request_id, code, str(error)))
+
+
+def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages) -> None:
+    """Deliver some messages, or all that are not acknowledged, once more."""
+    found = session.consumers.get(command.consumer_id)
+    if found is not None and found.subscription is not None:
+        epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
+        found.subscription.redeliver(found, command.message_ids, epoch)
+
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def seek(session: Session, command: CommandSeek) -> None:
+    """Move the subscription's place; every consumer of it has to subscribe again."""
+    _, subscription = _connected(session, command.consumer_id)
+    session.run(command.request_id, _seek(session, command, subscription))
+
+
+async def _seek(session: Session, command: CommandSeek, subscription: Subscription) -> None:
+    target = await SeekTarget.from_command(
+        command, subscription.topic, session.services.run_blocking
+    )
+    answer = commands.success(command.request_id)
+    await reset_subscription(subscription, target, then=partial(session.write, answer))
+
+
+def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
+    """The last message there is, and where the subscription stands."""
+    _, subscription = _connected(session, command.consumer_id)
+    session.write(
+        commands.get_last_message_id_response(
+            command.request_id,
+            subscription.topic.last_message_id(),
+            MessageId(*subscription.cursor.mark_delete),
+        )
+    )
+
+
+# -- ending -------------------------------------------------------------------------------------
+
+
+def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
+    """Close a consumer; one that is not there is closed already."""
+    session.opening.pop(("consumer", command.consumer_id), None)
+    found = session.consumers.pop(command.consumer_id, None)
+    if found is not None and found.subscription is not None:
+        found.subscription.consumer_left(found)
+    session.write(commands.success(command.request_id))
+
+
+def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
+    """Remove the subscription with its place, if nobody else is connected to it."""
+    found, subscription = _connected(session, command.consumer_id)
+    others = [consumer for consumer in subscription.consumers if consumer is not found]
+    if others and not command.force:
+        raise RefusedError(
+            ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
+        )
+    for consumer in others:
+        consumer.outlet.close_consumer(consumer)
+    del session.consumers[command.consumer_id]
+    session.run(command.request_id, _unsubscribe(session, command.request_id, subscription))
+
+
+async def _unsubscribe(session: Session, request_id: int, subscription: Subscription) -> None:
+    commit = subscription.topic.remove_subscription(subscription)
+    await durable(commit)
+    session.write(commands.success(request_id))
+
+
+def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
+    """Figures about a consumer; Pulsar closes the connection over one it does not know."""
+    found = session.consumers.get(command.consumer_id)
+    if found is None or found.subscription is None:
+        session.close_because(f"CONSUMER_STATS for unknown consumer {command.consumer_id}")
+        return
+    subscription = found.subscription
+    session.write(
+        commands.consumer_stats_response(
+            command.request_id,
+            consumerName=found.name,
+            availablePermits=max(found.permits, 0),
+            unackedMessages=found.unacked_messages,
+            blockedConsumerOnUnackedMsgs=subscription.is_blocked(found),
+            address=session.address,
+            connectedSince=iso_time(found.connected_since_ms),
+            type=subscription.type_name,
+            msgBacklog=subscription.cursor.backlog_messages,
+        )
+    )
+
+
+def _connected(session: Session, consumer_id: int) -> tuple[Consumer, Subscription]:
+    found = session.consumers.get(consumer_id)
+    if found is None or found.subscription is None:
+        raise RefusedError(ServerError.MetadataError, "Consumer not found")
+    return found, found.subscription
+
+
+COMMANDS: CommandTable = {
+    BaseCommand.SUBSCRIBE: subscribe,
+    BaseCommand.FLOW: flow,
+    BaseCommand.ACK: ack,
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
+    BaseCommand.SEEK: seek,
+    BaseCommand.GET_LAST_MESSAGE_ID: last_message_id,
+    BaseCommand.CLOSE_CONSUMER: close_consumer,
+    BaseCommand.UNSUBSCRIBE: unsubscribe,
+    BaseCommand.CONSUMER_STATS: consumer_stats,
+}

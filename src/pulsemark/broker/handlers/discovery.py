@@ -1,0 +1,126 @@
+"""Finding topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...metadata import crc32c
+from ...proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandGetTopicsOfNamespace,
+    CommandLookupTopic,
+    CommandPartitionedTopicMetadata,
+    ServerError,
+)
+from ...wire import commands
+from ..errors import RefusedError
+from .table import CommandTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..session import Session
+
+__all__ = ["COMMANDS", "topics_hash"]
+
+PATTERN_SIZE_MAX_BYTES = 256
+
+
+def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetadata) -> None:
+    """How many partitions a topic has; 0 for one that is not partitioned."""
+    topics = session.services.topics
+    try:
+        name = topics.parse(command.topic)
+        partitions = topics.partitions_of(name)
+        auto_creation = command.metadata_auto_creation_enabled and topics.creates_topics
+        if not auto_creation and not topics.exists(name):
+            raise RefusedError(ServerError.TopicNotFound, f"Topic not found: {name}")
+    except RefusedError as refusal:
+        answer = commands.partitioned_metadata_error(
+            command.request_id, refusal.code, refusal.message
+        )
+    else:
+        answer = commands.partitioned_metadata_response(command.request_id, partitions)
+    session.write(answer)
+
+
+def lookup(session: Session, command: CommandLookupTopic) -> None:
+    """Every topic is served here; clients stay on the address they came by."""
+    services = session.services
+    try:
+        services.topics.parse(command.topic)
+        listener = command.advertised_listener_name
+        if listener:
+            raise RefusedError(
+                ServerError.ServiceNotReady, f"the broker do not have {listener} listener"
+            )
+    except RefusedError as refusal:
+        answer = commands.lookup_error(command.request_id, refusal.code, refusal.message)
+    else:
+        answer = commands.lookup_response(
+            command.request_id, services.service_url(), proxy_through_service_url=True
+        )
+    session.write(answer)
+
+
+def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
+    """The namespace's topics, partitions one by one; an absent namespace has none."""
+    names = session.services.topics.names_in(command.namespace)
+    if command.mode == CommandGetTopicsOfNamespace.PERSISTENT:
+        names = [name for name in names if name.startswith("persistent:")]
+    elif command.mode == CommandGetTopicsOfNamespace.NON_PERSISTENT:
+        names = [name for name in names if name.startswith("non-persistent:")]
+    filtered = False
+    if command.topics_pattern:
+        names, filtered = _filter(names, command.topics_pattern)
+    digest = topics_hash(names)
+    changed = command.topics_hash != digest
+    session.write(
+        commands.get_topics_of_namespace_response(
+            command.request_id,
+            names if changed else (),
+            filtered=filtered,
+            topics_hash=digest,
+            changed=changed,
+        )
+    )
+
+
+def topics_hash(names: Iterable[str]) -> str:
+    """Pulsar's digest of a list of topics: CRC32C of the sorted names, little-endian hex."""
+    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
+
+
+def _filter(names: list[str], pattern: str) -> tuple[list[str], bool]:
+    """The topics that match; without a filter where the pattern is not one we can afford.
+
+    A client whose pattern was not applied filters by itself, and is told so.
+    """
+    if len(pattern.encode()) > PATTERN_SIZE_MAX_BYTES or not _is_linear(pattern):
+        return names, False
+    try:
+        compiled = re.compile(_without_domain(pattern))
+    except re.error:
+        return names, False
+    return [name for name in names if compiled.fullmatch(_without_domain(name))], True
+
+
+def _without_domain(name: str) -> str:
+    return name.partition("://")[2] or name
+
+
+def _is_linear(pattern: str) -> bool:
+    """Whether matching takes no more than linear time: no groups, few repetitions.
+
+    A client's pattern runs on the loop that serves everybody else.
+    """
+    repeats = sum(pattern.count(sign) for sign in "*+{?")
+    return "(" not in pattern and "\\" not in pattern.replace("\\.", "") and repeats <= 2
+
+
+COMMANDS: CommandTable = {
+    BaseCommand.PARTITIONED_METADATA: partitioned_metadata,
+    BaseCommand.LOOKUP: lookup,
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: topics_of_namespace,
+}

@@ -1,0 +1,179 @@
+"""PRODUCER, SEND and CLOSE_PRODUCER."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...ledger import AlreadyStampedError, EntryTooLargeError, LedgerError
+from ...metadata import ChecksumError, MessageFormatError, StampError
+from ...proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandCloseProducer,
+    CommandProducer,
+    CommandSend,
+    ServerError,
+)
+from ...wire import Send, commands
+from ..commits import durable
+from ..errors import RefusedError
+from ..producers import Producer
+from .checks import check_name, check_properties
+from .table import CommandTable
+
+if TYPE_CHECKING:
+    from ..session import Session
+    from ..topic import Topic
+
+__all__ = ["COMMANDS", "handle_send"]
+
+log = logging.getLogger(__name__)
+
+#: What a SEND is refused with, by what the ledger says to it. Official clients drop the message
+#: on ChecksumError and reconnect on anything else.
+SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
+    (ChecksumError, ServerError.ChecksumError),
+    (MessageFormatError, ServerError.ChecksumError),
+    (AlreadyStampedError, ServerError.NotAllowedError),
+    (EntryTooLargeError, ServerError.NotAllowedError),
+    (StampError, ServerError.UnknownError),
+    (LedgerError, ServerError.PersistenceError),
+)
+
+
+def producer(session: Session, command: CommandProducer) -> None:
+    """Open a producer."""
+    producer_id = command.producer_id
+    known = session.producers.get(producer_id)
+    if known is not None:
+        # The same id again is the same producer, whatever else the command says.
+        _write_success(session, known[0], command.request_id)
+        return
+    if ("producer", producer_id) in session.opening:
+        raise RefusedError(
+            ServerError.ServiceNotReady, "Producer is already present on the connection"
+        )
+    if len(session.producers) >= session.config.max_producers_per_connection:
+        raise RefusedError(ServerError.NotAllowedError, "too many producers on this connection")
+    check_name("producer's name", command.producer_name)
+    check_properties("producer's properties", command.metadata)
+    ticket = session.opening["producer", producer_id] = object()
+    session.run(command.request_id, _open_producer(session, command, ticket))
+
+
+async def _open_producer(session: Session, command: CommandProducer, ticket: object) -> None:
+    services = session.services
+    place = ("producer", command.producer_id)
+    try:
+        if command.txn_enabled:
+            raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
+        name = services.topics.parse(command.topic)
+        topic = await services.topics.open(name, create=services.topics.creates_topics)
+        schema = command.schema if command.HasField("schema") else None
+        version = await services.schemas.for_producer(name, schema)
+        opened = Producer.from_command(
+            session,
+            command,
+            command.producer_name or services.new_producer_name(),
+            session.config.clock.now_ms(),
+        )
+        opened.schema_version = version
+        await _create_initial_subscription(topic, command.initial_subscription_name)
+        ready = await topic.producers.add(opened)
+        if session.is_closed or session.opening.get(place) is not ticket:
+            # Closed by the client while it was being opened.
+            topic.producers.remove(opened)
+            return
+    finally:
+        if session.opening.get(place) is ticket:
+            del session.opening[place]
+    session.producers[command.producer_id] = (opened, topic)
+    session.producers_closed_by_broker.discard(command.producer_id)
+    _write_success(session, opened, command.request_id, ready=ready)
+
+
+async def _create_initial_subscription(topic: Topic, name: str) -> None:
+    if name and name not in topic.subscriptions:
+        start = topic.ledger.first_position or topic.ledger.end_position
+        _, commit = topic.create_subscription(name, start)
+        if commit is not None:
+            await durable(commit)
+
+
+def _write_success(
+    session: Session, opened: Producer, request_id: int, *, ready: bool = True
+) -> None:
+    session.write(
+        commands.producer_success(
+            request_id,
+            opened.name,
+            schema_version=opened.schema_version,
+            topic_epoch=opened.topic_epoch if ready else None,
+            producer_ready=ready,
+        )
+    )
+
+
+def handle_send(session: Session, event: Send) -> None:
+    """Append an entry; its receipt follows when it is durable."""
+    command = event.command
+    entry = session.producers.get(command.producer_id)
+    if entry is None:
+        if command.producer_id not in session.producers_closed_by_broker:
+            session.close_because(f"SEND to unknown producer {command.producer_id}")
+        return
+    sender, topic = entry
+    if not sender.may_publish:
+        session.close_because(f"SEND from {sender.name!r}, which is fenced or still waiting")
+        return
+    body = event.headers_and_payload
+    size_bytes = len(body)
+    count = command.num_messages
+    try:
+        if command.txnid_most_bits or command.txnid_least_bits:
+            raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
+        appended = topic.ledger.append(body, message_count=count)
+    except RefusedError as refusal:
+        _refuse_send(session, sender, command, refusal)
+        return
+    except tuple(kind for kind, _ in SEND_ERRORS) as error:
+        code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
+        _refuse_send(session, sender, command, RefusedError(code, str(error)))
+        return
+    sender.messages_in += count
+    sender.bytes_in += size_bytes
+    counters = topic.counters
+    counters.messages_in += count
+    counters.bytes_in += size_bytes
+    counters.entry_size_bytes.add(size_bytes)
+    session.receipts.appended(sender, counters, command, appended, size_bytes)
+
+
+def _refuse_send(
+    session: Session, sender: Producer, command: CommandSend, refusal: RefusedError
+) -> None:
+    log.warning("%s: SEND by %r refused: %s", session.address, sender.name, refusal.message)
+    answer = commands.send_error(
+        command.producer_id, command.sequence_id, refusal.code, refusal.message
+    )
+    session.receipts.answer_in_turn(sender, partial(session.write, answer))
+
+
+def close_producer(session: Session, command: CommandCloseProducer) -> None:
+    """Close a producer; SUCCESS follows its last receipt."""
+    session.opening.pop(("producer", command.producer_id), None)
+    answer = partial(session.write, commands.success(command.request_id))
+    entry = session.producers.pop(command.producer_id, None)
+    if entry is None:
+        answer()
+        return
+    sender, topic = entry
+    topic.producers.remove(sender)
+    session.receipts.answer_in_turn(sender, answer)
+
+
+COMMANDS: CommandTable = {
+    BaseCommand.PRODUCER: producer,
+    BaseCommand.CLOSE_PRODUCER: close_producer,
+}

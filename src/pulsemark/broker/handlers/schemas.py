@@ -1,0 +1,59 @@
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...proto.pulsar_api_pb2 import BaseCommand, CommandGetOrCreateSchema, CommandGetSchema
+from ...wire import commands
+from ..errors import RefusedError
+from .table import CommandTable
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+__all__ = ["COMMANDS"]
+
+
+def get_schema(session: Session, command: CommandGetSchema) -> None:
+    """Hand out a topic's schema, the latest or one by version."""
+    session.run(command.request_id, _get_schema(session, command))
+
+
+async def _get_schema(session: Session, command: CommandGetSchema) -> None:
+    services = session.services
+    try:
+        name = services.topics.parse(command.topic)
+        version = command.schema_version if command.HasField("schema_version") else None
+        schema, found = await services.schemas.find(name, version)
+    except RefusedError as refusal:
+        answer = commands.get_schema_error(command.request_id, refusal.code, refusal.message)
+    else:
+        answer = commands.get_schema_response(command.request_id, schema, found)
+    session.write(answer)
+
+
+def get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+    """Register a schema for an existing topic."""
+    session.run(command.request_id, _get_or_create_schema(session, command))
+
+
+async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSchema) -> None:
+    services = session.services
+    try:
+        name = services.topics.parse(command.topic)
+        await services.topics.open(name, create=False)
+        version = await services.schemas.register(name, command.schema)
+    except RefusedError as refusal:
+        answer = commands.get_or_create_schema_error(
+            command.request_id, refusal.code, refusal.message
+        )
+    else:
+        answer = commands.get_or_create_schema_response(command.request_id, version)
+    session.write(answer)
+
+
+COMMANDS: CommandTable = {
+    BaseCommand.GET_SCHEMA: get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: get_or_create_schema,
+}

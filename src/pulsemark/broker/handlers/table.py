@@ -1,0 +1,15 @@
+"""What the handler modules export: command type -> handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+__all__ = ["CommandTable"]
+
+#: BaseCommand.Type -> what to do with the session and the command's body. Not to block; a
+#: `RefusedError` raised by it is answered with an ERROR.
+CommandTable: TypeAlias = "dict[int, Callable[[Session, Any], None]]"

@@ -1,0 +1,85 @@
+"""The broker itself: health, clusters, brokers, metrics, status."""
+
+from __future__ import annotations
+
+from ..settings import runtime_settings
+from ..version import SERVER_VERSION
+from .messages import HttpError, Request, Response
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def clusters(request: Request) -> Response:
+    """The clusters: this one."""
+    return Response.of_json([request.services.config.cluster])
+
+
+async def cluster(request: Request, name: str) -> Response:
+    """Where a cluster is reached."""
+    _check_cluster(request, name)
+    services = request.services
+    return Response.of_json(
+        {"serviceUrl": services.http_url(), "brokerServiceUrl": services.service_url()}
+    )
+
+
+async def brokers(request: Request, name: str) -> Response:
+    """The active brokers of a cluster: this one."""
+    _check_cluster(request, name)
+    return Response.of_json([request.services.http_url().partition("://")[2]])
+
+
+async def health(request: Request) -> Response:
+    """Alive, and the disk takes writes: a write to the catalog goes through."""
+    catalog = request.services.topics.catalog
+    try:
+        await request.services.run_blocking(catalog.put, "broker", "health", b"ok")
+    except OSError as error:
+        raise HttpError(503, f"the data folder cannot be written: {error}") from error
+    return Response.of_text("ok")
+
+
+async def ready(request: Request) -> Response:
+    """Serving: this answer is the proof."""
+    return Response.of_text("ok")
+
+
+async def version(request: Request) -> Response:
+    """The broker's version."""
+    return Response.of_text(SERVER_VERSION)
+
+
+async def configuration(request: Request) -> Response:
+    """The settings it runs with, by their names in a configuration file."""
+    return Response.of_json(runtime_settings(request.services.config))
+
+
+async def status(request: Request) -> Response:
+    """For load balancers."""
+    return Response.of_text("OK")
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    from ..metrics import CONTENT_TYPE, render
+
+    return Response(200, render(request.services), CONTENT_TYPE)
+
+
+def _check_cluster(request: Request, name: str) -> None:
+    if name != request.services.config.cluster:
+        raise HttpError(404, f"cluster {name!r} does not exist")
+
+
+ROUTES = (
+    Route("GET", "/admin/v2/clusters", clusters),
+    Route("GET", "/admin/v2/clusters/{cluster}", cluster),
+    Route("GET", "/admin/v2/brokers/health", health),
+    Route("GET", "/admin/v2/brokers/ready", ready),
+    Route("GET", "/admin/v2/brokers/version", version),
+    Route("GET", "/admin/v2/brokers/configuration/runtime", configuration),
+    Route("GET", "/admin/v2/brokers/{cluster}", brokers),
+    Route("GET", "/metrics", metrics),
+    Route("GET", "/status.html", status),
+)

@@ -1,0 +1,183 @@
+"""One HTTP connection: h11 between the socket and the handlers.
+
+Requests are answered one after the other, each with all of its body read first (at most
+`max_http_body_bytes`). Reading stops while one is being worked on, so that nothing piles up. A
+connection without a request for `http_idle_timeout_ms` is closed, and so is one that breaks the
+protocol, after an error answer where one is still possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+import h11
+
+from .messages import HttpError, Request, Response
+from .routing import answer
+
+if TYPE_CHECKING:
+    from ..services import Services
+
+__all__ = ["HttpConnection"]
+
+log = logging.getLogger(__name__)
+
+MAX_HEADER_BYTES = 64 * 1024
+
+
+class HttpConnection(asyncio.Protocol):
+    """A client of the HTTP port."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._request: h11.Request | None = None
+        self._body = bytearray()
+        self._task: asyncio.Task[None] | None = None
+        self._idle: asyncio.TimerHandle | None = None
+
+    # -- asyncio's calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = cast("asyncio.Transport", transport)
+        connections = self._services.http_connections
+        connections.add(self)
+        if len(connections) > self._services.config.max_http_connections:
+            self._refuse(503, "too many connections")
+            return
+        self._wait_for_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._feed(data)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; an answer under way still goes out."""
+        self._feed(b"")
+        return self._task is not None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; what was asked for is done to its end."""
+        self._services.http_connections.discard(self)
+        if self._idle is not None:
+            self._idle.cancel()
+        self._transport = None
+
+    def close(self) -> None:
+        """Close after what is buffered is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _wait_for_request(self) -> None:
+        timeout_s = self._services.config.http_idle_timeout_ms / 1000
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = self._loop.call_later(timeout_s, self.close)
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._h11.receive_data(data)
+            self._next_events()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint or 400, str(error))
+
+    def _next_events(self) -> None:
+        while self._task is None and self._transport is not None:
+            event = self._h11.next_event()
+            if event is h11.NEED_DATA:
+                if self._h11.they_are_waiting_for_100_continue:
+                    self._send(h11.InformationalResponse(status_code=100, headers=[]))
+                return
+            if event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
+                self.close()
+                return
+            if isinstance(event, h11.Request):
+                # h11 limits headers that are incomplete; those that came in one piece are ours.
+                if sum(len(name) + len(value) for name, value in event.headers) > MAX_HEADER_BYTES:
+                    self._refuse(431, "the headers are too large")
+                    return
+                self._request = event
+                self._body.clear()
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > self._services.config.max_http_body_bytes:
+                    self._refuse(413, "the body is too large")
+                    return
+            elif isinstance(event, h11.EndOfMessage) and self._request is not None:
+                self._begin(self._request)
+
+    def _begin(self, request: h11.Request) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self._task = self._loop.create_task(self._work(request, bytes(self._body)))
+
+    async def _work(self, head: h11.Request, body: bytes) -> None:
+        try:
+            request = Request(
+                head.method.decode("ascii"), head.target.decode("ascii"), body, self._services
+            )
+            response = await answer(request)
+        except HttpError as error:
+            response = Response.of_error(error.status, error.reason)
+        except Exception:
+            log.exception("%r %r failed", head.method, head.target)
+            response = Response.of_error(500, "the request failed; the broker's log says why")
+        self._respond(response, head_only=head.method == b"HEAD")
+        self._task = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._transport is None:
+            return
+        if self._h11.our_state is h11.MUST_CLOSE or self._h11.our_state is h11.ERROR:
+            self.close()
+            return
+        self._h11.start_next_cycle()
+        self._transport.resume_reading()
+        self._wait_for_request()
+        self._feed_again()
+
+    def _feed_again(self) -> None:
+        # A request that came together with the one before it waits in h11's buffer.
+        try:
+            self._next_events()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint or 400, str(error))
+
+    # -- responses ------------------------------------------------------------------------------
+
+    def _respond(self, response: Response, *, head_only: bool = False) -> None:
+        headers = [("content-length", str(len(response.body)))] if response.status != 204 else []
+        if response.body:
+            headers.append(("content-type", response.content_type))
+        self._send(h11.Response(status_code=response.status, headers=headers))
+        if response.body and not head_only:
+            self._send(h11.Data(data=response.body))
+        self._send(h11.EndOfMessage())
+
+    def _refuse(self, status: int, reason: str) -> None:
+        if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = Response.of_error(status, reason)
+            headers = [
+                ("content-length", str(len(body.body))),
+                ("content-type", body.content_type),
+                ("connection", "close"),
+            ]
+            self._send(h11.Response(status_code=status, headers=headers))
+            self._send(h11.Data(data=body.body))
+            self._send(h11.EndOfMessage())
+        self.close()
+
+    def _send(self, event: h11.Event) -> None:
+        data = self._h11.send(event)
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)

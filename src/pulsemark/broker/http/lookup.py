@@ -1,0 +1,33 @@
+"""Topic lookup over HTTP: which broker serves a topic."""
+
+from __future__ import annotations
+
+from ..errors import RefusedError
+from .messages import HttpError, Request, Response
+from .names import topic_name
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def lookup(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """This broker serves every topic. Old C++ clients fail without `brokerUrlSsl`."""
+    services = request.services
+    try:
+        topic_name(request, domain, tenant, namespace, topic)
+    except RefusedError as refusal:
+        raise HttpError(404, refusal.message) from refusal
+    url = services.service_url()
+    return Response.of_json(
+        {
+            "brokerUrl": url,
+            "brokerUrlSsl": "",
+            "httpUrl": services.http_url(),
+            "nativeUrl": url,
+        }
+    )
+
+
+ROUTES = (Route("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", lookup),)

@@ -1,0 +1,61 @@
+"""Names in URLs."""
+
+from __future__ import annotations
+
+from ...wire import InvalidTopicNameError, TopicName, check_namespace
+from ..topic import Topic
+from .messages import HttpError, Request
+
+__all__ = [
+    "DOMAINS",
+    "check_new_namespace",
+    "existing_topic",
+    "namespace_name",
+    "open_topic",
+    "topic_name",
+]
+
+DOMAINS = ("persistent", "non-persistent")
+
+
+def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
+    """The topic a path names, in a namespace that exists. Raises `HttpError`, `RefusedError`."""
+    if domain not in DOMAINS:
+        raise HttpError(404, "no such resource")
+    return request.services.topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
+
+
+def existing_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> TopicName:
+    """The same, of a topic that exists. Raises `HttpError` 404."""
+    name = topic_name(request, domain, tenant, namespace, topic)
+    if not request.services.topics.exists(name):
+        raise HttpError(404, f"Topic {name} not found")
+    return name
+
+
+async def open_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Topic:
+    """The same, open; a partitioned topic itself has nothing to open (405)."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    return await request.services.topics.open(name, create=False)
+
+
+def namespace_name(request: Request, tenant: str, namespace: str) -> str:
+    """An existing namespace, as `tenant/namespace`. Raises `HttpError` 404."""
+    name = f"{tenant}/{namespace}"
+    if name not in request.services.topics.namespaces:
+        raise HttpError(404, f"Namespace {name} does not exist")
+    return name
+
+
+def check_new_namespace(tenant: str, namespace: str) -> str:
+    """A name a namespace can have. Raises `HttpError` 412."""
+    name = f"{tenant}/{namespace}"
+    try:
+        check_namespace(name)
+    except InvalidTopicNameError as error:
+        raise HttpError(412, str(error)) from error
+    return name

@@ -1,0 +1,136 @@
+"""Tenants and namespaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..stamp_policies import POLICY_NAME
+from .messages import HttpError, Request, Response
+from .names import check_new_namespace, namespace_name
+from .policies import checked_policy
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def tenants(request: Request) -> Response:
+    """All tenants."""
+    return Response.of_json(sorted(request.services.topics.tenants))
+
+
+async def tenant(request: Request, name: str) -> Response:
+    """One tenant's settings."""
+    settings = _tenant(request, name)
+    return Response.of_json(
+        {
+            "adminRoles": settings.get("adminRoles", []),
+            "allowedClusters": settings.get("allowedClusters", [request.services.config.cluster]),
+        }
+    )
+
+
+async def create_tenant(request: Request, name: str) -> Response:
+    """Make a tenant."""
+    check_new_namespace(name, "any")
+    if name in request.services.topics.tenants:
+        raise HttpError(409, f"Tenant {name} already exists")
+    await request.services.topics.put_tenant(name, _settings(request))
+    return Response()
+
+
+async def update_tenant(request: Request, name: str) -> Response:
+    """Change a tenant's settings."""
+    _tenant(request, name)
+    await request.services.topics.put_tenant(name, _settings(request))
+    return Response()
+
+
+async def delete_tenant(request: Request, name: str) -> Response:
+    """Delete a tenant without namespaces."""
+    _tenant(request, name)
+    if request.services.topics.namespaces_of(name):
+        raise HttpError(409, f"Tenant {name} still has namespaces")
+    await request.services.topics.delete_tenant(name)
+    return Response()
+
+
+async def namespaces(request: Request, tenant_name: str) -> Response:
+    """A tenant's namespaces."""
+    _tenant(request, tenant_name)
+    return Response.of_json(request.services.topics.namespaces_of(tenant_name))
+
+
+async def namespace(request: Request, tenant_name: str, name: str) -> Response:
+    """A namespace's policies."""
+    full = namespace_name(request, tenant_name, name)
+    return Response.of_json(request.services.topics.namespaces[full])
+
+
+async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
+    """Make a namespace."""
+    _tenant(request, tenant_name)
+    full = check_new_namespace(tenant_name, name)
+    if full in request.services.topics.namespaces:
+        raise HttpError(409, f"Namespace {full} already exists")
+    settings = _settings(request)
+    if settings.get(POLICY_NAME) is not None:
+        await checked_policy(request, settings[POLICY_NAME])
+    await request.services.topics.put_namespace(full, settings)
+    return Response()
+
+
+async def delete_namespace(request: Request, tenant_name: str, name: str) -> Response:
+    """Delete a namespace without topics; with force=true its topics, too."""
+    topics = request.services.topics
+    full = namespace_name(request, tenant_name, name)
+    names = [*topics.partitioned_in(full), *topics.names_in(full)]
+    if names and not request.flag("force"):
+        raise HttpError(409, "Cannot delete non empty namespace")
+    for topic in names:
+        parsed = topics.parse(topic)
+        if topics.partitions_of(parsed):
+            await topics.delete_partitioned(parsed, force=True)
+        elif topics.exists(parsed):
+            await topics.delete(parsed, force=True)
+    await topics.delete_namespace(full)
+    return Response()
+
+
+async def namespace_topics(request: Request, tenant_name: str, name: str) -> Response:
+    """Every topic of a namespace, partitions one by one; `mode` chooses the domain."""
+    names = request.services.topics.names_in(namespace_name(request, tenant_name, name))
+    mode = request.query.get("mode", "PERSISTENT").upper()
+    if mode != "ALL":
+        domain = mode.lower().replace("_", "-")
+        names = [topic for topic in names if topic.startswith(f"{domain}:")]
+    return Response.of_json(names)
+
+
+def _tenant(request: Request, name: str) -> dict[str, Any]:
+    settings = request.services.topics.tenants.get(name)
+    if settings is None:
+        raise HttpError(404, f"Tenant {name} does not exist")
+    return settings
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    settings = request.json()
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise HttpError(400, "the body must be a JSON object")
+    return settings
+
+
+ROUTES = (
+    Route("GET", "/admin/v2/tenants", tenants),
+    Route("GET", "/admin/v2/tenants/{tenant}", tenant),
+    Route("PUT", "/admin/v2/tenants/{tenant}", create_tenant),
+    Route("POST", "/admin/v2/tenants/{tenant}", update_tenant),
+    Route("DELETE", "/admin/v2/tenants/{tenant}", delete_tenant),
+    Route("GET", "/admin/v2/namespaces/{tenant}", namespaces),
+    Route("GET", "/admin/v2/namespaces/{tenant}/{namespace}", namespace),
+    Route("PUT", "/admin/v2/namespaces/{tenant}/{namespace}", create_namespace),
+    Route("DELETE", "/admin/v2/namespaces/{tenant}/{namespace}", delete_namespace),
+    Route("GET", "/admin/v2/namespaces/{tenant}/{namespace}/topics", namespace_topics),
+)

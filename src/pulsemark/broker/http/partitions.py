@@ -1,0 +1,115 @@
+"""Partitioned topics."""
+
+from __future__ import annotations
+
+from ..stats import topic_stats
+from ..topics import MAX_PARTITIONS, TopicInUseError
+from .messages import HttpError, Request, Response
+from .names import namespace_name, topic_name
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def partitions(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """How many partitions; 0 for a topic without."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    creates = request.flag("checkAllowAutoCreation") and topics.creates_topics
+    if not topics.exists(name) and not creates:
+        raise HttpError(404, f"Topic {name} not found")
+    return Response.of_json({"partitions": topics.partitions_of(name)})
+
+
+async def create_partitioned(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Make a partitioned topic; the body is the number of partitions."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = _count(request)
+    if name.partition_index >= 0:
+        raise HttpError(412, "a partition cannot have partitions")
+    if topics.exists(name):
+        raise HttpError(409, "This topic already exists")
+    await topics.create_partitioned(name, count)
+    return Response()
+
+
+async def update_partitions(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Add partitions."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = _count(request)
+    before = topics.partitions_of(name)
+    if not before:
+        raise HttpError(404 if not topics.exists(name) else 409, "Topic is not partitioned topic")
+    if count <= before:
+        raise HttpError(422, f"there are {before} partitions already; there can only be more")
+    await topics.create_partitioned(name, count)
+    return Response()
+
+
+async def delete_partitioned(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Delete a partitioned topic with its partitions."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    if not topics.partitions_of(name):
+        raise HttpError(404, f"Partitioned topic {name} not found")
+    try:
+        await topics.delete_partitioned(name, force=request.flag("force"))
+    except TopicInUseError as error:
+        raise HttpError(412, f"Topic has active producers/subscriptions: {error}") from error
+    return Response()
+
+
+async def list_partitioned(request: Request, domain: str, tenant: str, namespace: str) -> Response:
+    """The namespace's partitioned topics."""
+    names = request.services.topics.partitioned_in(namespace_name(request, tenant, namespace))
+    return Response.of_json([name for name in names if name.startswith(f"{domain}:")])
+
+
+async def partitioned_stats(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Each partition's stats."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = topics.partitions_of(name)
+    if not count:
+        raise HttpError(404, f"Partitioned topic {name} not found")
+    parts = [await topics.open(name.partition(i), create=True) for i in range(count)]
+    return Response.of_json(
+        {
+            "metadata": {"partitions": count},
+            "partitions": {part.name: topic_stats(part) for part in parts},
+        }
+    )
+
+
+def _count(request: Request) -> int:
+    count = request.json()
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise HttpError(400, "the body must be the number of partitions")
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise HttpError(406, f"the number of partitions must be from 1 to {MAX_PARTITIONS}")
+    return count
+
+
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+ROUTES = (
+    # Five segments like a topic's own path: the fixed word goes first.
+    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", list_partitioned),
+    Route("GET", f"{TOPIC}/partitions", partitions),
+    Route("PUT", f"{TOPIC}/partitions", create_partitioned),
+    Route("POST", f"{TOPIC}/partitions", update_partitions),
+    Route("DELETE", f"{TOPIC}/partitions", delete_partitioned),
+    Route("GET", f"{TOPIC}/partitioned-stats", partitioned_stats),
+)

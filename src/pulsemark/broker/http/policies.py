@@ -1,0 +1,100 @@
+"""The policy `brokerEntryMetadata` of namespaces and topics.
+
+As with Pulsar's own policies: 200 with the value, 200 with an empty body where nothing is set, 204
+for a change. With `applied=true` a topic answers with what holds for it, wherever it comes from.
+"""
+
+from __future__ import annotations
+
+from ...wire import TopicName
+from ..stamp_policies import POLICY_NAME, InvalidPolicyError, StampPolicy
+from .messages import HttpError, Request, Response
+from .names import check_new_namespace, existing_topic, namespace_name, topic_name
+from .table import Route
+
+__all__ = ["ROUTES", "checked_policy"]
+
+
+async def of_namespace(request: Request, tenant: str, name: str) -> Response:
+    """What is set for a namespace."""
+    policies = request.services.topics.stamp_policies
+    return _answer(policies.of_namespace(_namespace(request, tenant, name)))
+
+
+async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Set a namespace's policy."""
+    namespace = _namespace(request, tenant, name)
+    policy = await _policy(request)
+    await request.services.topics.stamp_policies.set_for_namespace(namespace, policy)
+    return Response()
+
+
+async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Go back to the broker's policy."""
+    namespace = _namespace(request, tenant, name)
+    await request.services.topics.stamp_policies.set_for_namespace(namespace, None)
+    return Response()
+
+
+async def of_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """What is set for a topic, or with applied=true what holds for it."""
+    policies = request.services.topics.stamp_policies
+    name = _topic(request, tenant, namespace, topic)
+    return _answer(policies.applied(name) if request.flag("applied") else policies.of_topic(name))
+
+
+async def set_for_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Set a topic's policy."""
+    name = _topic(request, tenant, namespace, topic)
+    policy = await _policy(request)
+    await request.services.topics.stamp_policies.set_for_topic(name, policy)
+    return Response()
+
+
+async def unset_for_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Go back to the namespace's policy."""
+    name = _topic(request, tenant, namespace, topic)
+    await request.services.topics.stamp_policies.set_for_topic(name, None)
+    return Response()
+
+
+async def checked_policy(request: Request, value: object) -> StampPolicy:
+    """The policy that a JSON value means. Raises `HttpError` 400."""
+    try:
+        policy: StampPolicy = await request.services.run_blocking(StampPolicy.from_json, value)
+    except InvalidPolicyError as error:
+        raise HttpError(400, str(error)) from error
+    return policy
+
+
+async def _policy(request: Request) -> StampPolicy:
+    return await checked_policy(request, request.json())
+
+
+def _answer(policy: StampPolicy | None) -> Response:
+    return Response(200) if policy is None else Response.of_json(policy.to_json())
+
+
+def _namespace(request: Request, tenant: str, name: str) -> str:
+    check_new_namespace(tenant, name)
+    return namespace_name(request, tenant, name)
+
+
+def _topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
+    name = topic_name(request, "persistent", tenant, namespace, topic)
+    if name.partition_index >= 0:
+        raise HttpError(412, "a partition has no policies of its own, its partitioned topic has")
+    return existing_topic(request, "persistent", tenant, namespace, topic)
+
+
+NAMESPACE = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{POLICY_NAME}"
+TOPIC = f"/admin/v2/persistent/{{tenant}}/{{namespace}}/{{topic}}/{POLICY_NAME}"
+
+ROUTES = (
+    Route("GET", NAMESPACE, of_namespace),
+    Route("POST", NAMESPACE, set_for_namespace),
+    Route("DELETE", NAMESPACE, unset_for_namespace),
+    Route("GET", TOPIC, of_topic),
+    Route("POST", TOPIC, set_for_topic),
+    Route("DELETE", TOPIC, unset_for_topic),
+)

@@ -1,0 +1,64 @@
+"""From a request's path to its handler, by table.
+
+A template's `{name}` takes one segment of the path. Names of tenants, namespaces and topics come
+percent-decoded, each segment by itself: an encoded slash never makes another segment.
+"""
+
+from __future__ import annotations
+
+from ...ledger import LedgerError
+from ...proto.pulsar_api_pb2 import ServerError
+from ..errors import RefusedError
+from . import cluster, lookup, namespaces, partitions, policies, schemas, subscriptions, topics
+from .messages import HttpError, Request, Response
+from .table import Handler, Route
+
+__all__ = ["answer"]
+
+ROUTES: tuple[Route, ...] = (
+    *cluster.ROUTES,
+    *lookup.ROUTES,
+    *namespaces.ROUTES,
+    *policies.ROUTES,
+    *topics.ROUTES,
+    *partitions.ROUTES,
+    *subscriptions.ROUTES,
+    *schemas.ROUTES,
+)
+
+#: HTTP status of what the broker's own parts refuse.
+STATUS_OF = {
+    ServerError.TopicNotFound: 404,
+    ServerError.SubscriptionNotFound: 404,
+    ServerError.InvalidTopicName: 412,
+    ServerError.NotAllowedError: 405,
+    ServerError.IncompatibleSchema: 409,
+    ServerError.PersistenceError: 503,
+    ServerError.ServiceNotReady: 503,
+}
+
+
+async def answer(request: Request) -> Response:
+    """Find the handler and run it. Raises `HttpError`."""
+    handler, values = _find(request)
+    try:
+        return await handler(request, *values)
+    except RefusedError as refusal:
+        raise HttpError(STATUS_OF.get(refusal.code, 409), refusal.message) from refusal
+    except LedgerError as error:
+        raise HttpError(503, str(error)) from error
+
+
+def _find(request: Request) -> tuple[Handler, tuple[str, ...]]:
+    method = "GET" if request.method == "HEAD" else request.method
+    known_path = False
+    for route in ROUTES:
+        values = route.match(request.segments)
+        if values is None:
+            continue
+        known_path = True
+        if route.method == method:
+            return route.handler, values
+    if known_path:
+        raise HttpError(405, f"{request.method} is not served here")
+    raise HttpError(404, "no such resource")

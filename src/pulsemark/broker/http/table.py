@@ -1,0 +1,37 @@
+"""A row of the routing table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from .messages import Response
+
+__all__ = ["Handler", "Route"]
+
+Handler = Callable[..., Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Method, path template and handler; the handler gets the template's values in order."""
+
+    method: str
+    template: str
+    handler: Handler
+    _parts: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_parts", tuple(self.template.strip("/").split("/")))
+
+    def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The values of the template's names, or None if the path is another one."""
+        if len(segments) != len(self._parts):
+            return None
+        values = []
+        for part, segment in zip(self._parts, segments, strict=True):
+            if part.startswith("{"):
+                values.append(segment)
+            elif part != segment:
+                return None
+        return tuple(values)

@@ -1,0 +1,208 @@
+"""Receipts: what a producer hears about each SEND, when it is durable, in the order it sent.
+
+The ledger makes everything appended meanwhile durable with one sync, and tells it per topic and
+batch (`Commit`). A session gathers its receipts by commit and writes each group at once.
+
+A SEND that is refused is answered in its turn, too: behind the receipts of those before it, for a
+client takes an answer out of order as a broken connection.
+
+Publishes in flight are counted, by session and in the whole broker. Above a limit sessions stop
+reading until their share is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from ..ledger import Appended, Commit, Position
+from ..proto.pulsar_api_pb2 import CommandSend, ServerError
+from ..wire import commands
+from .config import BrokerConfig
+from .counters import TopicCounters
+from .producers import Producer
+
+__all__ = ["PublishBudget", "PublishingSession", "ReceiptGroup", "Receipts"]
+
+log = logging.getLogger(__name__)
+
+#: What a receipt shows for a highest sequence id that the producer did not send.
+NO_SEQUENCE_ID = (1 << 64) - 1
+
+Answer: TypeAlias = Callable[[], None]
+Publish: TypeAlias = tuple[Producer, int, int, Position]
+
+
+class PublishingSession(Protocol):
+    """A session, as its receipts see it."""
+
+    def write(self, data: bytes) -> None:
+        """Send finished frames."""
+        ...
+
+    def publishes_changed(self) -> None:
+        """The number of publishes in flight changed: reading may have to stop, or may go on."""
+        ...
+
+
+class PublishBudget:
+    """Bytes in flight between a SEND and its receipt, over all connections."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.bytes_in_flight = 0
+        self._paused: set[PublishingSession] = set()
+
+    def take(self, size_bytes: int) -> None:
+        """Count a publish in."""
+        self.bytes_in_flight += size_bytes
+
+    def is_exhausted_for(self, session: PublishingSession) -> bool:
+        """Whether a session must stop reading; it is told when it may go on."""
+        if self.bytes_in_flight <= self.limit_bytes // 2:
+            return False
+        if self.bytes_in_flight > self.limit_bytes:
+            self._paused.add(session)
+        return session in self._paused
+
+    def give_back(self, size_bytes: int) -> None:
+        """Count publishes out; at half of the limit everybody goes on."""
+        self.bytes_in_flight -= size_bytes
+        if self._paused and self.bytes_in_flight <= self.limit_bytes // 2:
+            paused, self._paused = self._paused, set()
+            for session in paused:
+                session.publishes_changed()
+
+    def forget(self, session: PublishingSession) -> None:
+        """The session is gone."""
+        self._paused.discard(session)
+
+
+class ReceiptGroup:
+    """What one session sent into one commit."""
+
+    __slots__ = ("counters", "entries", "is_open", "message_count", "size_bytes", "taken_at_s")
+
+    def __init__(self, counters: TopicCounters) -> None:
+        self.counters = counters
+        #: Publishes, and answers to refused ones in between.
+        self.entries: list[Publish | Answer] = []
+        self.message_count = 0
+        self.size_bytes = 0
+        self.taken_at_s = time.monotonic()
+        self.is_open = True
+
+
+class Receipts:
+    """A session's publishes in flight."""
+
+    __slots__ = (
+        "_budget",
+        "_groups",
+        "_max_bytes",
+        "_max_entries",
+        "_session",
+        "bytes_in_flight",
+        "entries_in_flight",
+    )
+
+    def __init__(
+        self, session: PublishingSession, budget: PublishBudget, config: BrokerConfig
+    ) -> None:
+        self.entries_in_flight = 0
+        self.bytes_in_flight = 0
+        self._session = session
+        self._budget = budget
+        self._groups: dict[Commit, ReceiptGroup] = {}
+        self._max_entries = config.max_in_flight_publish_messages_per_connection
+        self._max_bytes = config.max_in_flight_publish_bytes_per_connection
+
+    def is_full(self, *, was_full: bool) -> bool:
+        """Whether no more publishes should be read; once full, until half of it is durable."""
+        share = 2 if was_full else 1
+        return (
+            self.entries_in_flight * share > self._max_entries
+            or self.bytes_in_flight * share > self._max_bytes
+            or self._budget.is_exhausted_for(self._session)
+        )
+
+    def appended(
+        self,
+        producer: Producer,
+        counters: TopicCounters,
+        command: CommandSend,
+        appended: Appended,
+        size_bytes: int,
+    ) -> None:
+        """A SEND is in the ledger; its receipt goes out when its commit is done."""
+        commit = appended.commit
+        group = self._groups.get(commit)
+        if group is None:
+            group = self._groups[commit] = ReceiptGroup(counters)
+            group_settled = partial(self._settled, commit, group)
+        else:
+            group_settled = None
+        highest = (
+            command.highest_sequence_id
+            if command.HasField("highest_sequence_id")
+            else NO_SEQUENCE_ID
+        )
+        group.entries.append((producer, command.sequence_id, highest, appended.position))
+        group.size_bytes += size_bytes
+        producer.receipts = group
+        self.entries_in_flight += 1
+        self.bytes_in_flight += size_bytes
+        self._budget.take(size_bytes)
+        if group_settled is not None:
+            commit.add_done_callback(group_settled)
+
+    def answer_in_turn(self, producer: Producer, answer: Answer) -> None:
+        """Answer something behind the producer's receipts that are still to come."""
+        group = producer.receipts
+        if group is not None and group.is_open:
+            group.entries.append(answer)
+        else:
+            answer()
+
+    def _settled(self, commit: Commit, group: ReceiptGroup, error: BaseException | None) -> None:
+        """A commit is durable, or failed: answer everything in it, in order."""
+        del self._groups[commit]
+        group.is_open = False
+        frames: list[bytes] = []
+        count = 0
+        for entry in group.entries:
+            if not isinstance(entry, tuple):
+                self._session.write(b"".join(frames))
+                frames.clear()
+                entry()
+                continue
+            count += 1
+            frames.append(_receipt(entry) if error is None else _failure(entry, error))
+        if frames:
+            self._session.write(b"".join(frames))
+        self.entries_in_flight -= count
+        self.bytes_in_flight -= group.size_bytes
+        self._budget.give_back(group.size_bytes)
+        if error is None:
+            latency_ms = (time.monotonic() - group.taken_at_s) * 1000
+            group.counters.write_latency_ms.add(latency_ms, count)
+        else:
+            group.counters.failed_entries += count
+            log.error("%d publishes failed: %s", count, error)
+        self._session.publishes_changed()
+
+
+def _receipt(publish: Publish) -> bytes:
+    producer, sequence_id, highest_sequence_id, (ledger_id, entry_id) = publish
+    return commands.send_receipt(
+        producer.producer_id, sequence_id, ledger_id, entry_id, highest_sequence_id
+    )
+
+
+def _failure(publish: Publish, error: BaseException) -> bytes:
+    return commands.send_error(
+        publish[0].producer_id, publish[1], ServerError.PersistenceError, str(error)
+    )

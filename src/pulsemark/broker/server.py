@@ -1,0 +1,324 @@
+"""The broker: what is started, in which order, and how it ends.
+
+    async with Broker(config) as broker:
+        ... broker.service_url ...
+
+Start: sockets are bound first, so that a taken port is noticed before anything is touched; then
+the data folder is opened (the ledger recovers what a crash left), the catalog read, and only then
+are connections accepted.
+
+Close, in steps:
+
+1. stop accepting: binary protocol, HTTP, gRPC;
+2. stop reading, and wait for the publishes and requests that came to be answered;
+3. close the connections, after what is buffered for them is sent;
+4. make every cursor durable;
+5. close the store: commit, checkpoint, give the folder's lock back;
+6. end the threads, remove a temporary data folder.
+
+Blocking work runs in the executor; the loop only ever appends to and reads from ledgers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..ledger import LocalStore
+from ..metadata import StamperChain, StampError
+from .accepting import Listener, connections_affordable
+from .commits import durable
+from .config import BrokerConfig
+from .errors import BrokerStateError, ConfigError, PortInUseError, RefusedError
+from .housekeeping import Housekeeping
+from .receipts import PublishBudget
+from .schemas import Schemas
+from .services import Services
+from .session import Session
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from ..finder.server import SeekServer
+
+__all__ = ["Broker"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+EXECUTOR_THREADS = 4
+POLL_S = 0.005
+
+
+class Broker:
+    """A broker on the running event loop."""
+
+    def __init__(self, config: BrokerConfig | None = None) -> None:
+        self.config = config or BrokerConfig()
+        self._executor: ThreadPoolExecutor | None = None
+        self._store: LocalStore | None = None
+        self._services: Services | None = None
+        self._housekeeping: Housekeeping | None = None
+        self._binary: Listener | None = None
+        self._http: Listener | None = None
+        self._seek_server: SeekServer | None = None
+        self._temporary: Path | None = None
+        self._state = "new"
+
+    # -- facts ----------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port of the binary protocol."""
+        return _running(self._binary, self._state).port
+
+    @property
+    def service_url(self) -> str:
+        """`pulsar://host:port`, as clients want it."""
+        return f"pulsar://{_url_host(self._advertised_host())}:{self.port}"
+
+    @property
+    def http_url(self) -> str:
+        """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
+        if self.config.http_port is None:
+            return ""
+        return (
+            f"http://{_url_host(self._advertised_host())}:{_running(self._http, self._state).port}"
+        )
+
+    @property
+    def grpc_url(self) -> str:
+        """`host:port` of the seek service; "" without gRPC."""
+        return self._seek_server.target if self._seek_server is not None else ""
+
+    @property
+    def data_dir(self) -> Path:
+        """The data folder."""
+        return _running(self._store, self._state).folder
+
+    @property
+    def store(self) -> LocalStore:
+        """The open store."""
+        return _running(self._store, self._state)
+
+    @property
+    def services(self) -> Services:
+        """The registries: topics, schemas, sessions."""
+        return _running(self._services, self._state)
+
+    def _advertised_host(self) -> str:
+        if self.config.advertised_address is not None:
+            return self.config.advertised_address
+        everywhere = self.config.host in ("0.0.0.0", "::")
+        return socket.gethostname() if everywhere else self.config.host
+
+    # -- start ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the data folder and begin to serve.
+
+        Raises PortInUseError, ConfigError (an unknown stamper), and the ledger's FolderLockedError,
+        ForeignFolderError, UnsupportedVersionError, CorruptFileError for the data folder.
+        """
+        if self._state != "new":
+            raise BrokerStateError("new", self._state)
+        self._state = "starting"
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        self._state = "running"
+        log.info("serving %s, data in %s", self.service_url, self.data_dir)
+
+    async def _start(self) -> None:
+        config = self.config
+        try:
+            stampers = StamperChain.from_names(config.stampers)
+        except StampError as error:
+            raise ConfigError("stampers", config.stampers, str(error)) from error
+        self._bind()
+        self._executor = ThreadPoolExecutor(EXECUTOR_THREADS, "pulsemark-io")
+        folder = config.data_dir
+        if folder is None:
+            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
+        loop = asyncio.get_running_loop()
+        self._store = await self._run_blocking(
+            partial(
+                LocalStore.open,
+                folder,
+                clock=config.clock,
+                options=config.store_options,
+                notify=loop.call_soon_threadsafe,
+            )
+        )
+        self._services = await self._make_services(stampers)
+        await self._start_seek_server()
+        self._housekeeping = Housekeeping(self._services)
+        for listener in (self._binary, self._http):
+            if listener is not None:
+                listener.start()
+
+    def _bind(self) -> None:
+        config = self.config
+        affordable = connections_affordable(config.store_options)
+        if affordable < config.max_connections:
+            log.info("the limit of open files leaves room for %d connections", affordable)
+
+        def has_room(arriving: int) -> bool:
+            binary, http = len(self.services.sessions), len(self.services.http_connections)
+            arrived = binary + arriving
+            return arrived < config.max_connections and arrived + http < affordable
+
+        self._binary = Listener(
+            config.host, config.port, lambda: Session(self.services), has_room=has_room
+        )
+        if config.http_port is not None:
+            self._http = Listener(
+                config.host, config.http_port, self._http_protocol, has_room=has_room
+            )
+
+    def _http_protocol(self) -> asyncio.BaseProtocol:
+        # Imported with the first connection: most brokers of a test run never get one.
+        from .http.connection import HttpConnection
+
+        return HttpConnection(self.services)
+
+    async def _make_services(self, stampers: StamperChain) -> Services:
+        topics = Topics(self.store, self.config, stampers, self._run_blocking)
+        await topics.load()
+        schemas = Schemas(self.store, self._run_blocking)
+        topics.after_delete = schemas.forget
+        return Services(
+            config=self.config,
+            topics=topics,
+            schemas=schemas,
+            budget=PublishBudget(self.config.max_in_flight_publish_bytes),
+            run_blocking=self._run_blocking,
+            service_url=lambda: self.service_url,
+            http_url=lambda: self.http_url,
+            incarnation=await self._run_blocking(self._next_incarnation),
+        )
+
+    def _next_incarnation(self) -> int:
+        stored = self.store.catalog.get("broker", "incarnation")
+        incarnation = int(stored) + 1 if stored is not None else 0
+        self.store.catalog.put("broker", "incarnation", str(incarnation).encode())
+        return incarnation
+
+    async def _start_seek_server(self) -> None:
+        port = self.config.grpc_port
+        if port is None:
+            return
+        from ..finder.errors import BindError
+        from .grpc_bridge import make_seek_server
+
+        server = make_seek_server(self.services, self.config.host, port)
+        try:
+            await server.start()
+        except BindError as error:
+            raise PortInUseError(self.config.host, port) from error
+        self._seek_server = server
+
+    async def _run_blocking(self, function: Any, *arguments: Any) -> Any:
+        executor = _running(self._executor, self._state)
+        return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
+
+    # -- close ----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End in order; a second call does nothing."""
+        if self._state in ("closing", "closed"):
+            return
+        self._state = "closing"
+        try:
+            await self._stop_accepting()
+            await self._close_sessions()
+            await self._persist_cursors()
+        finally:
+            await self._close_store()
+            self._state = "closed"
+
+    async def _stop_accepting(self) -> None:
+        for listener in (self._binary, self._http):
+            if listener is not None:
+                await listener.close()
+        if self._seek_server is not None:
+            await self._seek_server.stop()
+
+    async def _close_sessions(self) -> None:
+        if self._housekeeping is not None:
+            self._housekeeping.close()
+        if self._services is None:
+            return
+        sessions = self._services.sessions
+        for session in tuple(sessions):
+            session.stop_reading()
+        await self._wait_until(lambda: not any(session.is_busy for session in sessions))
+        for topic in self._services.topics.open_topics.values():
+            topic.producers.close()
+        for session in tuple(sessions):
+            session.close()
+        for connection in tuple(self._services.http_connections):
+            connection.close()
+        await self._wait_until(lambda: not sessions)
+        for session in tuple(sessions):
+            session.abort()
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds, or when the time for closing is over."""
+        for _ in range(int(self.config.shutdown_timeout_ms / 1000 / POLL_S)):
+            if condition():
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _persist_cursors(self) -> None:
+        if self._services is None:
+            return
+        topics = self._services.topics
+        for topic in topics.open_topics.values():
+            for subscription in topic.subscriptions.values():
+                try:
+                    await durable(subscription.cursor.persist())
+                except RefusedError as refusal:
+                    log.error("%s: its place could not be stored: %s", subscription, refusal)
+        topics.close()
+
+    async def _close_store(self) -> None:
+        if self._store is not None:
+            await self._run_blocking(self._store.close)
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _running(part: T | None, state: str) -> T:
+    if part is None:
+        raise BrokerStateError("running", state)
+    return part
+
+
+def _url_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,44 @@
+"""What every connection of a broker shares: the one place its parts are handed on from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .config import BrokerConfig
+from .receipts import PublishBudget
+
+if TYPE_CHECKING:
+    from .http.connection import HttpConnection
+    from .schemas import Schemas
+    from .session import Session
+    from .topics import Topics
+
+__all__ = ["Services"]
+
+
+@dataclass(slots=True)
+class Services:
+    """The broker as its sessions and HTTP handlers see it."""
+
+    config: BrokerConfig
+    topics: Topics
+    schemas: Schemas
+    budget: PublishBudget
+    #: Runs a blocking function in the executor.
+    run_blocking: Callable[..., Awaitable[Any]]
+    #: URL of the binary protocol that clients are told.
+    service_url: Callable[[], str]
+    http_url: Callable[[], str]
+    #: Counts the starts of this data folder: makes generated producer names unique over restarts.
+    incarnation: int = 0
+    sessions: set[Session] = field(default_factory=set)
+    http_connections: set[HttpConnection] = field(default_factory=set)
+    _names_given: int = 0
+
+    def new_producer_name(self) -> str:
+        """A producer name that was never given out on this data folder before."""
+        name = f"{self.config.cluster}-{self.incarnation}-{self._names_given}"
+        self._names_given += 1
+        return name

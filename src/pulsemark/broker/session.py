@@ -1,0 +1,380 @@
+"""One client connection: asyncio's side of it.
+
+Bytes go into the sans-IO `wire.Connection`; its events go to the handlers in `handlers`, by
+table. What a handler cannot do at once (open a topic, write the catalog) it hands to `run`, as a
+task of this session, whose failure is answered with an ERROR of its request id.
+
+Reading stops, so that a client cannot make the broker hold more than the limits say, while any of
+these holds: too many publishes in flight (of this connection, or of all together), too many
+requests being worked on, or too much unsent data because the client does not read.
+
+Writing goes straight to the transport. Above its high-water mark `writable` is False, and the
+dispatchers wait for `resume_writing`.
+
+Silence: a connection that says nothing for the keep-alive interval is sent a PING, and closed
+when another interval goes by in silence. Before CONNECT, and inside a frame that has begun,
+silence closes it at once after their own timeouts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, cast
+
+from ..metadata import Buffer
+from ..proto.pulsar_api_pb2 import ServerError
+from ..wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
+from .consumer import Consumer
+from .errors import RefusedError
+from .handlers import handle_command, handle_send, handle_unsupported
+from .producers import Producer
+from .receipts import Receipts
+from .services import Services
+from .topic import Topic
+
+__all__ = ["Session"]
+
+log = logging.getLogger(__name__)
+
+
+class Pause(enum.Flag):
+    """Why a session does not read."""
+
+    NONE = 0
+    PUBLISHES = enum.auto()
+    REQUESTS = enum.auto()
+    UNSENT = enum.auto()
+    CLOSING = enum.auto()
+
+
+class Session(asyncio.BufferedProtocol):
+    """A client's connection, from accept to close."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.config = services.config
+        self.address = "-"
+        #: The peer's protocol version, capped to ours; 0 before CONNECT.
+        self.protocol_version = 0
+        self.exposes_entry_metadata = False
+        self.client_version = ""
+        self.producers: dict[int, tuple[Producer, Topic]] = {}
+        self.consumers: dict[int, Consumer] = {}
+        #: Producers the broker closed: what the client had sent before it knew is dropped.
+        self.producers_closed_by_broker: set[int] = set()
+        #: Producer and consumer ids that are being opened; taking one out cancels the opening.
+        self.opening: dict[tuple[str, int], object] = {}
+        self.receipts = Receipts(self, services.budget, services.config)
+        self.is_closed = False
+        self._conn = Connection(
+            Role.SERVER, max_message_size_bytes=services.config.max_message_size_bytes
+        )
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pauses = Pause.NONE
+        self._writable = True
+        self._opened_at_s = self._received_at_s = self._loop.time()
+        self._closed_at_s = 0.0
+        self._ping_sent_at_s: float | None = None
+        self._unsent: tuple[float, int] = (0.0, 0)
+        self._heard: asyncio.Future[None] | None = None
+
+    # -- asyncio's calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        self._transport = cast("asyncio.Transport", transport)
+        high = self.config.write_buffer_high_water_bytes
+        self._transport.set_write_buffer_limits(high=high, low=high // 2)
+        peer = transport.get_extra_info("peername")
+        self.address = f"/{peer[0]}:{peer[1]}" if peer else "-"
+        self.services.sessions.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for what comes next."""
+        return self._conn.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: handle the commands they complete."""
+        self._received_at_s = self._loop.time()
+        if self._heard is not None and not self._heard.done():
+            self._heard.set_result(None)
+        self._conn.buffer_updated(nbytes)
+        self._handle_events()
+
+    def eof_received(self) -> None:
+        """The client has sent its last byte; asyncio closes the rest."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self.close_state()
+        self.services.sessions.discard(self)
+
+    def pause_writing(self) -> None:
+        """More is unsent than the high-water mark."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The client has read on."""
+        self._writable = True
+        self._unpause(Pause.UNSENT)
+        for consumer in tuple(self.consumers.values()):
+            if not self._writable:
+                return
+            consumer.resume()
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def _handle_events(self) -> None:
+        try:
+            for event in self._conn.events():
+                if type(event) is Send:
+                    handle_send(self, event)
+                elif type(event) is Command:
+                    handle_command(self, event)
+                elif type(event) is Unsupported:
+                    handle_unsupported(self, event)
+                if self.is_closed:
+                    return
+        except ProtocolError as violation:
+            self.close_because(str(violation))
+        except Exception:
+            log.exception("%s: a command could not be handled", self.address)
+            self.close()
+        else:
+            # Once for all commands of a read: a limit may be passed by what one read brings.
+            self.publishes_changed()
+            self._check_unsent()
+
+    def run(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` as a task; its refusal or failure is answered as an ERROR."""
+        task = self._loop.create_task(self._answered(request_id, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        if len(self._tasks) >= self.config.max_pending_requests_per_connection:
+            self._pause(Pause.REQUESTS)
+
+    async def _answered(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except RefusedError as refusal:
+            self.refuse(request_id, refusal)
+        except Exception as error:
+            log.exception("%s: request %d failed", self.address, request_id)
+            self.refuse(request_id, RefusedError(ServerError.UnknownError, repr(error)))
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if len(self._tasks) <= self.config.max_pending_requests_per_connection // 2:
+            self._unpause(Pause.REQUESTS)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        """Whether unsent data is below the high-water mark."""
+        return self._writable and not self.is_closed
+
+    def write(self, data: bytes) -> None:
+        """Send finished frames."""
+        transport = self._transport
+        if transport is not None and data and not self.is_closed and not transport.is_closing():
+            transport.write(data)
+
+    def write_gathered(self, buffers: Sequence[Buffer]) -> None:
+        """Send buffers in order, without joining them."""
+        transport = self._transport
+        if transport is not None and buffers and not self.is_closed and not transport.is_closing():
+            transport.writelines(buffers)
+
+    def refuse(self, request_id: int, refusal: RefusedError) -> None:
+        """Answer a request with an ERROR."""
+        self.write(commands.error(request_id, refusal.code, refusal.message))
+
+    def unsent_bytes(self) -> int:
+        """Data written and not yet taken by the socket."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    # -- reading pauses -------------------------------------------------------------------------
+
+    def publishes_changed(self) -> None:
+        """Stop or resume reading by the publishes in flight."""
+        was_full = Pause.PUBLISHES in self._pauses
+        is_full = self.receipts.is_full(was_full=was_full)
+        if is_full and not was_full:
+            self._pause(Pause.PUBLISHES)
+        elif was_full and not is_full:
+            self._unpause(Pause.PUBLISHES)
+
+    def _check_unsent(self) -> None:
+        # Answers, too, are data that a client may refuse to read. Dispatch stops at the high-water
+        # mark; only answers lead beyond, and at twice the mark no more requests are read.
+        limit_bytes = 2 * self.config.write_buffer_high_water_bytes
+        if not self._writable and self.unsent_bytes() > limit_bytes:
+            self._pause(Pause.UNSENT)
+
+    def _pause(self, reason: Pause) -> None:
+        before, self._pauses = self._pauses, self._pauses | reason
+        if not before and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _unpause(self, reason: Pause) -> None:
+        before, self._pauses = self._pauses, self._pauses & ~reason
+        if not before or self._pauses:
+            return
+        self._received_at_s = self._loop.time()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def check_time(self, now_s: float) -> None:
+        """Called about once a second: PING the silent, close the dead."""
+        config = self.config
+        silent_ms = (now_s - self._received_at_s) * 1000
+        if self.is_closed:
+            # What was still unsent had its time: a client that does not read is not waited for.
+            if (now_s - self._closed_at_s) * 1000 >= config.keep_alive_interval_ms:
+                self.abort()
+        elif not self._conn.established:
+            if (now_s - self._opened_at_s) * 1000 >= config.handshake_timeout_ms:
+                self.close_because("no CONNECT came in time")
+        elif self._pauses:
+            self._check_unsent_progress(now_s)
+        elif self._conn.pending_bytes and silent_ms >= config.stalled_frame_timeout_ms:
+            self.close_because("a frame stopped in its middle")
+        else:
+            self._check_keep_alive(now_s, silent_ms)
+
+    def _check_keep_alive(self, now_s: float, silent_ms: float) -> None:
+        pinged_at_s = self._ping_sent_at_s
+        if pinged_at_s is not None and pinged_at_s <= self._received_at_s:
+            pinged_at_s = self._ping_sent_at_s = None
+        interval_ms = self.config.keep_alive_interval_ms
+        if pinged_at_s is None:
+            if silent_ms >= interval_ms:
+                self._ping_sent_at_s = now_s
+                self.write(commands.PING)
+        elif (now_s - pinged_at_s) * 1000 >= interval_ms:
+            self.close_because("no answer to a PING")
+
+    def _check_unsent_progress(self, now_s: float) -> None:
+        if Pause.UNSENT not in self._pauses:
+            return
+        since_s, size_bytes = self._unsent
+        if self.unsent_bytes() != size_bytes or not since_s:
+            self._unsent = (now_s, self.unsent_bytes())
+        elif (now_s - since_s) * 1000 >= 2 * self.config.keep_alive_interval_ms:
+            self.close_because("the client does not read")
+
+    async def is_alive(self) -> bool:
+        """PING the client; False if nothing comes from it in time, and it is closed then."""
+        if self.is_closed:
+            return False
+        if self._pauses:
+            # Nothing is read from it now, so its silence says nothing.
+            return True
+        if self._heard is None or self._heard.done():
+            self._heard = self._loop.create_future()
+            self.write(commands.PING)
+        timeout_s = self.config.connection_liveness_check_timeout_ms / 1000
+        try:
+            await asyncio.wait_for(asyncio.shield(self._heard), timeout_s)
+        except TimeoutError:
+            self.close_because("no answer to a PING while another client asked for its place")
+        return not self.is_closed
+
+    # -- the producers' and consumers' outlet ---------------------------------------------------
+
+    def producer_fenced(self, producer: Producer) -> None:
+        """Another producer took the topic over.
+
+        One that waited is told so. One that was writing is not: its next SEND closes the
+        connection, as in Pulsar, and its return with the old epoch is refused.
+        """
+        if producer.is_waiting:
+            self.producers.pop(producer.producer_id, None)
+            self.refuse(
+                producer.request_id,
+                RefusedError(ServerError.ProducerFenced, "fenced out while waiting"),
+            )
+
+    def producer_ready(self, producer: Producer) -> None:
+        """Tell a queued producer that the topic is its own now."""
+        self.write(
+            commands.producer_success(
+                producer.request_id,
+                producer.name,
+                schema_version=producer.schema_version,
+                topic_epoch=producer.topic_epoch,
+            )
+        )
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Close a consumer from the broker's side; its client will subscribe again."""
+        if self.consumers.get(consumer.consumer_id) is consumer:
+            del self.consumers[consumer.consumer_id]
+            self.write(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST_ID))
+
+    def close_producer(self, producer: Producer) -> None:
+        """Close a producer from the broker's side; its client will open it again."""
+        entry = self.producers.get(producer.producer_id)
+        if entry is not None and entry[0] is producer:
+            del self.producers[producer.producer_id]
+            self.producers_closed_by_broker.add(producer.producer_id)
+            entry[1].producers.remove(producer)
+            self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    def stop_reading(self) -> None:
+        """The broker is closing: take no more commands, answer those that came."""
+        self._pause(Pause.CLOSING)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether answers are still to come."""
+        return bool(self.receipts.entries_in_flight or self._tasks) and not self.is_closed
+
+    def close_because(self, reason: str) -> None:
+        """Close, and say why in the log."""
+        if not self.is_closed:
+            log.info("%s: connection closed: %s", self.address, reason)
+            self.close()
+
+    def close(self) -> None:
+        """Send what is buffered, then close."""
+        if self._transport is not None:
+            self._transport.close()
+        self.close_state()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+        self.close_state()
+
+    def close_state(self) -> None:
+        """Give up every producer and consumer of this connection; twice is once."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._writable = False
+        self._closed_at_s = self._loop.time()
+        self.services.budget.forget(self)
+        self.opening.clear()
+        for task in self._tasks:
+            task.cancel()
+        if self._heard is not None and not self._heard.done():
+            self._heard.set_result(None)
+        producers, self.producers = self.producers, {}
+        for producer, topic in producers.values():
+            topic.producers.remove(producer)
+        consumers, self.consumers = self.consumers, {}
+        for consumer in consumers.values():
+            if consumer.subscription is not None:
+                consumer.subscription.consumer_left(consumer)

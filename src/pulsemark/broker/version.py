@@ -1,0 +1,17 @@
+"""The version a broker tells its clients and its operators."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["SERVER_VERSION"]
+
+
+def _installed_version() -> str:
+    try:
+        return version("pulsemark")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+SERVER_VERSION = f"Pulsar Server {_installed_version()} (pulsemark)"

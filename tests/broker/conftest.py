@@ -1,0 +1,99 @@
+"""Fixtures of the broker's tests: one broker per module, clients that are always closed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pulsar
+import pytest
+
+from pulsemark.broker import BrokerThread
+from pulsemark.testing import RawClient, running_broker
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerThread]:
+    """A broker with default settings, shared by the tests of one module."""
+    with running_broker() as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic that no other test uses."""
+    return f"persistent://public/default/t{next(_numbers)}"
+
+
+@pytest.fixture
+def make_client() -> Iterator[Callable[..., pulsar.Client]]:
+    """Official clients, closed when the test ends."""
+    clients: list[pulsar.Client] = []
+
+    def make(url: str, **options: Any) -> pulsar.Client:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(url, logger=quiet, operation_timeout_seconds=10, **options)
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def client(broker: BrokerThread, make_client: Callable[..., pulsar.Client]) -> pulsar.Client:
+    """An official client of the module's broker."""
+    return make_client(broker.service_url)
+
+
+@pytest.fixture
+def raw(broker: BrokerThread) -> Iterator[RawClient]:
+    """A raw connection to the module's broker."""
+    with RawClient.from_url(broker.service_url) as connection:
+        yield connection
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer."""
+
+    status: int
+    body: bytes
+    content_type: str
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+def http(
+    broker: BrokerThread, method: str, path: str, body: Any = None, *, raw_body: bytes | None = None
+) -> Answer:
+    """One request to the broker's HTTP port; error statuses are answers like others."""
+    data = raw_body if raw_body is not None else None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(broker.http_url + path, data=data, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return Answer(answer.status, answer.read(), answer.headers.get("content-type", ""))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, error.read(), error.headers.get("content-type", ""))
+
+
+@pytest.fixture(name="http")
+def http_of_module(broker: BrokerThread) -> Callable[..., Answer]:
+    """HTTP requests to the module's broker: http("GET", "/admin/v2/clusters")."""
+
+    def ask(method: str, path: str, body: Any = None, **options: Any) -> Answer:
+        return http(broker, method, path, body, **options)
+
+    return ask

@@ -1,0 +1,104 @@
+"""The accept loop goes on whatever happens."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from pulsemark.broker import PortInUseError
+from pulsemark.broker.accepting import Listener
+from pulsemark.testing import RawClient
+
+# A listener without any limit of its own, in a process that may open 40 files.
+LISTENING = """
+import asyncio, resource, sys
+from pulsemark.broker.accepting import Listener
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        self.transport.write(data)
+
+async def main():
+    listener = Listener("127.0.0.1", 0, Echo, has_room=lambda arriving: True)
+    listener.start()
+    print(listener.port, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await listener.close()
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+asyncio.run(main())
+"""
+
+SERVING = """
+import resource, sys
+from pulsemark.ledger import StoreOptions
+from pulsemark.testing import running_broker
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (110, 110))
+with running_broker(http_port=None, store_options=StoreOptions(fd_limit=16)) as broker:
+    print(broker.service_url, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def program(text):
+    """A Python program: yields its first line of output; its errors are returned at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    errors = []
+    try:
+        yield process.stdout.readline().strip(), errors
+    finally:
+        errors.append(process.communicate("end\n", timeout=20)[1])
+    assert process.returncode == 0
+
+
+def is_echoed(connection):
+    """Whether the other side serves this connection."""
+    connection.sendall(b"x")
+    return connection.recv(1) == b"x"
+
+
+def test_running_out_of_file_descriptors_passes():
+    """Connections above the process' limit wait, and are served when others have gone."""
+    with program(LISTENING) as (port, errors):
+        crowd = [socket.create_connection(("127.0.0.1", int(port)), timeout=10) for _ in range(50)]
+        assert is_echoed(crowd[0])
+        for connection in crowd[:40]:
+            connection.close()
+        assert is_echoed(crowd[49])
+        for connection in crowd[40:]:
+            connection.close()
+    assert "no more connections for now" in errors[0]
+
+
+def test_connections_never_take_the_stores_files():
+    """With many more connections than descriptors the broker still publishes."""
+    with program(SERVING) as (url, _), RawClient.from_url(url) as inside:
+        host, port = url.removeprefix("pulsar://").split(":")
+        crowd = [socket.create_connection((host, int(port)), timeout=10) for _ in range(200)]
+        producer = inside.create_producer("persistent://public/default/t")
+        assert [producer.send(b"x").entry_id for _ in range(3)] == [0, 1, 2]
+        for connection in crowd:
+            connection.close()
+
+
+async def test_a_taken_port_is_named():
+    """PortInUseError with host and port."""
+    listeners = [Listener("127.0.0.1", 0, lambda: None, has_room=lambda arriving: True)]
+    with pytest.raises(PortInUseError) as caught:
+        Listener("127.0.0.1", listeners[0].port, lambda: None, has_room=lambda arriving: True)
+    assert listeners[0].port == caught.value.port
+    await listeners[0].close()

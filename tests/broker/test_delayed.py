@@ -1,0 +1,132 @@
+"""Messages with a time before which they are not delivered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pulsar
+import pytest
+
+from pulsemark.broker.delayed import DelayedEntries, deliver_at_ms
+from pulsemark.ledger import Position
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
+from pulsemark.testing import RawClient, SettableClock, running_broker
+from pulsemark.testing.raw_client import RawTimeoutError
+from pulsemark.testing.raw_messages import unbatched_message
+
+Shared = CommandSubscribe.Shared
+FAR_MS = 4_000_000_000_000
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+@pytest.mark.parametrize("properties", [None, {"k": "x" * 2000}])
+@pytest.mark.parametrize(("given", "found"), [(None, 0), (0, 0), (1, 1), (FAR_MS, FAR_MS), (-5, 0)])
+def test_the_time_is_read_from_the_header(checksum, properties, given, found):
+    """Near the beginning of the entry or behind long properties, with or without checksum."""
+    options = {} if given is None else {"deliver_at_time": given}
+    body = unbatched_message(
+        b"\x98\x01 is no tag here",
+        publish_time_ms=1,
+        checksum=checksum,
+        properties=properties,
+        **options,
+    )
+    assert found == deliver_at_ms(body)
+
+
+def test_what_is_no_message_is_not_delayed():
+    """Garbage with the tag's bytes in it."""
+    assert deliver_at_ms(b"\x98\x01" * 10) == 0
+    assert deliver_at_ms(b"") == 0
+
+
+async def test_entries_become_due_by_the_clock_in_order():
+    """The earliest first; clear() forgets them all."""
+    clock = SettableClock(1000)
+    due = asyncio.Queue()
+    delayed = DelayedEntries(clock, due.put_nowait)
+    assert not delayed.holds_back(Position(1, 0), 1000)
+    assert delayed.holds_back(Position(1, 1), 1030)
+    assert delayed.holds_back(Position(1, 2), 1010)
+    assert delayed.holds_back(Position(1, 3), 9999)
+    clock.set(1030)
+    assert [Position(1, 2), Position(1, 1)] == await due.get()
+    assert len(delayed) == 1
+    delayed.clear()
+    assert len(delayed) == 0
+
+
+def test_shared_subscriptions_wait_and_others_do_not(topic):
+    """A delayed message lets later ones pass on Shared; Exclusive gets everything in order."""
+    clock = SettableClock(1_700_000_000_000)
+    with (
+        running_broker(http_port=None, clock=clock) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        producer = client.create_producer(topic)
+        shared = client.subscribe(topic, "shared", sub_type=Shared)
+        exclusive = client.subscribe(topic, "exclusive")
+        shared.flow(10)
+        exclusive.flow(10)
+        producer.send(b"later", deliver_at_time=clock.now_ms() + 200)
+        producer.send(b"now")
+        assert shared.receive().message_id.entry_id == 1
+        assert [m.message_id.entry_id for m in exclusive.receive_many(2)] == [0, 1]
+        with pytest.raises(RawTimeoutError):
+            shared.receive(timeout_s=0.05)
+        clock.advance(200)
+        late = shared.receive()
+        assert (late.message_id.entry_id, late.command.HasField("redelivery_count")) == (0, False)
+
+
+def test_a_delayed_message_survives_its_consumer_and_a_restart(tmp_path, topic):
+    """Nothing is stored about the waiting: it is met again from the cursor."""
+    clock = SettableClock(1_700_000_000_000)
+    for generation in range(2):
+        with (
+            running_broker(data_dir=tmp_path / "data", http_port=None, clock=clock) as broker,
+            RawClient.from_url(broker.service_url) as client,
+        ):
+            consumer = client.subscribe(topic, "s", sub_type=Shared, earliest=True)
+            consumer.flow(10)
+            if generation:
+                clock.advance(10_000)
+                assert consumer.receive().message_id.entry_id == 0
+            else:
+                client.create_producer(topic).send(b"x", deliver_at_time=clock.now_ms() + 10_000)
+                client.ping()
+
+
+def test_the_number_of_waiting_entries_is_limited(topic):
+    """Above the limit nothing new is read, and dispatch goes on when some are due."""
+    clock = SettableClock(1_700_000_000_000)
+    with (
+        running_broker(
+            http_port=None, clock=clock, max_delayed_entries_per_subscription=3
+        ) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        consumer = client.subscribe(topic, "s", sub_type=Shared)
+        consumer.flow(1)
+        producer = client.create_producer(topic)
+        for _ in range(3):
+            producer.send(b"later", deliver_at_time=clock.now_ms() + 500)
+        producer.send(b"now")
+        client.ping()
+        with pytest.raises(RawTimeoutError):
+            consumer.receive(timeout_s=0.05)
+        clock.advance(500)
+        consumer.flow(10)
+        assert {0, 1, 2, 3} == {m.message_id.entry_id for m in consumer.receive_many(4)}
+
+
+def test_the_official_clients_deliver_after(client, topic):
+    """deliver_after of the official producer, seen by its consumer."""
+    consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    producer = client.create_producer(topic)
+    started = time.monotonic()
+    producer.send(b"x", deliver_after=timedelta(milliseconds=300))
+    consumer.receive(5000)
+    assert time.monotonic() - started >= 0.29

@@ -1,0 +1,225 @@
+"""Key_Shared: one consumer per key, in order, whoever comes and goes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pulsar
+import pytest
+
+from pulsemark.broker.sticky_keys import murmur3_32, slot_of
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMeta, KeySharedMode
+from pulsemark.testing import RawClient
+from pulsemark.testing.raw_client import RawTimeoutError, RequestRefusedError
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.wire import MessageId
+
+Key_Shared = CommandSubscribe.Key_Shared
+
+
+@pytest.fixture
+def other(broker):
+    """A second connection."""
+    with RawClient.from_url(broker.service_url) as connection:
+        yield connection
+
+
+def sticky(*ranges):
+    """STICKY settings with these ranges."""
+    return KeySharedMeta(
+        keySharedMode=KeySharedMode.STICKY,
+        hashRanges=[IntRange(start=start, end=end) for start, end in ranges],
+    )
+
+
+AUTO = KeySharedMeta(keySharedMode=KeySharedMode.AUTO_SPLIT)
+
+
+def subscribe(client, topic, meta=AUTO, **options):
+    """A Key_Shared consumer with many permits."""
+    consumer = client.subscribe(
+        topic, "s", sub_type=Key_Shared, key_shared_meta=meta, earliest=True, **options
+    )
+    consumer.flow(10_000)
+    return consumer
+
+
+def drain(consumer):
+    """Everything that comes until it is quiet."""
+    found = []
+    while True:
+        try:
+            found.append(consumer.receive(timeout_s=0.1))
+        except RawTimeoutError:
+            return found
+
+
+def entry_ids(messages):
+    """Entry ids of frames."""
+    return [message.message_id.entry_id for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("key", "full_hash"),
+    [
+        # Published test vectors of MurmurHash3_x86_32 with seed 0.
+        (b"", 0),
+        (b"test", 0xBA6BD213),
+        (b"Hello, world!", 0xC0363E43),
+        (b"The quick brown fox jumps over the lazy dog", 0x2E4FF723),
+    ],
+)
+def test_the_hash_is_murmur3_cut_to_31_bits(key, full_hash):
+    """Clients compute the same."""
+    assert full_hash & 0x7FFFFFFF == murmur3_32(key)
+
+
+def test_the_sticky_key_of_an_entry():
+    """Ordering key before partition key (decoded where encoded) before producer and sequence."""
+    plain = unbatched_message(b"x", publish_time_ms=1, key="k")
+    encoded = unbatched_message(b"x", publish_time_ms=1, key="aw==", partition_key_b64_encoded=True)
+    ordered = unbatched_message(b"x", publish_time_ms=1, key="other", ordering_key=b"k")
+    bare = unbatched_message(b"x", publish_time_ms=1, producer_name="p", sequence_id=7)
+    expected = murmur3_32(b"k") % 65536
+    assert [expected] * 3 == [slot_of(body) for body in (plain, encoded, ordered)]
+    assert murmur3_32(b"p-7") % 65536 == slot_of(bare)
+
+
+def test_each_key_goes_to_one_consumer_in_order(raw, other, topic):
+    """300 messages of 20 keys over two consumers: no key on both, order kept, nothing lost."""
+    consumers = [subscribe(raw, topic), subscribe(other, topic)]
+    producer = raw.create_producer(topic)
+    for n in range(300):
+        producer.post(unbatched_message(b"%d" % n, publish_time_ms=1, key=f"k{n % 20}"))
+    producer.receipts(300)
+    seen = [defaultdict(list), defaultdict(list)]
+    for place, consumer in enumerate(consumers):
+        for entry_id in entry_ids(drain(consumer)):
+            seen[place][entry_id % 20].append(entry_id)
+    assert all(seen)
+    assert not set(seen[0]) & set(seen[1])
+    for key in range(20):
+        assert list(range(key, 300, 20)) == (seen[0] | seen[1])[key]
+
+
+def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic):
+    """A newcomer gets a key's messages only after the old consumer has acknowledged its own."""
+    first = subscribe(raw, topic, consumer_name="first")
+    producer = raw.create_producer(topic)
+    for n in range(40):
+        producer.send(b"x", key=f"k{n}")
+    old = {m.message_id.entry_id: m for m in drain(first)}
+    assert len(old) == 40
+    second = subscribe(other, topic, consumer_name="second")
+    for n in range(40):
+        producer.send(b"x", key=f"k{n}")
+    stayed = entry_ids(drain(first))
+    assert drain(second) == []
+    assert 0 < len(stayed) < 40
+    moved = sorted(set(range(40, 80)) - set(stayed))
+    first.ack(*(old[entry_id - 40].message_id for entry_id in moved[:3]))
+    assert moved[:3] == entry_ids(drain(second))
+    first.ack(*(message.message_id for message in old.values()))
+    assert moved[3:] == entry_ids(drain(second))
+
+
+def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic):
+    """What it held comes first, then what is new."""
+    first = subscribe(raw, topic)
+    second = subscribe(other, topic)
+    producer = raw.create_producer(topic)
+    for n in range(60):
+        producer.send(b"x", key=f"k{n % 6}")
+    lost = entry_ids(drain(first))
+    kept = entry_ids(drain(second))
+    first.close()
+    assert sorted(lost) == entry_ids(drain(second))
+    assert list(range(60)) == sorted(lost + kept)
+
+
+def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic):
+    """The other one goes on; later the held keys come in order."""
+    stopped = raw.subscribe(topic, "s", sub_type=Key_Shared, key_shared_meta=sticky((0, 32767)))
+    running = subscribe(other, topic, sticky((32768, 65535)))
+    producer = raw.create_producer(topic)
+    slots = []
+    for n in range(100):
+        body = unbatched_message(b"x", publish_time_ms=1, key=f"k{n % 10}")
+        slots.append(slot_of(body))
+        producer.send_raw(body)
+    assert [n for n in range(100) if slots[n] > 32767] == entry_ids(drain(running))
+    stopped.flow(1000)
+    assert [n for n in range(100) if slots[n] <= 32767] == entry_ids(drain(stopped))
+
+
+def test_redelivery_keeps_the_key_on_its_consumer(raw, other, topic):
+    """A message given back comes again to the same consumer, counted."""
+    first = subscribe(raw, topic, sticky((0, 32767)))
+    second = subscribe(other, topic, sticky((32768, 65535)))
+    producer = raw.create_producer(topic)
+    for n in range(10):
+        producer.send(b"x", key=f"k{n}")
+    got = drain(first)
+    assert got
+    first.redeliver(got[0].message_id)
+    (again,) = drain(first)
+    assert (got[0].message_id, 1) == (again.message_id, again.command.redelivery_count)
+    assert 10 - len(got) == len(drain(second))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "error"),
+    [
+        (sticky((0, 100)), sticky((100, 200)), "ConsumerAssignError"),
+        (sticky((0, 100)), sticky((50, 60)), "ConsumerAssignError"),
+        (sticky((0, 100)), AUTO, "ConsumerBusy"),
+        (AUTO, sticky((0, 100)), "ConsumerBusy"),
+        (sticky((0, 100)), sticky((60000, 70000)), "ConsumerAssignError"),
+        (sticky((0, 100)), sticky(), "ConsumerAssignError"),
+    ],
+)
+def test_ranges_must_fit_together(raw, other, topic, first, second, error):
+    """Overlaps, nonsense and mixed modes are refused; the first consumer goes on."""
+    consumer = subscribe(raw, topic, first)
+    with pytest.raises(RequestRefusedError) as caught:
+        subscribe(other, topic, second)
+    assert error == caught.value.error_name
+    consumer.get_last_message_id()
+
+
+def test_an_acknowledged_message_does_not_come_again(raw, topic):
+    """After a restart of the only consumer the rest comes, in order."""
+    consumer = subscribe(raw, topic)
+    producer = raw.create_producer(topic)
+    ids = [MessageId(*producer.send(b"x", key=f"k{n % 3}")[1:3]) for n in range(9)]
+    drain(consumer)
+    consumer.ack(ids[1], ids[4])
+    consumer.close()
+    assert [n for n in range(9) if n not in (1, 4)] == entry_ids(drain(subscribe(raw, topic)))
+
+
+def test_the_official_clients_key_shared_consumers(client, topic):
+    """Two official consumers: every key on one of them, all messages there."""
+    consumers = [
+        client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared) for _ in range(2)
+    ]
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased
+    )
+    for n in range(200):
+        producer.send_async(b"%d" % n, lambda *_: None, partition_key=f"k{n % 10}")
+    producer.flush()
+    keys = []
+    for consumer in consumers:
+        seen = defaultdict(list)
+        while True:
+            try:
+                message = consumer.receive(300)
+            except pulsar.Timeout:
+                break
+            seen[message.partition_key()].append(int(message.data()))
+            consumer.acknowledge(message)
+        keys.append(seen)
+    assert not set(keys[0]) & set(keys[1])
+    merged = keys[0] | keys[1]
+    assert {f"k{k}": list(range(k, 200, 10)) for k in range(10)} == merged

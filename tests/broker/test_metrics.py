@@ -1,0 +1,86 @@
+"""The metrics page: Pulsar's names and labels."""
+
+from __future__ import annotations
+
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from pulsemark.testing import RawClient, running_broker
+
+
+def samples(broker, path="/metrics"):
+    """All samples of the page: {(name, labels as a sorted tuple): value}, and the types."""
+    with urllib.request.urlopen(broker.http_url + path, timeout=10) as answer:
+        assert answer.headers["content-type"].startswith("text/plain")
+        text = answer.read().decode()
+    families = list(text_string_to_metric_families(text))
+    found = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    return found, {family.type for family in families}
+
+
+def labels(**given):
+    """Labels in the order `samples` has them."""
+    return tuple(sorted({"cluster": "standalone", **given}.items()))
+
+
+def test_counts_are_there_before_the_first_topic():
+    """Readiness checks look for them; both spellings of the path work."""
+    with running_broker() as broker:
+        for path in ("/metrics", "/metrics/"):
+            found, _ = samples(broker, path)
+            for name in ("producers", "consumers", "subscriptions"):
+                assert found[f"pulsar_{name}_count", labels()] == 0
+            assert found["pulsar_topics_count", labels(namespace="public/default")] == 0
+
+
+def test_the_durability_mode_is_told():
+    """0 is the promise that nothing acknowledged is lost; anything else is the exposed interval."""
+    for interval_ms in (0, 50):
+        with running_broker(sync_interval_ms=interval_ms) as broker:
+            found, _ = samples(broker)
+        assert interval_ms == found["pulsemark_durability_sync_interval_ms", labels()]
+
+
+def test_figures_of_a_topic(topic):
+    """Counts, totals, storage, backlog and histograms with Pulsar's labels, all gauges."""
+    with running_broker() as broker, RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(topic)
+        for _ in range(10):
+            producer.send(b"x" * 1000)
+        consumer = client.subscribe(topic, "s", earliest=True)
+        consumer.flow(4)
+        sent = sum(len(m.headers_and_payload) for m in consumer.receive_many(4))
+        found, types = samples(broker)
+    assert {"gauge"} == types
+    here = labels(namespace="public/default", topic=topic)
+    figures = {
+        "pulsar_producers_count": 1,
+        "pulsar_consumers_count": 1,
+        "pulsar_subscriptions_count": 1,
+        "pulsar_in_messages_total": 10,
+        "pulsar_msg_backlog": 10,
+        "pulsar_rate_in": 0,
+        "pulsar_throughput_out": 0,
+        "pulsar_entry_size_le_2_kb": 10,
+        "pulsar_entry_size_le_128": 0,
+        "pulsar_entry_size_count": 10,
+        "pulsar_storage_write_latency_count": 10,
+        "pulsemark_damaged_entries": 0,
+    }
+    assert figures == {name: found[name, here] for name in figures}
+    assert found["pulsar_in_bytes_total", here] < found["pulsar_storage_size", here]
+    assert found["pulsar_topics_count", labels(namespace="public/default")] == 1
+    assert found["pulsar_active_connections", labels()] == 1
+    out = labels(namespace="public/default", topic=topic, subscription="s")
+    assert found["pulsar_out_messages_total", out] == 4
+    # What is counted is the stored entry: the producer's bytes and the stamp.
+    assert sent < found["pulsar_out_bytes_total", out] <= sent + 4 * 28
+    buckets = [name for name, _ in found if name.startswith("pulsar_storage_write_latency_le_")]
+    assert "pulsar_storage_write_latency_le_0_5" in buckets
+    assert "pulsar_storage_write_latency_le_1000" in buckets
+    assert ("pulsar_storage_write_latency_overflow", here) in found

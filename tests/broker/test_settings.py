@@ -1,0 +1,214 @@
+"""Configuration files: Pulsar's names, our own, and what neither knows."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from pulsemark.broker import BrokerConfig, ConfigError
+from pulsemark.broker.properties import read_properties
+from pulsemark.broker.settings import SettingError, parse_settings, runtime_settings
+from pulsemark.ledger import StoreOptions
+from pulsemark.testing import SettableClock
+
+TIME = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
+INDEX = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
+CLOCK = SettableClock()
+
+# Lines as Pulsar's own files have them.
+PULSARS_FILE = """
+### --- General broker settings --- ###
+metadataStoreUrl=
+brokerServicePort=6651
+webServicePort=8081
+bindAddress=0.0.0.0
+advertisedAddress=
+clusterName=standalone
+numIOThreads=
+backlogQuotaDefaultLimitGB=10
+maxUnackedMessagesPerConsumer=0
+maxMessagePublishBufferSizeInMB=
+httpMaxRequestHeaderSize = 8192
+authenticationEnabled=false
+brokerServicePortTls=
+managedLedgerMaxLedgerRolloverTimeMinutes=240
+keepAliveIntervalSeconds=30
+"""
+
+
+def parse(text):
+    """What a file with this text says."""
+    return parse_settings(read_properties(text))
+
+
+def config_of(text, **overrides):
+    """The configuration it makes, with a clock that can be compared."""
+    return parse(text).config(clock=CLOCK, **overrides)
+
+
+def test_a_file_of_pulsars_is_taken_as_it_is():
+    """Known settings count, empty ones are the default, unknown ones are told and do no harm."""
+    found = parse(PULSARS_FILE)
+    assert found.ignored == (
+        "metadataStoreUrl",
+        "numIOThreads",
+        "backlogQuotaDefaultLimitGB",
+        "httpMaxRequestHeaderSize",
+        "authenticationEnabled",
+        "brokerServicePortTls",
+    )
+    assert found.unprotected == ()
+    assert found.config(clock=CLOCK) == BrokerConfig(
+        clock=CLOCK,
+        port=6651,
+        http_port=8081,
+        host="0.0.0.0",
+        max_unacked_messages_per_consumer=2**31 - 1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "stampers"),
+    [
+        ("", ()),
+        (f"{TIME},{INDEX}", ("broker-time", "index")),
+        (f" {INDEX} , {INDEX},", ("index",)),
+        (TIME, ("broker-time",)),
+    ],
+)
+def test_pulsars_interceptors_are_the_stampers_of_the_same_fields(value, stampers):
+    """By class name, as a list; empty is off, as it is in Pulsar; absent is our default."""
+    assert config_of(f"brokerEntryMetadataInterceptors={value}").stampers == stampers
+    assert config_of("").stampers == ("broker-time", "index")
+
+
+def test_our_own_list_of_stampers_wins():
+    """It may name any stamper; where both are given the order of lines does not matter."""
+    for lines in (
+        ["pulsemarkStampers=index,property-tags:a,b", "brokerEntryMetadataInterceptors="],
+        ["brokerEntryMetadataInterceptors=", "pulsemarkStampers=index,property-tags:a,b"],
+    ):
+        assert config_of("\n".join(lines)).stampers == ("index", "property-tags:a,b")
+    assert config_of("pulsemarkStampers=").stampers == ()
+
+
+def test_our_own_settings():
+    """`pulsemark` and the field's name, also of the store's options."""
+    config = config_of(
+        "pulsemarkDataDir=/somewhere else\npulsemarkGrpcPort=0\npulsemarkSyncIntervalMs=20\n"
+        "pulsemarkHandshakeTimeoutMs=5\npulsemarkSegmentSizeBytes=1000000\npulsemarkFdLimit=\n"
+        "exposingBrokerEntryMetadataToClientEnabled=TRUE\nwebServicePort="
+    )
+    assert (config.data_dir, config.grpc_port) == (Path("/somewhere else"), 0)
+    assert (config.handshake_timeout_ms, config.http_port) == (5, None)
+    assert config.store_options == StoreOptions(sync_interval_ms=20, segment_size_bytes=1_000_000)
+    assert config.exposing_broker_entry_metadata_to_client_enabled
+
+
+def test_every_field_can_be_set_by_exactly_one_name():
+    """Except the clock, which no file can hold; the sync interval is the store's."""
+    keys = runtime_settings(BrokerConfig())
+    assert len(keys) == len(set(keys))
+    of_broker = {spec.name for spec in fields(BrokerConfig)} - {
+        *("clock", "store_options", "sync_interval_ms")
+    }
+    of_store = {spec.name for spec in fields(StoreOptions)}
+    # The stampers have two names: Pulsar's, and ours for those that Pulsar does not have.
+    assert len(keys) == len(of_broker) + len(of_store) + 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BrokerConfig(clock=CLOCK),
+        BrokerConfig(
+            clock=CLOCK,
+            data_dir=Path("/d"),
+            host="::1",
+            http_port=None,
+            grpc_port=7,
+            advertised_address="example.org",
+            stampers=("property-tags:a,b", "index"),
+            keep_alive_interval_ms=1_500,
+            store_options=StoreOptions(sync_interval_ms=5, fd_limit=99, ledger_age_ms=120_000),
+        ),
+        BrokerConfig(clock=CLOCK, stampers=()),
+    ],
+)
+def test_what_is_shown_can_be_read_again(config):
+    """A running broker's settings, put into a file, make the same broker."""
+    shown = runtime_settings(config)
+    again = parse("\n".join(f"{key}={value}" for key, value in shown.items()))
+    assert again.ignored == ()
+    assert again.config(clock=CLOCK) == config
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("brokerServicePort=", "no other port"),
+        ("brokerServicePort=6650a", "whole number"),
+        ("brokerServicePort=70000", "65535"),
+        ("webServicePort=٣", "whole number"),
+        ("maxMessageSize=5 MB", "whole number"),
+        ("maxMessageSize=100", "1024"),
+        ("maxMessageSize=9999999999999999999999", "whole number"),
+        ("exposingBrokerEntryMetadataToClientEnabled=yes", "true or false"),
+        ("clusterName=a/b", "slashes"),
+        ("brokerEntryMetadataInterceptors=com.example.Sundial", "com.example.Sundial"),
+        ("keepAliveIntervalSeconds=0", "at least 1"),
+        ("managedLedgerMaxSizePerLedgerMbytes=-1", "ledger_size_bytes"),
+        ("pulsemarkSyncIntervalMs=60001", "60000"),
+        ("pulsemarkSyncIntervallMs=5", "pulsemarkSyncIntervalMs"),
+        ("pulsemarkFrobnicate=1", "no such setting"),
+        ("pulsemarkClock=1", "no such setting"),
+    ],
+)
+def test_a_value_that_is_none_is_named_with_its_key(line, named):
+    """`SettingError` has key, value and what was expected."""
+    key, _, value = line.partition("=")
+    with pytest.raises(SettingError) as caught:
+        parse(f"clusterName=fine\n{line}")
+    assert (caught.value.key, caught.value.value) == (key, value)
+    assert named in caught.value.reason
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("authenticationEnabled=true", "authorizationEnabled=True", "tlsEnabled=true"),
+        *("brokerServicePortTls=6651", "webServicePortTls=8443"),
+    ],
+)
+def test_protection_that_is_asked_for_and_not_there_is_told_apart(line):
+    """It is ignored like the rest, and said."""
+    found = parse(f"{line}\nnumIOThreads=8")
+    key = line.partition("=")[0]
+    assert found.ignored == (key, "numIOThreads")
+    assert found.unprotected == (key,)
+
+
+def test_overrides_win_over_the_file():
+    """What the command line says goes before; wrong values are its own error."""
+    text = "brokerServicePort=1\nbindAddress=::\npulsemarkSyncIntervalMs=50\npulsemarkFdLimit=64"
+    config = config_of(text, port=2, sync_interval_ms=0)
+    assert (config.port, config.host) == (2, "::")
+    assert config.store_options == StoreOptions(fd_limit=64)
+    with pytest.raises(ConfigError):
+        config_of(text, port=-1)
+
+
+def test_the_sync_interval_goes_before_the_stores():
+    """Given in the broker's settings it wins, not given the store's options count; both agree."""
+    options = StoreOptions(sync_interval_ms=7, fd_limit=50)
+    assert BrokerConfig(store_options=options).store_options == options
+    config = BrokerConfig(store_options=options, sync_interval_ms=0)
+    assert config.store_options == StoreOptions(fd_limit=50)
+    assert replace(config, sync_interval_ms=9).store_options.sync_interval_ms == 9
+    for wrong in (-1, 60_001, True, 1.5, "5"):
+        with pytest.raises(ConfigError) as caught:
+            BrokerConfig(sync_interval_ms=wrong)
+        assert caught.value.field == "sync_interval_ms"
