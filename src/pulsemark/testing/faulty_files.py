@@ -1,0 +1,278 @@
+"""File access that fails when it is told to, and watches how failures are taken.
+
+    files = FaultyFiles()                                  # over the real disk
+    files.fail("fdatasync", call=3)                        # the third fdatasync from now: EIO
+    files.fail("pwritev", error=errno.ENOSPC, times=None)  # from now on, until heal()
+    LocalStore.open(folder, files=files)
+
+A failing call fails as it would in life: a write that fails with an error has put part of its
+bytes into the file, a failed sync has dropped what was not on the disk (where the disk is a
+`SimulatedDisk`), an interrupted call has done nothing. `Short` is no error: the call does less
+than was asked.
+
+What must never be done after a failed sync is recorded in `violations`: to sync that descriptor,
+or that file, again. The kernel would say that all is well when it is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from ..ledger.files import Buffer, Files, OsFiles
+from .simulated_disk import DiskProcess
+
+T = TypeVar("T")
+
+OPERATIONS = (
+    "open", "close", "pread", "map", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
+    "size", "rename", "unlink", "mkdir", "listdir", "exists", "sync_folder", "try_lock",
+)  # fmt: skip
+"""What can fail: every method of `Files`."""
+
+SYNCS = frozenset({"fdatasync", "fsync", "sync_folder"})
+
+
+class Short:
+    """A read or write that does half of what was asked (at least one byte), without an error."""
+
+
+@dataclass(slots=True)
+class _Fault:
+    """From the ``first`` call of an operation on, ``times`` calls fail."""
+
+    operation: str
+    first: int
+    times: int | None
+    error: int | type[Short]
+    path_part: str
+
+    def hits(self, call: int, path: Path | None) -> bool:
+        if call < self.first or (self.times is not None and call >= self.first + self.times):
+            return False
+        return self.path_part in str(path or "")
+
+
+class FaultyFiles:
+    """A `Files` over another, with faults.
+
+    Args:
+        files: what does the work; the real disk by default. A `SimulatedDisk().process()` loses
+            what a failed sync loses.
+        syncs: False: fdatasync, fsync and sync_folder say yes and do nothing. For control runs:
+            a check of durability that does not notice is none.
+    """
+
+    def __init__(self, files: Files | None = None, *, syncs: bool = True) -> None:
+        self._files: Files = files or OsFiles()
+        self._syncs = syncs
+        self._lock = threading.RLock()
+        self._faults: list[_Fault] = []
+        self._at_call: dict[int, Callable[[], object]] = {}
+        self._paths: dict[int, Path] = {}
+        self._failed_fds: set[int] = set()
+        self._failed_paths: set[Path] = set()
+        self.calls: Counter[str] = Counter()
+        """How often each operation was called."""
+        self.total_calls = 0
+        self.failed_calls = 0
+        """How many calls a fault has hit."""
+        self.violations: list[str] = []
+        """What must never be done, and was."""
+        self.trace: list[str] | None = None
+        """Set to a list to have every call noted, with its path."""
+
+    def fail(
+        self,
+        operation: str,
+        *,
+        call: int = 1,
+        error: int | type[Short] = errno.EIO,
+        times: int | None = 1,
+        path_part: str = "",
+    ) -> None:
+        """Let calls of ``operation`` fail: from the ``call``-th from now on, ``times`` of them.
+
+        Args:
+            operation: a name of OPERATIONS.
+            call: 1 is the next one.
+            error: an errno, or `Short`.
+            times: None: until `heal`.
+            path_part: only calls on paths that contain it fail; all calls are counted.
+        """
+        if operation not in OPERATIONS:
+            raise ValueError(f"no operation {operation!r}; there are {', '.join(OPERATIONS)}")
+        with self._lock:
+            first = self.calls[operation] + call
+            self._faults.append(_Fault(operation, first, times, error, path_part))
+
+    def at_call(self, number: int, action: Callable[[], object]) -> None:
+        """Do something at the ``number``-th call of all, counted from the beginning.
+
+        A write is done before ``action``, any other call is not done before it. Meant for
+        `SimulatedDisk.power_off`, after which the call fails like every later one.
+        """
+        self._at_call[number] = action
+
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        with self._lock:
+            self._faults.clear()
+
+    # One call
+
+    def _call(
+        self,
+        operation: str,
+        path: Path | None,
+        do: Callable[[], T],
+        partly: Callable[[], T] | None = None,
+    ) -> T:
+        """Count the call, let it fail if it is to, else do it. ``partly`` does half of it."""
+        with self._lock:
+            self.calls[operation] += 1
+            self.total_calls += 1
+            if self.trace is not None:
+                self.trace.append(f"{operation} {path.name if path else ''}")
+            call = self.calls[operation]
+            fault = next(
+                (f for f in self._faults if f.operation == operation and f.hits(call, path)), None
+            )
+            action = self._at_call.pop(self.total_calls, None)
+            if action is not None:
+                if operation == "pwritev":
+                    do()
+                action()
+            if fault is None:
+                return do()
+            self.failed_calls += 1
+            if isinstance(fault.error, type):
+                return partly() if partly is not None else do()
+            if partly is not None and operation == "pwritev" and fault.error != errno.EINTR:
+                partly()
+        raise OSError(fault.error, os.strerror(fault.error), str(path or ""))
+
+    def _path(self, fd: int) -> Path | None:
+        return self._paths.get(fd)
+
+    # The operations of Files
+
+    def open(self, path: Path, flags: int) -> int:
+        """As `Files.open`."""
+        fd = self._call("open", path, lambda: self._files.open(path, flags))
+        with self._lock:
+            self._paths[fd] = path
+            self._failed_fds.discard(fd)  # the number is used again
+        return fd
+
+    def close(self, fd: int) -> None:
+        """As `Files.close`; a failing close has closed, as on Linux."""
+        path = self._paths.pop(fd, None)
+        try:
+            self._call("close", path, lambda: None)
+        finally:
+            self._files.close(fd)
+
+    def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
+        """As `Files.pread`."""
+        return self._call(
+            "pread",
+            self._path(fd),
+            lambda: self._files.pread(fd, size_bytes, offset),
+            lambda: self._files.pread(fd, max(1, size_bytes // 2), offset),
+        )
+
+    def map(self, fd: int, size_bytes: int) -> Buffer:
+        """As `Files.map`; only the mapping itself can fail, not the reading."""
+        return self._call("map", self._path(fd), lambda: self._files.map(fd, size_bytes))
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """As `Files.pwritev`."""
+
+        def half() -> int:
+            data = b"".join(buffers)
+            return self._files.pwritev(fd, [data[: max(1, len(data) // 2)]], offset)
+
+        return self._call(
+            "pwritev", self._path(fd), lambda: self._files.pwritev(fd, buffers, offset), half
+        )
+
+    def fdatasync(self, fd: int) -> None:
+        """As `Files.fdatasync`."""
+        self._sync("fdatasync", fd, self._files.fdatasync)
+
+    def fsync(self, fd: int) -> None:
+        """As `Files.fsync`."""
+        self._sync("fsync", fd, self._files.fsync)
+
+    def _sync(
+        self, operation: Literal["fdatasync", "fsync"], fd: int, do: Callable[[int], None]
+    ) -> None:
+        path = self._path(fd)
+        if fd in self._failed_fds:
+            self.violations.append(f"{operation} again on a descriptor whose sync failed: {path}")
+        elif path in self._failed_paths:
+            self.violations.append(f"{operation} again on a file whose sync failed: {path}")
+        try:
+            self._call(operation, path, lambda: do(fd) if self._syncs else None)
+        except OSError:
+            self._failed_fds.add(fd)
+            if path is not None:
+                self._failed_paths.add(path)
+            if isinstance(self._files, DiskProcess):
+                self._files.lose_unsynced(fd)
+            raise
+
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        """As `Files.ftruncate`."""
+        self._call("ftruncate", self._path(fd), lambda: self._files.ftruncate(fd, size_bytes))
+
+    def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
+        """As `Files.punch_hole`."""
+        self._call(
+            "punch_hole",
+            self._path(fd),
+            lambda: self._files.punch_hole(fd, offset, size_bytes),
+        )
+
+    def size(self, fd: int) -> int:
+        """As `Files.size`."""
+        return self._call("size", self._path(fd), lambda: self._files.size(fd))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As `Files.rename`."""
+        self._call("rename", source, lambda: self._files.rename(source, target))
+        self._failed_paths -= {source, target}
+
+    def unlink(self, path: Path) -> None:
+        """As `Files.unlink`."""
+        self._call("unlink", path, lambda: self._files.unlink(path))
+        self._failed_paths.discard(path)
+
+    def mkdir(self, path: Path) -> None:
+        """As `Files.mkdir`."""
+        self._call("mkdir", path, lambda: self._files.mkdir(path))
+
+    def listdir(self, path: Path) -> list[str]:
+        """As `Files.listdir`."""
+        return self._call("listdir", path, lambda: self._files.listdir(path))
+
+    def exists(self, path: Path) -> bool:
+        """As `Files.exists`."""
+        return self._call("exists", path, lambda: self._files.exists(path))
+
+    def sync_folder(self, path: Path) -> None:
+        """As `Files.sync_folder`."""
+        self._call(
+            "sync_folder", path, lambda: self._files.sync_folder(path) if self._syncs else None
+        )
+
+    def try_lock(self, fd: int) -> bool:
+        """As `Files.try_lock`."""
+        return self._call("try_lock", self._path(fd), lambda: self._files.try_lock(fd))

@@ -1,0 +1,136 @@
+"""A socket with a Connection(Role.CLIENT) on it, for one thread, with a time limit on everything.
+
+The socket never blocks: while this side writes, it also reads, so that a peer which stops reading
+until its answers are taken cannot lock both sides up. Events go to one callback in their order.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..wire import Buffer, Connection, Event, Role
+
+T = TypeVar("T")
+
+# Written when this much has come together, or when somebody waits.
+_FLUSH_SIZE_BYTES = 64 * 1024
+_SEND_SIZE_BYTES = 256 * 1024
+
+
+class RawClientError(Exception):
+    """What a RawClient raises, apart from the ProtocolErrors of a peer that breaks the rules."""
+
+
+class RawTimeoutError(RawClientError, TimeoutError):
+    """`what` did not come within `timeout_s` seconds."""
+
+    def __init__(self, what: str, timeout_s: float) -> None:
+        super().__init__(f"no {what} within {timeout_s:g} s")
+        self.what = what
+        self.timeout_s = timeout_s
+
+
+class ConnectionLostError(RawClientError, ConnectionError):
+    """The peer closed the connection while `what` was awaited."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the connection was closed while waiting for {what}")
+        self.what = what
+
+
+class Link:
+    """Owns `sock`; calls `on_event` for each event, out of `wait` and `flush` only."""
+
+    def __init__(
+        self, sock: socket.socket, on_event: Callable[[Event], None], timeout_s: float
+    ) -> None:
+        sock.setblocking(False)
+        self.connection = Connection(Role.CLIENT)
+        self.timeout_s = timeout_s
+        self.is_closed = False
+        self._sock = sock
+        self._on_event = on_event
+        self._out = bytearray()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def close(self) -> None:
+        """Close the socket; what was not flushed is dropped."""
+        self.is_closed = True
+        self._sock.close()
+
+    def write(self, *parts: Buffer) -> None:
+        """Queue bytes; much of them goes out at once, the rest with the next wait or flush."""
+        for part in parts:
+            self._out += part
+        if len(self._out) >= _FLUSH_SIZE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write everything that is queued, reading meanwhile what comes.
+
+        Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of what was read.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        while self._out:
+            what = "room to write"
+            if not self._write_some(what):
+                self._wait_ready(select.POLLIN | select.POLLOUT, what, deadline, self.timeout_s)
+                self._read_some(what)
+
+    def wait(self, take: Callable[[], T | None], what: str, timeout_s: float | None = None) -> T:
+        """What `take` returns as soon as that is not None; it is asked after each event batch.
+
+        Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of what was read.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit_s
+        self.flush()
+        while (found := take()) is None:
+            if not self._read_some(what):
+                self._wait_ready(select.POLLIN, what, deadline, limit_s)
+            elif time.monotonic() > deadline:
+                raise RawTimeoutError(what, limit_s)
+            self.flush()
+        return found
+
+    def _wait_ready(self, mask: int, what: str, deadline: float, limit_s: float) -> None:
+        """Sleep until the socket can do one of `mask`."""
+        left_s = deadline - time.monotonic()
+        if self.is_closed:
+            raise ConnectionLostError(what)
+        self._poll.modify(self._sock, mask)
+        if left_s <= 0 or not self._poll.poll(left_s * 1000):
+            raise RawTimeoutError(what, limit_s)
+
+    def _write_some(self, what: str) -> bool:
+        """Write a part of what is queued; False if the socket takes nothing now."""
+        try:
+            with memoryview(self._out) as queued:
+                size = self._sock.send(queued[:_SEND_SIZE_BYTES])
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return False
+        except OSError as error:
+            raise ConnectionLostError(what) from error
+        del self._out[:size]
+        return True
+
+    def _read_some(self, what: str) -> bool:
+        """Read once and hand the events on; False if there is nothing to read now."""
+        try:
+            size = self._sock.recv_into(self.connection.get_buffer())
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError as error:
+            raise ConnectionLostError(what) from error
+        if size == 0:
+            raise ConnectionLostError(what)
+        self.connection.buffer_updated(size)
+        for event in self.connection.events():
+            self._on_event(event)
+        return True

@@ -1,0 +1,145 @@
+"""A store on a simulated disk, with what is needed to end it at any moment and open it again.
+
+The store's files live on a `SimulatedDisk`; its SQLite catalog is a real file, whose commits are
+durable when they return. When the processes end, by a kill or a power cut, the catalog is kept as
+it was at that moment: what the dead process's threads still commit does not count.
+
+Everything that happens is a function of the seed: batches are made of what was appended under the
+committer's lock, checkpoints are made when asked for, callbacks have run when `settle` returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..ledger import LocalStore, StoreOptions
+from ..ledger.folder import CATALOG_NAME
+from ..metadata import Clock
+from .clock import SettableClock
+from .faulty_files import FaultyFiles
+from .simulated_disk import SimulatedDisk, Survival
+
+NEVER_MS = 2**40
+
+
+class SimulatedStore:
+    """One data folder and its disk.
+
+    Args:
+        folder: does not exist yet; a real folder, for the catalog, is made there.
+        seed: decides what power cuts and failed syncs leave.
+        syncs: False makes every sync a lie, for control runs.
+        options: the store's; no checkpoint is made but on demand unless they say so.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int = 0,
+        survival: Survival = "some",
+        syncs: bool = True,
+        clock: Clock | None = None,
+        options: StoreOptions | None = None,
+    ) -> None:
+        self.folder = folder
+        self.disk = SimulatedDisk(seed, survival=survival)
+        self.disk.on_end.append(self._keep_catalog)
+        self.clock = clock or SettableClock()
+        self.options = options or StoreOptions(
+            checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS
+        )
+        self._syncs = syncs
+        self._catalog: bytes | None = None
+        self._ended = False
+        self.store: LocalStore | None = None
+        """The open store."""
+
+    def files(self) -> FaultyFiles:
+        """A new process's access to the disk."""
+        return FaultyFiles(self.disk.process(), syncs=self._syncs)
+
+    def open(self, files: FaultyFiles | None = None) -> LocalStore:
+        """Open the store as a new process would; the one before must have ended."""
+        self._bury()
+        files = files or self.files()
+        self.store = LocalStore.open(
+            self.folder, clock=self.clock, options=self.options, files=files
+        )
+        return self.store
+
+    def close(self) -> None:
+        """Close the store, in order."""
+        if self.store is not None:
+            store, self.store = self.store, None
+            store.close()
+
+    def kill(self) -> None:
+        """End the process as kill -9 does."""
+        self.disk.kill()
+        self._bury()
+
+    def power_off(self) -> None:
+        """Cut the power."""
+        self.disk.power_off()
+        self._bury()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process was ended since the store was last opened."""
+        return self._ended
+
+    def end(self) -> None:
+        """End everything and remove the real folder: it is of no more use."""
+        self.disk.kill()
+        self._bury()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _keep_catalog(self) -> None:
+        path = self.folder / CATALOG_NAME
+        self._ended = True
+        self._catalog = None
+        if path.exists():
+            source, copy = sqlite3.connect(path), sqlite3.connect(":memory:")
+            try:
+                source.backup(copy)
+                self._catalog = copy.serialize()
+            finally:
+                source.close()
+                copy.close()
+
+    def _bury(self) -> None:
+        """End the threads of a store whose process has ended, and put the catalog back."""
+        if self.store is not None:
+            store, self.store = self.store, None
+            with suppress(Exception), _silence():
+                store.close()
+        if self._ended:
+            self._ended = False
+            path = self.folder / CATALOG_NAME
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            if self._catalog is not None:
+                path.write_bytes(self._catalog)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """The last words of a dead process are not for the log."""
+    log = logging.getLogger("pulsemark.ledger")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def settle(store: LocalStore) -> None:
+    """Wait until nothing is pending and its callbacks have run."""
+    store.committer.flush()

@@ -1,0 +1,294 @@
+"""A model beside a store: what it was asked to keep, and whether it did.
+
+Everything is appended, trimmed and acknowledged through the model, which remembers what the
+store promised. `problems` then compares with what a log says:
+
+- every entry whose commit succeeded is there, with the bytes, index and time it was promised;
+- every entry that is there was sent, at that place; whatever has once been seen stays;
+- indexes have no gap and none is given twice, times never decrease;
+- a cursor is as it was when its state was last made durable, or as of a later attempt.
+
+Entries whose commit failed, or was cut off by a crash, may be there or not; once a store was
+opened again that is settled. Trimmed entries may be there or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..ledger import (
+    EARLIEST,
+    CorruptEntryError,
+    Cursor,
+    Entry,
+    EntryKind,
+    LedgerError,
+    LocalStore,
+    ManagedLedger,
+    Position,
+    TopicLog,
+)
+from ..metadata import PrefixError, peek
+
+PENDING, ACKED, FAILED, SEEN, GONE = "pending", "acknowledged", "failed", "seen", "gone"
+_MUST_BE_THERE = (ACKED, SEEN)
+
+
+@dataclass(slots=True)
+class Sent:
+    """One append, and what was promised for it."""
+
+    body: bytes
+    message_count: int
+    position: Position
+    index: int
+    time_ms: int
+    state: str = PENDING
+
+    def settle(self, error: BaseException | None) -> None:
+        """The commit's answer."""
+        self.state = ACKED if error is None else FAILED
+
+
+@dataclass(slots=True)
+class CursorModel:
+    """States of one cursor, as sets of acknowledged positions."""
+
+    durable: frozenset[Position] | None = None
+    """None: it need not exist."""
+    attempts: list[frozenset[Position] | None] = field(default_factory=list)
+    """States that may have become durable since."""
+
+
+@dataclass(slots=True)
+class TopicModel:
+    """One topic."""
+
+    name: str
+    sent: dict[Position, Sent] = field(default_factory=dict)
+    cursors: dict[str, CursorModel] = field(default_factory=dict)
+    trimmed_before: Position = EARLIEST
+    faults: list[str] = field(default_factory=list)
+    """Broken promises noticed while appending."""
+
+    def append(self, ledger: ManagedLedger, body: bytes, message_count: int = 1) -> Sent:
+        """Append, and remember. Raises what the append raises: nothing was sent then."""
+        appended = ledger.append(body, message_count=message_count)
+        sent = Sent(body, message_count, appended.position, appended.index, appended.time_ms)
+        if appended.position in self.sent:
+            self.faults.append(f"{self.name}: position {appended.position} given twice")
+        self.sent[appended.position] = sent
+        appended.commit.add_done_callback(sent.settle)
+        return sent
+
+    def trim(self, ledger: ManagedLedger, before: Position) -> None:
+        """Trim; from now on what stands before may be gone."""
+        self.trimmed_before = max(self.trimmed_before, before)
+        ledger.trim(before)
+
+    def truncate_head(self, ledger: ManagedLedger, before: Position) -> None:
+        """Cut the head; from now on what stands before may be gone."""
+        self.trimmed_before = max(self.trimmed_before, before)
+        ledger.truncate_head(before)
+
+    def truncate_tail(self, ledger: ManagedLedger, first: Sent, epoch: int) -> None:
+        """Drop an entry and all behind it, for a new epoch; if that fails they may be there.
+
+        Entries without messages right before it may go or stay: they have no index of their own.
+        """
+        for sent in reversed([s for s in self.sent.values() if s.position < first.position]):
+            if sent.state == GONE:
+                continue
+            if sent.message_count:
+                break
+            sent.state = FAILED
+        dropped = [s for s in self.sent.values() if s.position >= first.position]
+        dropped = [s for s in dropped if s.state != GONE]
+        for sent in dropped:
+            sent.state = FAILED
+        begun = ledger.truncate_tail(first.index - first.message_count + 1, epoch=epoch)
+        for sent in dropped:
+            sent.state = GONE
+        self.sent[begun.position] = Sent(b"", 1, begun.position, begun.index, begun.time_ms, ACKED)
+
+    # Cursors
+
+    def open_cursor(self, ledger: ManagedLedger, name: str) -> Cursor:
+        """Open a cursor at the beginning, and remember it: a new one is kept at once."""
+        is_new = name not in ledger.cursors
+        cursor = ledger.open_cursor(name, initial=EARLIEST)
+        if is_new:
+            self.cursors.setdefault(name, CursorModel()).attempts.append(self._acked(cursor))
+        return cursor
+
+    def persist(self, cursor: Cursor) -> None:
+        """Persist a cursor's state, and remember it."""
+        model = self.cursors.setdefault(cursor.name, CursorModel())
+        state = self._acked(cursor)
+        model.attempts.append(state)
+
+        def settle(error: BaseException | None) -> None:
+            if error is None and state in model.attempts:
+                model.durable = state
+                del model.attempts[: model.attempts.index(state)]
+
+        cursor.persist().add_done_callback(settle)
+
+    def delete_cursor(self, ledger: ManagedLedger, name: str) -> None:
+        """Delete a cursor, and remember it."""
+        model = self.cursors.setdefault(name, CursorModel())
+        model.attempts.append(None)
+
+        def settle(error: BaseException | None) -> None:
+            if error is None:
+                model.durable = None
+                model.attempts = [None]
+
+        ledger.delete_cursor(name).add_done_callback(settle)
+
+    def _acked(self, cursor: Cursor) -> frozenset[Position]:
+        return frozenset(p for p in self.sent if cursor.is_acked(p))
+
+    # Checking
+
+    def problems(self, log: TopicLog, *, reopened: bool = False) -> list[str]:
+        """What is wrong with the log; empty: nothing.
+
+        Args:
+            log: the topic, as its owner or a reader of the folder sees it.
+            reopened: the store was opened since the last append: what is not there is gone.
+        """
+        found, self.faults = self.faults, []
+        entries = self._read(log, found)
+        self._check_order(log, entries, found)
+        there = {entry.position for entry in entries}
+        for entry in entries:
+            self._check_entry(entry, found)
+        for sent in self.sent.values():
+            if sent.position in there or sent.position < self.trimmed_before:
+                continue
+            if sent.state in _MUST_BE_THERE:
+                found.append(f"{self.name}: {sent.state} entry {sent.position} is lost")
+            if reopened:
+                sent.state = GONE
+        if reopened and isinstance(log, ManagedLedger):
+            self._check_cursors(log, there, found)
+        return found
+
+    def _read(self, log: TopicLog, found: list[str]) -> list[Entry]:
+        entries: list[Entry] = []
+        position = EARLIEST
+        while True:
+            try:
+                part = log.read(position, max_entries=50)
+            except CorruptEntryError as error:
+                found.append(str(error))
+                if error.next_position >= log.end_position:
+                    return entries
+                position = error.next_position
+                continue
+            if not part:
+                return entries
+            entries += part
+            last = entries[-1].position
+            position = Position(last.ledger_id, last.entry_id + 1)
+
+    def _check_order(self, log: TopicLog, entries: list[Entry], found: list[str]) -> None:
+        index, time_ms, position = log.first_index, 0, EARLIEST
+        for entry in entries:
+            if entry.first_index != index:
+                found.append(
+                    f"{self.name}: index {entry.first_index} at {entry.position}, not {index}"
+                )
+            if entry.append_time_ms < time_ms or entry.position <= position:
+                found.append(f"{self.name}: entry {entry.position} is out of order")
+            index, time_ms, position = entry.index + 1, entry.append_time_ms, entry.position
+        if log.next_index != index:
+            found.append(f"{self.name}: next index {log.next_index}, not {index}")
+
+    def _check_entry(self, entry: Entry, found: list[str]) -> None:
+        place = f"{self.name}: entry {entry.position}"
+        sent = self.sent.get(entry.position)
+        if sent is None and entry.kind == EntryKind.CONTROL and not entry.body:
+            # The mark of a new epoch, whose caller was told that it had failed.
+            sent = self.sent[entry.position] = Sent(
+                b"", 1, entry.position, entry.index, entry.append_time_ms
+            )
+        if sent is None:
+            found.append(f"{place} was never sent")
+            return
+        if sent.state == GONE:
+            found.append(f"{place} came back")
+        if entry.body != sent.body:
+            found.append(f"{place} has wrong bytes")
+        if (entry.index, entry.message_count, entry.append_time_ms) != (
+            sent.index,
+            sent.message_count,
+            sent.time_ms,
+        ):
+            found.append(f"{place} has another index, count or time than promised")
+        try:
+            stamp = peek(entry.prefix)
+        except PrefixError as error:
+            found.append(f"{place}: {error}")
+            return
+        if (
+            stamp is not None
+            and stamp.HasField("index")
+            and (stamp.index, stamp.broker_timestamp)
+            != (
+                sent.index,
+                sent.time_ms,
+            )
+        ):
+            found.append(f"{place} is stamped with another index or time than promised")
+        sent.state = SEEN
+
+    def _check_cursors(self, ledger: ManagedLedger, there: set[Position], found: list[str]) -> None:
+        for name, model in self.cursors.items():
+            cursor = ledger.cursors.get(name)
+            state = None if cursor is None else self._acked(cursor) & there
+            allowed = [model.durable, *model.attempts]
+            if state not in [a if a is None else a & there for a in allowed]:
+                found.append(f"{self.name}: cursor {name} is not as it was last persisted")
+            model.durable, model.attempts = state, []
+
+
+@dataclass(slots=True)
+class StoreModel:
+    """All topics of a store."""
+
+    topics: dict[str, TopicModel] = field(default_factory=dict)
+    deleting: set[str] = field(default_factory=set)
+
+    def topic(self, name: str) -> TopicModel:
+        """The model of a topic, made when first asked for."""
+        return self.topics.setdefault(name, TopicModel(name))
+
+    def delete_topic(self, store: LocalStore, name: str) -> None:
+        """Delete a topic. Whether it is gone, if that fails, is seen by its name."""
+        self.deleting.add(name)
+        try:
+            store.delete_topic(name)
+        finally:
+            self.forget_deleted(store)
+
+    def forget_deleted(self, store: LocalStore) -> None:
+        """Forget the topics whose deletion was asked for, and which the store no longer has."""
+        for name in self.deleting - set(store.topic_names()):
+            self.topics.pop(name, None)
+        self.deleting.clear()
+
+    @property
+    def acknowledged(self) -> int:
+        """How many entries were acknowledged so far."""
+        return sum(
+            sent.state in _MUST_BE_THERE
+            for topic in self.topics.values()
+            for sent in topic.sent.values()
+        )
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether an error is one that a store may raise when its disk fails."""
+    return isinstance(error, LedgerError | OSError)

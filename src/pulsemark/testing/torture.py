@@ -1,0 +1,332 @@
+"""A seeded simulation of a store's life on a bad disk, with a model beside it.
+
+    report = torture(seed=7, cycles=100, folder=folder)
+    assert not report.problems
+
+Each cycle has a seed of its own, made of the campaign's seed and its number, so that a failing
+cycle's seed alone (`cycles=1`) does it all again. A cycle is one data folder and several lives of
+a process: it opens the store, appends in bursts to a few topics (stamps on and off), rolls, trims,
+deletes, acknowledges, makes checkpoints, moves the clock forwards and back; calls fail now and
+then; the life ends in order, by a kill or by a power cut, at any call, also while opening. After
+every life the store is opened on a sound disk and compared with the model (see `store_model`).
+
+`syncs=False` is the control: the same with syncs that do nothing must report losses.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+
+from ..ledger import (
+    EARLIEST,
+    FolderReader,
+    ForeignFolderError,
+    LocalStore,
+    ManagedLedger,
+    StoreOptions,
+)
+from ..ledger import cursor_store as _cursor_store
+from ..ledger.findings import Severity
+from ..ledger.verify import verify_folder
+from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from .clock import SettableClock
+from .faulty_files import FaultyFiles, Short
+from .raw_messages import unbatched_message
+from .simulated_disk import Survival
+from .simulated_store import NEVER_MS, SimulatedStore, settle
+from .store_model import ACKED, SEEN, StoreModel, is_expected
+
+LIVES_PER_CYCLE = 4
+STEPS_PER_LIFE = 25
+_TOPICS = [f"persistent://public/default/tortured-{number}" for number in range(3)]
+_FAULTS: dict[str, list[int | type[Short]]] = {
+    "open": [errno.EIO, errno.ENOSPC, errno.EMFILE],
+    "pread": [errno.EIO, errno.EINTR, Short],
+    "pwritev": [errno.EIO, errno.ENOSPC, errno.EINTR, Short],
+    "fdatasync": [errno.EIO, errno.ENOSPC],
+    "sync_folder": [errno.EIO],
+    "ftruncate": [errno.EIO],
+    "unlink": [errno.EIO],
+    "size": [errno.EIO],
+}
+_CLOCK_STEPS_MS = [0, 1, 10, 1000, -1, -300_000, 86_400_000]
+
+
+@dataclass(slots=True)
+class TortureReport:
+    """What a campaign did and found."""
+
+    seed: int
+    cycles: int = 0
+    lives: int = 0
+    appended: int = 0
+    acknowledged: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    power_cuts: int = 0
+    kills: int = 0
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    """Each begins with the seed of its cycle."""
+
+    def figures(self) -> dict[str, object]:
+        """All of it, the problems as their number."""
+        return {**asdict(self), "problems": len(self.problems), "seconds": round(self.seconds, 1)}
+
+
+def cycle_seed(seed: int, number: int) -> int:
+    """The seed of a campaign's cycle; that of the first one is the campaign's own."""
+    return seed + 1_000_003 * number
+
+
+def torture(
+    seed: int,
+    cycles: int,
+    folder: Path,
+    *,
+    syncs: bool = True,
+    faults: bool = True,
+    survival: Survival = "some",
+) -> TortureReport:
+    """Run a campaign.
+
+    Args:
+        seed: what happens is a function of it.
+        cycles: how many data folders live and die.
+        folder: where the catalogs lie; one in memory (/dev/shm) is faster.
+        syncs: False for a control run.
+        faults: whether calls fail, beside kills and power cuts.
+        survival: what power cuts leave of what was not synced.
+    """
+    report = TortureReport(seed)
+    began = time.monotonic()
+    for number in range(cycles):
+        cycle = _Cycle(folder, cycle_seed(seed, number), report, syncs, faults, survival)
+        cycle.run()
+        report.cycles += 1
+    report.seconds = time.monotonic() - began
+    return report
+
+
+class _Cycle:
+    """One data folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        report: TortureReport,
+        syncs: bool,
+        faults: bool,
+        survival: Survival,
+    ) -> None:
+        self.seed = seed
+        self.report = report
+        self.faults = faults
+        self.random = random = Random(seed)  # noqa: S311 - the same again for the same seed
+        self.clock = SettableClock()
+        self.model = StoreModel()
+        self.store: LocalStore | None = None
+        self.simulated = SimulatedStore(
+            folder / f"cycle-{seed}",
+            seed=random.getrandbits(32),
+            survival=survival,
+            syncs=syncs,
+            clock=self.clock,
+            options=StoreOptions(
+                segment_size_bytes=random.choice([400, 2000, 100_000]),
+                ledger_entries=random.choice([5, 50, 10_000]),
+                ledger_age_ms=random.choice([1000, 4 * 60 * 60 * 1000]),
+                checkpoint_interval_ms=NEVER_MS,
+                journal_size_bytes=NEVER_MS,
+                fd_limit=random.choice([4, 64]),
+            ),
+        )
+
+    def run(self) -> None:
+        """All lives, each with the check after it."""
+        kept = _cursor_store._COMPACT_MIN_RECORDS
+        _cursor_store._COMPACT_MIN_RECORDS = 20
+        try:
+            for _ in range(LIVES_PER_CYCLE):
+                self._live()
+                if not self._check():
+                    return
+        finally:
+            _cursor_store._COMPACT_MIN_RECORDS = kept
+            self.report.acknowledged += self.model.acknowledged
+            self.report.power_cuts += self.simulated.disk.power_cuts
+            self.simulated.end()
+
+    def _problem(self, text: str) -> None:
+        self.report.problems.append(f"{self.seed}: {text}")
+
+    # A life
+
+    def _live(self) -> None:
+        random, files = self.random, self.simulated.files()
+        self.report.lives += 1
+        ending = random.choice(["close", "kill", "power", "kill at", "power at", "power at"])
+        if ending.endswith(" at"):
+            end = self.simulated.disk.power_off if ending[0] == "p" else self.simulated.disk.kill
+            files.at_call(int(random.expovariate(1 / 150)) + 1, end)
+        try:
+            self.store = self.simulated.open(files)
+            for _ in range(random.randint(0, STEPS_PER_LIFE)):
+                if self.faults and random.random() < 0.06:
+                    self._break_something(files)
+                self._step(self.store)
+                settle(self.store)
+            files.heal()
+            self._end(ending)
+        except Exception as error:  # noqa: BLE001 - which ones are no answer is decided here
+            if not is_expected(error):
+                self._problem(f"unexpected {type(error).__name__}: {error}")
+            files.heal()
+            self._end("power" if ending == "close" else ending)
+        self.report.calls += files.total_calls
+        self.report.failed_calls += files.failed_calls
+        for violation in files.violations:
+            self._problem(violation)
+
+    def _end(self, ending: str) -> None:
+        if ending == "close":
+            self.simulated.close()
+        elif ending.startswith("power"):
+            self.simulated.power_off()
+        else:
+            self.report.kills += 1
+            self.simulated.kill()
+
+    def _break_something(self, files: FaultyFiles) -> None:
+        operation = self.random.choice(list(_FAULTS))
+        files.fail(
+            operation,
+            call=self.random.randint(1, 4),
+            error=self.random.choice(_FAULTS[operation]),
+            times=self.random.choice([1, 1, 1, 3]),
+        )
+
+    def _step(self, store: LocalStore) -> None:
+        random = self.random
+        steps = {
+            self._append: 12, self._acknowledge: 6, self._roll: 1, self._trim: 1,
+            self._truncate_head: 0.5, self._truncate_tail: 0.5, self._checkpoint: 2,
+            self._delete_cursor: 0.5, self._delete_topic: 0.3, self._read: 2,
+        }  # fmt: skip
+        step = random.choices(list(steps), list(steps.values()))[0]
+        name = random.choice(_TOPICS)
+        self.clock.advance(random.choice(_CLOCK_STEPS_MS))
+        try:
+            step(store, store.open_topic(name))
+        except Exception as error:
+            if not is_expected(error) or self.simulated.ended:
+                raise
+
+    def _append(self, store: LocalStore, topic: ManagedLedger) -> None:
+        random = self.random
+        stamped = random.random() < 0.7
+        topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()] if stamped else [])
+        with store.committer.lock:
+            for _ in range(random.choice([1, 1, 3, 10, 40])):
+                body = random.randbytes(random.choice([0, 5, 50, 300]))
+                if random.random() < 0.5:
+                    body = unbatched_message(body, publish_time_ms=random.randrange(2**41))
+                else:
+                    body = b"\1" + body
+                self.report.appended += 1
+                self.model.topic(topic.name).append(topic, body, random.choice([0, 1, 1, 7]))
+
+    def _acknowledge(self, _store: LocalStore, topic: ManagedLedger) -> None:
+        random = self.random
+        cursor = self.model.topic(topic.name).open_cursor(topic, random.choice("abc"))
+        for _ in range(random.randint(1, 5)):
+            place = cursor.first_unacked
+            for _ in range(random.randint(0, 4)):
+                place = cursor.next_unacked(place)
+            if random.random() < 0.2:
+                cursor.ack_cumulative(place)
+            elif random.random() < 0.05:
+                cursor.reset(place)
+            else:
+                cursor.ack(place)
+        self.model.topic(topic.name).persist(cursor)
+
+    def _delete_cursor(self, _: LocalStore, topic: ManagedLedger) -> None:
+        name = self.random.choice("abc")
+        if name in topic.cursors:
+            self.model.topic(topic.name).delete_cursor(topic, name)
+
+    def _roll(self, _: LocalStore, topic: ManagedLedger) -> None:
+        topic.roll()
+
+    def _trim(self, _: LocalStore, topic: ManagedLedger) -> None:
+        segments = topic.segments()
+        if segments:
+            before = self.random.choice(segments).first_position
+            self.model.topic(topic.name).trim(topic, before)
+
+    def _truncate_head(self, _: LocalStore, topic: ManagedLedger) -> None:
+        if topic.first_position is not None:
+            positions = [e.position for e in topic.read(EARLIEST, max_entries=10)]
+            before = self.random.choice(positions)
+            self.model.topic(topic.name).truncate_head(topic, before)
+
+    def _truncate_tail(self, _: LocalStore, topic: ManagedLedger) -> None:
+        model = self.model.topic(topic.name)
+        there = [s for s in model.sent.values() if s.state in (ACKED, SEEN) and s.message_count]
+        there = [s for s in there if topic.first_position and s.position >= topic.first_position]
+        if there:
+            first = self.random.choice(there[-10:])
+            model.truncate_tail(topic, first, topic.epoch + 1)
+
+    def _delete_topic(self, store: LocalStore, topic: ManagedLedger) -> None:
+        self.model.delete_topic(store, topic.name)
+
+    def _checkpoint(self, store: LocalStore, _: ManagedLedger) -> None:
+        store.checkpoint()
+
+    def _read(self, _: LocalStore, topic: ManagedLedger) -> None:
+        for entry in topic.read(EARLIEST, max_entries=20):
+            sent = self.model.topic(topic.name).sent.get(entry.position)
+            if sent is None or entry.body != sent.body:
+                self._problem(f"{topic.name}: wrong bytes at {entry.position}")
+
+    # The check after it
+
+    def _check(self) -> bool:
+        before = len(self.report.problems)
+        try:
+            with suppress(ForeignFolderError):  # it may have ended before there was a folder
+                self._verify("as the crash left it")
+            store = self.simulated.open()
+            self.model.forget_deleted(store)
+            for name, model in self.model.topics.items():
+                for problem in model.problems(store.open_topic(name), reopened=True):
+                    self._problem(problem)
+            if self.model.topics:
+                self._check_reader()
+            self.simulated.close()
+            self._verify("recovered")
+        except Exception as error:  # noqa: BLE001 - on a sound disk nothing may fail
+            self._problem(f"a sound disk: {type(error).__name__}: {error}")
+        return len(self.report.problems) == before
+
+    def _verify(self, state: str) -> None:
+        """No damage is found in a folder whose disk has only failed, and never rotted."""
+        files = self.simulated.disk.process()
+        for finding in verify_folder(self.simulated.folder, files=files):
+            if finding.severity >= Severity.DAMAGE:
+                self._problem(f"verified {state}: {finding}")
+
+    def _check_reader(self) -> None:
+        """A reader without lock and catalog sees the same."""
+        with FolderReader(self.simulated.folder, files=self.simulated.disk.process()) as reader:
+            for name in set(reader.topics()) & self.model.topics.keys():
+                for problem in self.model.topic(name).problems(reader.log(name)):
+                    self._problem(f"read beside the owner: {problem}")
