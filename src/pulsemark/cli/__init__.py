@@ -1,0 +1,133 @@
+"""The `pulsemark` command.
+
+Rules of this package:
+
+- One module per command: `add_arguments(parser)` and `run(args)`, which returns the exit code. A
+  command's module, and with it what it uses, is imported only when that command is called, so
+  that `--help` and `--version` cost no more than argparse.
+- Bad input ends in one line `pulsemark: error: ...` on stderr and exit code 2, never in a
+  traceback. Each command lists in `ERRORS` the typed errors that its input can cause; anything
+  else is our own mistake and is shown as such.
+- Results go to stdout, everything else to stderr. `--json` prints one JSON object per line.
+- Exit codes: 0 done; 1 done, and the answer is bad news (damage found, an audit that misses
+  messages); 2 bad input; 130 interrupted; 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn, Protocol, cast
+
+from .errors import CliError
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+# Command -> what the overview says of it; its module has the same name, with _ for -.
+COMMANDS = {
+    "standalone": "run a broker over a data folder",
+    "policies": "show or change what a namespace's or topic's entries are stamped with",
+    "seek": "find the first entry at or after a time",
+    "dump": "print the entries of a data folder, a topic or a segment file",
+    "verify": "read a data folder completely and say what is damaged",
+    "rebuild-catalog": "make a data folder's catalog again from its segments",
+    "finder": "serve searches by time and index over gRPC, without a broker",
+    "pipeline": "run a Spark job over a data folder",
+}
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    ERRORS: tuple[type[Exception], ...]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit code."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong arguments in the one line that every other wrong input gets."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CliError(f"{message} (see {self.prog} --help)")
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, *_: object) -> NoReturn:
+        from .. import __version__
+
+        print(f"pulsemark {__version__}")
+        sys.exit(0)
+
+
+def _command_of(arguments: Sequence[str]) -> str | None:
+    """The command that is called: the first argument that is no option."""
+    return next((text for text in arguments if not text.startswith("-")), None)
+
+
+def _load(name: str) -> Command:
+    return cast("Command", importlib.import_module(f".{name.replace('-', '_')}", __name__))
+
+
+def _parser(called: str | None) -> argparse.ArgumentParser:
+    parser = _Parser(prog="pulsemark", description="Pulsar's protocol over stamped ledgers.")
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="print the version of pulsemark and exit"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
+        if name == called:
+            _load(name).add_arguments(sub)
+    return parser
+
+
+def _protect_times(arguments: Sequence[str]) -> list[str]:
+    """Keep argparse from taking a time like -5m for an option; a leading space does it."""
+    return [f" {text}" if text[:1] == "-" and text[1:2].isdigit() else text for text in arguments]
+
+
+def _run(arguments: Sequence[str]) -> int:
+    called = _command_of(arguments)
+    args = _parser(called).parse_args(_protect_times(arguments))
+    command = _load(args.command)
+    try:
+        return command.run(args)
+    except BrokenPipeError:  # an OSError, but no bad input
+        raise
+    except command.ERRORS as error:
+        raise CliError(str(error)) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: without the program's name; None: those of the process.
+    """
+    # The C library under gRPC would print lines of its own beside ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()
+    except CliError as error:
+        print(f"pulsemark: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter's own flush at exit must not meet the broken pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE

@@ -1,0 +1,196 @@
+"""`pulsemark dump PATH|TOPIC`: what is stored, record by record.
+
+PATH is a data folder (all its topics) or one segment file; with `--data-dir` the argument is a
+topic of that folder. No broker is needed and no lock is taken: on a live folder the dump ends
+where the durable entries ended when it began. A segment file is read without what the folder
+knows of it, so that the dump shows all whole records in it.
+
+A damaged record is printed as damaged, the dump goes on behind it, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from ..ledger import CorruptFileError, FolderReader, LedgerError, Position, TopicLog
+from .errors import CliError
+from .options import add_data_dir, add_json, full_topic, json_line, not_negative, positive
+from .records import Damage, Row, headless_segments, log_rows, segment_rows
+from .times import parse_time, show_time
+
+ERRORS = (LedgerError, OSError)
+
+HEADINGS = (
+    f"{'position':>12} {'index':>10} {'count':>6} {'kind':<7} {'broker time':<24} "
+    f"{'append time':<24} {'publish time':<24} {'prefix':>6} {'body':>8} crc"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "target", metavar="PATH|TOPIC", help="data folder, segment file, or topic of --data-dir"
+    )
+    add_data_dir(parser, why="folder that TOPIC is in; without it the argument is a path")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from", dest="start", metavar="LEDGER:ENTRY", type=_position, help="first entry"
+    )
+    start.add_argument(
+        "--from-index", type=not_negative, metavar="N", help="entry with this message"
+    )
+    start.add_argument("--from-time", metavar="TIME", help="first entry at or after TIME")
+    parser.add_argument("--limit", type=positive, metavar="N", help="at most N entries per topic")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the records; 1 when one of them was damaged."""
+    printer = _JsonPrinter() if args.json else _TextPrinter()
+    path = Path(args.target)
+    if args.data_dir is None and path.is_file():
+        if args.from_time is not None or args.from_index is not None:
+            raise CliError("a segment file has no search: use --from LEDGER:ENTRY, or its folder")
+        return _dump_segment(path, args, printer)
+    if args.data_dir is None and not path.is_dir():
+        raise CliError(f"{path} does not exist (for a topic's name add --data-dir)")
+    folder = path if args.data_dir is None else args.data_dir
+    reader = FolderReader(folder)
+    try:
+        topics = reader.topics() if args.data_dir is None else [full_topic(args.target)]
+        statuses = [_dump_topic(reader, topic, args, printer) for topic in topics]
+    finally:
+        reader.close()
+    for damage in headless_segments(folder):
+        printer.damage(None, damage)
+        statuses.append(1)
+    return max(statuses, default=0)
+
+
+def _position(text: str) -> Position:
+    ledger, colon, entry = text.partition(":")
+    if not (colon and ledger.isdecimal() and entry.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no position like 3:17")
+    return Position(int(ledger), int(entry))
+
+
+def _dump_topic(
+    reader: FolderReader, topic: str, args: argparse.Namespace, printer: _Printer
+) -> int:
+    try:
+        log = reader.log(topic)
+        rows = log_rows(log, _start(log, args))
+        return _print_rows(topic, islice(rows, args.limit), printer)
+    except CorruptFileError as error:
+        printer.damage(topic, Damage(None, None, str(error)))
+        return 1
+
+
+def _start(log: TopicLog, args: argparse.Namespace) -> Position | None:
+    if args.start is not None:
+        return Position(args.start.ledger_id, args.start.entry_id)
+    if args.from_time is not None or args.from_index is not None:
+        from ..finder import Finder, IndexOutOfRangeError
+
+        finder = Finder(log)
+        if args.from_time is not None:
+            return finder.by_time(parse_time(args.from_time)).position
+        try:
+            return finder.by_index(args.from_index).position
+        except IndexOutOfRangeError as error:
+            raise CliError(str(error)) from error
+    return None
+
+
+def _dump_segment(path: Path, args: argparse.Namespace, printer: _Printer) -> int:
+    topic, rows = segment_rows(path)
+    wanted = (
+        row
+        for row in rows
+        if args.start is None or row.position is None or row.position >= args.start
+    )
+    return _print_rows(topic, islice(wanted, args.limit), printer)
+
+
+def _print_rows(topic: str, rows: Iterator[Row | Damage], printer: _Printer) -> int:
+    status = 0
+    printer.topic(topic)
+    for row in rows:
+        if isinstance(row, Damage):
+            printer.damage(topic, row)
+            status = 1
+        else:
+            printer.row(topic, row)
+    return status
+
+
+class _Printer(Protocol):
+    """How rows are shown."""
+
+    def topic(self, topic: str) -> None:
+        """A topic's rows follow."""
+
+    def row(self, topic: str, row: Row) -> None:
+        """A whole record."""
+
+    def damage(self, topic: str | None, damage: Damage) -> None:
+        """A record that is none."""
+
+
+class _TextPrinter:
+    """A table for people."""
+
+    def topic(self, topic: str) -> None:
+        print(f"{topic}\n{HEADINGS}")
+
+    def row(self, topic: str, row: Row) -> None:
+        print(
+            f"{row.position!s:>12} {row.index:>10} {row.message_count:>6} "
+            f"{row.kind.name.lower():<7} {_time(row.broker_timestamp_ms):<24} "
+            f"{_time(row.append_time_ms):<24} {_time(row.publish_time_ms):<24} "
+            f"{row.prefix_size_bytes:>6} {row.body_size_bytes:>8} {row.crc}"
+        )
+
+    def damage(self, topic: str | None, damage: Damage) -> None:
+        going_on = f"; goes on at {damage.next_position}" if damage.next_position else ""
+        print(f"{_place(damage.position):>12} DAMAGED {damage.reason}{going_on}")
+
+
+class _JsonPrinter:
+    """A JSON object per record for programs."""
+
+    def topic(self, topic: str) -> None:
+        """The rows name their topic themselves."""
+
+    def row(self, topic: str, row: Row) -> None:
+        fields = asdict(row)
+        ledger_id, entry_id = fields.pop("position")
+        fields["kind"] = row.kind.name.lower()
+        print(json_line({"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id, **fields}))
+
+    def damage(self, topic: str | None, damage: Damage) -> None:
+        ledger_id, entry_id = damage.position or (None, None)
+        print(
+            json_line(
+                {
+                    "topic": topic,
+                    "ledger_id": ledger_id,
+                    "entry_id": entry_id,
+                    "damaged": damage.reason,
+                    "goes_on_at": damage.next_position,
+                }
+            )
+        )
+
+
+def _time(time_ms: int | None) -> str:
+    return "-" if time_ms is None else show_time(time_ms)
+
+
+def _place(position: Position | None) -> str:
+    return "-" if position is None else str(position)

@@ -1,0 +1,87 @@
+"""`pulsemark finder serve`: searches over gRPC for a data folder, without a broker.
+
+Read-only and without a lock: the folder may be at rest or in use by a broker, whose entries are
+found as soon as they are durable. Ends in order on SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..finder.errors import BindError
+from ..ledger import LedgerError
+from ..wire import TopicName
+from .errors import CliError
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, read_token
+
+if TYPE_CHECKING:
+    from ..finder.server import SeekServer, ServerOptions
+
+# OSError: a certificate or token file cannot be read.
+ERRORS = (LedgerError, BindError, OSError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    serve = actions.add_parser("serve", help="serve until SIGINT or SIGTERM")
+    add_data_dir(serve, why="folder to search in")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    serve.add_argument(
+        "--port", type=port_number, default=6680, metavar="PORT", help="0 picks a free one"
+    )
+    serve.add_argument(
+        "--token-file", type=Path, metavar="PATH", help="file with the token that callers must send"
+    )
+    serve.add_argument("--tls-cert", type=Path, metavar="PATH", help="certificate chain, PEM")
+    serve.add_argument("--tls-key", type=Path, metavar="PATH", help="its private key, PEM")
+    serve.add_argument(
+        "--tls-client-ca", type=Path, metavar="PATH", help="let only clients in that it certifies"
+    )
+    add_json(serve)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve; a stop in order is exit code 0."""
+    from ..finder.standalone import serve_folder
+
+    folder = args.data_dir or DEFAULT_DATA_DIR
+    options = _options(args)
+
+    def announce(server: SeekServer) -> None:
+        where = str(folder.resolve())
+        if args.json:
+            ready = {"grpc_url": server.target, "data_dir": where, "pid": os.getpid()}
+            print(json_line(ready), flush=True)
+        else:
+            print(f"pulsemark finder is ready: grpc {server.target}, data in {where}", flush=True)
+
+    try:
+        asyncio.run(serve_folder(folder, options, normalise=_full_name, on_started=announce))
+    except ssl.SSLError as error:  # which does not say what it was reading
+        files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
+        raise CliError(f"cannot serve TLS with {', '.join(files)}: {error}") from error
+    return 0
+
+
+def _options(args: argparse.Namespace) -> ServerOptions:
+    from ..finder.server import ServerOptions, ServerTls
+
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise CliError("--tls-cert and --tls-key are given together or not at all")
+    tls = None
+    if args.tls_cert is not None:
+        tls = ServerTls(certificate=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca)
+    elif args.tls_client_ca is not None:
+        raise CliError("--tls-client-ca needs --tls-cert and --tls-key")
+    return ServerOptions(host=args.host, port=args.port, tls=tls, token=read_token(args.token_file))
+
+
+def _full_name(topic: str) -> str:
+    """Short names as Pulsar reads them; a bad one raises the ValueError that the server expects."""
+    return str(TopicName.parse(topic))

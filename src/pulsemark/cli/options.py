@@ -1,0 +1,86 @@
+"""Arguments that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from .errors import CliError
+
+DEFAULT_DATA_DIR = Path("pulsemark-data")
+HIGHEST_PORT = 65_535
+
+
+def add_data_dir(parser: argparse._ActionsContainer, *, why: str) -> None:
+    """`--data-dir`, by default ./pulsemark-data."""
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="PATH",
+        help=f"{why} (default: ./{DEFAULT_DATA_DIR})",
+    )
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    """`--json`: for programs instead of people."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def port_number(text: str) -> int:
+    """A port; 0 picks a free one."""
+    if not (text.isascii() and text.isdigit()) or int(text) > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no port number from 0 to {HIGHEST_PORT} (0 picks a free one)"
+        )
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 up."""
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def not_negative(text: str) -> int:
+    """A whole number from 0 up."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+    return int(text)
+
+
+def full_topic(text: str) -> str:
+    """The topic's full name, e.g. persistent://public/default/x for x.
+
+    Raises:
+        CliError: it is no name that a topic can have.
+    """
+    from ..wire import InvalidTopicNameError, TopicName
+
+    try:
+        return str(TopicName.parse(text))
+    except InvalidTopicNameError as error:
+        raise CliError(str(error)) from error
+
+
+def read_token(path: Path | None) -> str | None:
+    """The bearer token in a file, without the white space around it.
+
+    Raises:
+        CliError: what is in it can be no token (printable ASCII, no spaces).
+        OSError: it cannot be read.
+    """
+    if path is None:
+        return None
+    token = path.read_bytes().strip()
+    if not re.fullmatch(rb"[!-~]+", token):
+        what = "it is empty" if not token else "a token is printable ASCII without spaces"
+        raise CliError(f"{path} holds no token: {what}")
+    return token.decode("ascii")
+
+
+def json_line(fields: object) -> str:
+    """One line of JSON; characters beyond ASCII stay readable."""
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))

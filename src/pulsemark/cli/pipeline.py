@@ -1,0 +1,75 @@
+"""`pulsemark pipeline JOB ...`: a Spark job over a data folder, in a local session.
+
+The jobs, their options and what they print are the pipeline package's; here they only get the
+manners of this command: bad input is one line and exit code 2, and what cannot be done (no Spark,
+no Java) is one line and exit code 1. What Spark and its JVM say comes on stderr when they are done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from ..pipeline import JOBS, run_job
+from .errors import CliError
+
+ERRORS: tuple[type[Exception], ...] = ()
+
+_PROG = "pulsemark pipeline"
+_NAME = re.compile(rf"^{_PROG}(?: \S+)?: (?:error: )?")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    jobs = "; ".join(f"{name}: {job.summary}" for name, job in JOBS.items())
+    parser.add_argument("job", metavar="JOB", choices=list(JOBS), help=jobs)
+    parser.add_argument(
+        "arguments",
+        metavar="...",
+        nargs=argparse.REMAINDER,
+        help=f"the job's own options, see {_PROG} JOB --help",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the job."""
+    said = io.StringIO()
+    with tempfile.TemporaryFile() as noise:
+        try:
+            with _stderr_into(noise), contextlib.redirect_stderr(said):
+                status = run_job(args.job, args.arguments, err=said, prog=_PROG)
+        except SystemExit as ended:  # argparse: help was asked for, or an option is wrong
+            status = int(ended.code or 0)
+        except BaseException:
+            _replay(noise)
+            raise
+        if status == 2:
+            raise CliError(_NAME.sub("", (said.getvalue().splitlines() or [""])[-1]))
+        _replay(noise)
+    for line in said.getvalue().splitlines():
+        print(_NAME.sub("pulsemark: error: ", line), file=sys.stderr)
+    return status
+
+
+@contextlib.contextmanager
+def _stderr_into(file: BinaryIO) -> Iterator[None]:
+    """Lets file descriptor 2 lead into a file, for the JVM too: it talks even about nothing."""
+    before = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def _replay(noise: BinaryIO) -> None:
+    noise.seek(0)
+    sys.stderr.write(noise.read().decode(errors="replace"))

@@ -1,0 +1,61 @@
+"""`pulsemark rebuild-catalog DATA_DIR`: make a damaged catalog again from the segments.
+
+For when opening a folder says that its catalog is damaged. The folder must not be in use. The old
+catalog is kept beside the new one, and what can still be read of it is taken over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from ..ledger import LedgerError
+from ..ledger.rebuild import RebuiltCatalog, rebuild_catalog
+from .options import add_json, json_line
+
+ERRORS = (LedgerError, OSError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("folder", type=Path, metavar="DATA_DIR", help="a folder not in use")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rebuild and say what came of it."""
+    logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
+    rebuilt = rebuild_catalog(args.folder)
+    print(_as_json(rebuilt) if args.json else _as_text(rebuilt))
+    return 0
+
+
+def _as_json(rebuilt: RebuiltCatalog) -> str:
+    return json_line(
+        {
+            "folder": str(rebuilt.folder),
+            "moved_to": str(rebuilt.moved_to) if rebuilt.moved_to else None,
+            "topics": rebuilt.topics,
+            "segments": rebuilt.segments,
+            "kept_topics": rebuilt.kept_topics,
+            "kept_properties": rebuilt.kept_properties,
+            "all_kept": rebuilt.all_kept,
+        }
+    )
+
+
+def _as_text(rebuilt: RebuiltCatalog) -> str:
+    lines = [f"found {rebuilt.topics} topics with {rebuilt.segments} segments by the segments"]
+    if rebuilt.moved_to is not None:
+        lines += [
+            f"the old catalog is now {rebuilt.moved_to}",
+            f"topics without entries read from it: {rebuilt.kept_topics}",
+            f"namespaces, schemas and the like read from it: {rebuilt.kept_properties}",
+        ]
+    if not rebuilt.all_kept:
+        lines.append(
+            "lost is what only the old catalog held and could not be read: namespaces, policies, "
+            "schemas, partitioned topics, topics without entries"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,218 @@
+"""Stored records as rows to print: from a topic's log, or from one segment file alone.
+
+Both give `Row` for a whole record and `Damage` for what is none, in the order of the log. A row
+tells what stands outside the payload, which is never decompressed or decoded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..ledger import CorruptEntryError, CorruptFileError, Entry, EntryKind, Position, TopicLog
+from ..ledger.files import OsFiles, read_up_to
+from ..ledger.folder import list_segments, segment_path
+from ..ledger.scan import ScannedRecord, scan_records
+from ..ledger.segment import read_segment_header
+from ..ledger.segment_format import RECORD_HEADER_SIZE, SegmentHeader
+from ..metadata import (
+    BrokerEntryMetadata,
+    ChecksumError,
+    MessageFormatError,
+    PrefixError,
+    peek,
+    read_message_metadata,
+    verify_checksum,
+)
+
+READ_ENTRIES = 1_000
+READ_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class Row:
+    """One record. Times are unix ms, None where the entry does not have that time."""
+
+    position: Position
+    kind: EntryKind
+    first_index: int
+    index: int
+    message_count: int
+    append_time_ms: int
+    prefix_size_bytes: int
+    body_size_bytes: int
+    broker_timestamp_ms: int | None = None
+    publish_time_ms: int | None = None
+    producer_name: str | None = None
+    sequence_id: int | None = None
+    #: The producer's own checksum: "ok", "bad", or "none" where the body carries none.
+    crc: str = "none"
+    #: All fields of the prefix by name.
+    prefix: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Damage:
+    """A place where a record should stand and no whole one does; None where it is not known."""
+
+    position: Position | None
+    next_position: Position | None
+    reason: str
+
+
+def log_rows(log: TopicLog, start: Position | None) -> Iterator[Row | Damage]:
+    """The records of a topic from `start` (None: its first) to where it ends now."""
+    position = log.first_position if start is None else start
+    end = log.end_position
+    while position is not None and position < end:
+        try:
+            entries = log.read(position, max_entries=READ_ENTRIES, max_bytes=READ_BYTES)
+        except CorruptEntryError as error:
+            yield Damage(error.position, error.next_position, error.reason)
+            position = error.next_position
+            continue
+        if not entries:
+            return
+        for entry in entries:
+            if entry.position >= end:
+                return
+            yield _row(entry)
+        last = entries[-1].position
+        position = Position(last.ledger_id, last.entry_id + 1)
+
+
+def headless_segments(folder: Path) -> Iterator[Damage]:
+    """The segment files of a data folder whose headers are damaged.
+
+    A reader of the folder leaves them out, because nobody knows whose they are; a dump must not.
+    Empty files are just being made.
+    """
+    files = OsFiles()
+    for ledger_id, segment_no in list_segments(files, folder):
+        path = segment_path(folder, ledger_id, segment_no)
+        try:
+            if path.stat().st_size:
+                read_segment_header(files, path)
+        except FileNotFoundError:  # trimmed meanwhile
+            continue
+        except CorruptFileError as error:
+            yield Damage(None, None, f"{path.name}: {error.reason}")
+
+
+def segment_rows(path: Path) -> tuple[str, Iterator[Row | Damage]]:
+    """The topic that a segment file belongs to, and its records.
+
+    Raises:
+        CorruptFileError: its header is damaged, or it is no segment file.
+        UnsupportedVersionError: a newer version wrote it.
+        OSError: it cannot be read.
+    """
+    header = read_segment_header(OsFiles(), path)
+    return header.topic, _segment_rows(path, header)
+
+
+def _segment_rows(path: Path, header: SegmentHeader) -> Iterator[Row | Damage]:
+    files = OsFiles()
+    fd = files.open(path, os.O_RDONLY)
+    try:
+        offset, expected = header.size_bytes, header.first_entry_id
+        for record in scan_records(files, fd, header, offset, expected):
+            here = Position(header.ledger_id, record.fields.entry_id)
+            if here.entry_id > expected:
+                count = here.entry_id - expected
+                reason = f"{count} without a whole record from byte {offset} on"
+                yield Damage(Position(header.ledger_id, expected), here, reason)
+            offset, expected = record.end_offset, here.entry_id + 1
+            if record.damaged is not None:
+                yield Damage(here, Position(header.ledger_id, expected), record.damaged)
+            else:
+                yield _row(_scanned_entry(files, fd, header.ledger_id, record))
+        yield from _tail(files, fd, Position(header.ledger_id, expected), offset)
+    finally:
+        files.close(fd)
+
+
+def _scanned_entry(files: OsFiles, fd: int, ledger_id: int, record: ScannedRecord) -> Entry:
+    fields = record.fields
+    at = record.offset + RECORD_HEADER_SIZE
+    return Entry(
+        Position(ledger_id, fields.entry_id),
+        EntryKind(fields.kind),
+        fields.message_count,
+        fields.index,
+        fields.append_time_ms,
+        fields.prefix_size_bytes,
+        memoryview(read_up_to(files, fd, fields.entry_size_bytes, at)),
+    )
+
+
+def _tail(files: OsFiles, fd: int, position: Position, offset: int) -> Iterator[Damage]:
+    """What follows the last record: nothing, room kept free (zeros), or a torn record."""
+    size = files.size(fd)
+    for at in range(offset, size, READ_BYTES):
+        if any(read_up_to(files, fd, min(READ_BYTES, size - at), at)):
+            yield Damage(position, None, f"{size - offset} bytes behind the last whole record")
+            return
+
+
+def _row(entry: Entry) -> Row:
+    row = Row(
+        entry.position,
+        entry.kind,
+        entry.first_index,
+        entry.index,
+        entry.message_count,
+        entry.append_time_ms,
+        entry.prefix_size_bytes,
+        len(entry.body),
+    )
+    try:
+        metadata = peek(entry.stored)
+    except PrefixError as error:
+        row.prefix = {"unreadable": str(error)}
+    else:
+        if metadata is not None:
+            row.prefix = _prefix_fields(metadata)
+            if metadata.HasField("broker_timestamp"):
+                row.broker_timestamp_ms = metadata.broker_timestamp
+    _add_message(row, entry.body)
+    return row
+
+
+def _add_message(row: Row, body: memoryview) -> None:
+    """What the producer's header says; a control entry need not have one."""
+    try:
+        row.crc = "ok" if verify_checksum(body) else "none"
+    except ChecksumError:
+        row.crc = "bad"
+    except MessageFormatError:
+        return
+    try:
+        message = read_message_metadata(body)
+    except MessageFormatError:
+        return
+    row.publish_time_ms = message.publish_time
+    row.producer_name = message.producer_name
+    row.sequence_id = message.sequence_id
+
+
+def _prefix_fields(metadata: BrokerEntryMetadata) -> dict[str, object]:
+    """The prefix's fields by name; tags as text where they are text, else as hexadecimal."""
+    fields: dict[str, object] = {}
+    for descriptor, value in metadata.ListFields():
+        if descriptor.name == "application_tags":
+            fields[descriptor.name] = {tag.key: _readable(tag.value) for tag in value}
+        elif descriptor.enum_type is not None:
+            fields[descriptor.name] = descriptor.enum_type.values_by_number[value].name
+        else:
+            fields[descriptor.name] = value
+    return fields
+
+
+def _readable(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()

@@ -1,0 +1,120 @@
+"""`pulsemark seek TOPIC TIME`: where in a topic is a time?
+
+Over a data folder (`--data-dir`, no broker needed, a live one is fine) or by asking a seek
+service (`--grpc HOST:PORT`). The answer is the first entry whose broker time is not before TIME;
+where there is none it says so, and names the place where the next entry goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..finder import Found, Road
+from ..finder.errors import InvalidFieldError, SeekCallError
+from ..ledger import LedgerError
+from .options import (
+    DEFAULT_DATA_DIR,
+    add_data_dir,
+    add_json,
+    full_topic,
+    json_line,
+    read_token,
+)
+from .times import parse_time, show_time
+
+# OSError: a token or certificate file cannot be read.
+ERRORS = (LedgerError, SeekCallError, InvalidFieldError, OSError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("topic", metavar="TOPIC", help="short or full name")
+    parser.add_argument(
+        "time",
+        metavar="TIME",
+        help="unix milliseconds, ISO 8601, a clock time of today (14:05), or relative (-5m)",
+    )
+    place = parser.add_mutually_exclusive_group()
+    add_data_dir(place, why="folder to search in")
+    place.add_argument("--grpc", metavar="HOST:PORT", help="seek service to ask")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="PATH", help="file with the service's bearer token"
+    )
+    parser.add_argument(
+        "--tls-ca", type=Path, metavar="PATH", help="talk TLS, and trust this authority (PEM)"
+    )
+    parser.add_argument(
+        "--road",
+        choices=[road.name.lower() for road in Road],
+        default=Road.INDEX.name.lower(),
+        help="search by the time index, or by the entries' prefixes alone",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search and print what was found."""
+    time_ms = parse_time(args.time)
+    topic = full_topic(args.topic)
+    road = Road[args.road.upper()]
+    if args.grpc:
+        found = _ask(args, topic, time_ms, road)
+    else:
+        found = _search(args.data_dir or DEFAULT_DATA_DIR, topic, time_ms, road)
+    print(_as_json(topic, time_ms, found) if args.json else _as_text(topic, time_ms, found))
+    return 0
+
+
+def _ask(args: argparse.Namespace, topic: str, time_ms: int, road: Road) -> Found:
+    from ..finder import SeekClient
+    from ..finder.client import ClientTls
+
+    tls = ClientTls(ca=args.tls_ca) if args.tls_ca else None
+
+    with SeekClient(args.grpc, token=read_token(args.token_file), tls=tls) as client:
+        return client.by_time(topic, time_ms, road=road)
+
+
+def _search(folder: Path, topic: str, time_ms: int, road: Road) -> Found:
+    from ..finder import Finder
+    from ..ledger import FolderReader
+
+    reader = FolderReader(folder)
+    try:
+        return Finder(reader.log(topic)).by_time(time_ms, road=road)
+    finally:
+        reader.close()
+
+
+def _as_json(topic: str, time_ms: int, found: Found) -> str:
+    return json_line(
+        {
+            "topic": topic,
+            "asked_ms": time_ms,
+            "end": found.end,
+            "ledger_id": found.position.ledger_id,
+            "entry_id": found.position.entry_id,
+            "first_index": found.first_index,
+            "index": found.index,
+            "message_count": found.message_count,
+            "time_ms": None if found.end else found.time_ms,
+            "reads": found.reads,
+            "bytes_read": found.bytes_read,
+        }
+    )
+
+
+def _as_text(topic: str, time_ms: int, found: Found) -> str:
+    lines = [f"{topic} from {show_time(time_ms)} ({time_ms})"]
+    if found.end:
+        lines.append("no entry is that late; the next one will be")
+    lines.append(f"position  {found.position}")
+    if found.end or found.message_count == 1:
+        lines.append(f"index     {found.index}")
+    else:
+        count = found.message_count
+        lines.append(f"index     {found.first_index} to {found.index} ({count} messages)")
+    if not found.end:
+        lines.append(f"time      {show_time(found.time_ms)} ({found.time_ms})")
+    return "\n".join(lines)

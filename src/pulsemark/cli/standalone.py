@@ -1,0 +1,195 @@
+"""`pulsemark standalone`: a broker in this process until SIGINT or SIGTERM.
+
+Once it serves, one line says where: text, or with `--json` one object with service_url, http_url,
+grpc_url (null without gRPC), data_dir and pid. Nothing else is ever written to stdout, so that a
+program can start a broker, read one line and go on. Logs go to stderr.
+
+`--config FILE` reads a `broker.conf` or `standalone.conf` of Pulsar's, see `broker.settings`. What
+the command line says wins over the file, and the file over the defaults. Settings that this broker
+does not have are listed once on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
+from ..ledger import LedgerError
+from ..metadata.stamper_names import split_stamper_names
+from .errors import CliError
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, positive
+
+if TYPE_CHECKING:
+    from ..broker.settings import FileSettings
+
+# The ledger's errors: the folder is locked, foreign, of a newer format. OSError: it cannot be
+# written, or the address is not ours.
+ERRORS = (BrokerError, LedgerError, OSError)
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments. None stands for "not given": the file or default counts."""
+    add_data_dir(parser, why="where the broker keeps everything; made if it does not exist")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings, in the format and with the names of Pulsar's broker.conf",
+    )
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--advertised-address", metavar="HOST", help="host that clients are told to connect to"
+    )
+    for option, default, what in (
+        ("--port", "6650", "Pulsar's binary protocol"),
+        ("--http-port", "8080", "lookup, admin and metrics over HTTP"),
+        ("--grpc-port", "not served", "the seek service over gRPC"),
+    ):
+        parser.add_argument(
+            option,
+            type=port_number,
+            metavar="PORT",
+            help=f"port of {what}, 0 picks a free one (default: {default})",
+        )
+    parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
+    parser.add_argument(
+        "--stampers",
+        metavar="NAMES",
+        help="what entries are stamped with, unless a policy says otherwise, separated by commas; "
+        "empty for no stamps (default: broker-time,index)",
+    )
+    parser.add_argument(
+        "--durability",
+        type=_durability,
+        metavar="sync|interval=MS",
+        help="acknowledge what is on disk, or what will be within MS milliseconds (default: sync)",
+    )
+    parser.add_argument(
+        "--expose-broker-entry-metadata",
+        action=argparse.BooleanOptionalAction,
+        help="hand broker time and index to clients that ask for them (PIP-90)",
+    )
+    parser.add_argument(
+        "--batch-index-acks",
+        action=argparse.BooleanOptionalAction,
+        help="keep acknowledgements of single messages of a batch",
+    )
+    parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal comes; a shutdown in order is exit code 0."""
+    logging.basicConfig(
+        level=args.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    config = _config(args)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(config, as_json=args.json))
+    except socket.gaierror as error:  # which does not say whom it was looking for
+        raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
+    return 0
+
+
+def _durability(text: str) -> int:
+    """The sync interval in milliseconds that a mode means."""
+    mode, equals, interval = text.partition("=")
+    if text == "sync":
+        return 0
+    if mode == "interval" and equals:
+        return positive(interval)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither sync nor interval=MILLISECONDS")
+
+
+def _config(args: argparse.Namespace) -> BrokerConfig:
+    found = None if args.config is None else _read_config(args.config)
+    given = {
+        "data_dir": args.data_dir,
+        "host": args.host,
+        "port": args.port,
+        "http_port": args.http_port,
+        "grpc_port": args.grpc_port,
+        "advertised_address": args.advertised_address,
+        "cluster": args.cluster,
+        "stampers": None if args.stampers is None else split_stamper_names(args.stampers),
+        "sync_interval_ms": args.durability,
+        "exposing_broker_entry_metadata_to_client_enabled": args.expose_broker_entry_metadata,
+        "acknowledgment_at_batch_index_level_enabled": args.batch_index_acks,
+        "max_message_size_bytes": args.max_message_size_bytes,
+    }
+    overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if args.data_dir is None and (found is None or "data_dir" not in found.broker):
+        overrides["data_dir"] = DEFAULT_DATA_DIR
+    config = BrokerConfig(**overrides) if found is None else found.config(**overrides)
+    if config.data_dir is not None and config.data_dir.exists() and not config.data_dir.is_dir():
+        raise CliError(f"data folder {config.data_dir} is a file")
+    if found is not None and found.ignored:
+        _tell_ignored(args.config, found)
+    return config
+
+
+def _read_config(path: Path) -> FileSettings:
+    from ..broker.properties import PropertiesError, read_properties
+    from ..broker.settings import SettingError, parse_settings
+
+    try:
+        return parse_settings(read_properties(path.read_text(encoding="utf-8-sig")))
+    except UnicodeDecodeError as error:
+        raise CliError(f"{path} is not UTF-8 text: {error}") from error
+    except (PropertiesError, SettingError) as error:
+        raise CliError(f"{path}: {error}") from error
+
+
+def _tell_ignored(path: Path, found: FileSettings) -> None:
+    names = ", ".join(found.ignored)
+    print(f"pulsemark: {path}: settings that do nothing here: {names}", file=sys.stderr)
+    if found.unprotected:
+        names = ", ".join(found.unprotected)
+        print(
+            f"pulsemark: warning: {path} asks for protection that this broker does not have "
+            f"({names}): everybody who reaches its ports may do everything",
+            file=sys.stderr,
+        )
+
+
+async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    # Before the broker starts: a signal during its start must end in order, too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Broker(config) as broker:
+        _announce(broker, as_json=as_json)
+        await stop.wait()
+
+
+def _announce(broker: Broker, *, as_json: bool) -> None:
+    data_dir = str(Path(broker.data_dir).resolve())
+    if as_json:
+        ready = {
+            "service_url": broker.service_url,
+            "http_url": broker.http_url,
+            "grpc_url": broker.grpc_url or None,
+            "data_dir": data_dir,
+            "pid": os.getpid(),
+        }
+        print(json_line(ready), flush=True)
+        return
+    places = [broker.service_url, broker.http_url]
+    if broker.grpc_url:
+        places.append(f"grpc {broker.grpc_url}")
+    print(f"pulsemark is ready: {', '.join(filter(None, places))}, data in {data_dir}", flush=True)

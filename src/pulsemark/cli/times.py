@@ -1,0 +1,82 @@
+"""Points in time as people type them.
+
+    1762945500123            unix milliseconds (only digits)
+    2025-11-12T11:05:00Z     ISO 8601; without a zone it is this machine's local time
+    14:05  14:05:30.250      today, this machine's local time
+    -5m  -1h30m  +10s  now   relative to now; units ms, s, m, h, d, w
+
+A number is always milliseconds: guessing seconds from its size would be right until it is not.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, time, tzinfo
+
+from .errors import CliError
+
+MAX_TIME_MS = 2**63 - 1
+UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RELATIVE = re.compile(r"([+-])((?:\d+(?:ms|[smhdw]))+)", re.ASCII)
+_STEP = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?", re.ASCII)
+
+
+def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = None) -> int:
+    """The unix milliseconds that `text` means (see the module's head for the forms).
+
+    Args:
+        text: what the user typed.
+        now: the present, with its zone; None: the machine's clock.
+        zone: of times that name none; None: the machine's, with its changes of summer time.
+
+    Raises:
+        CliError: the text is no time, or one before 1970 or beyond 63 bits.
+    """
+    now = now or datetime.now(UTC)
+    text = text.strip()
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        time_ms = int(text)
+    elif text == "now":
+        time_ms = _milliseconds(now)
+    elif match := _RELATIVE.fullmatch(text):
+        distance_ms = sum(int(n) * UNIT_MS[unit] for n, unit in _STEP.findall(match[2]))
+        time_ms = _milliseconds(now) + (distance_ms if match[1] == "+" else -distance_ms)
+    else:
+        time_ms = _milliseconds(_calendar_time(text, now, zone))
+    if not 0 <= time_ms <= MAX_TIME_MS:
+        raise CliError(f"the time {text!r} is not between 1970 and the last one that 63 bits hold")
+    return time_ms
+
+
+def _calendar_time(text: str, now: datetime, zone: tzinfo | None) -> datetime:
+    try:
+        if _CLOCK.fullmatch(text):
+            clock = time.fromisoformat(text.zfill(5) if text.count(":") == 1 else text.zfill(8))
+            when = datetime.combine(now.astimezone(zone).date(), clock)
+        else:
+            when = datetime.fromisoformat(text)
+        if when.tzinfo is None:
+            when = when.astimezone() if zone is None else when.replace(tzinfo=zone)
+        return when.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise CliError(
+            f"cannot read the time {text!r}: give unix milliseconds, ISO 8601, a clock time"
+            " like 14:05, or a distance from now like -5m"
+        ) from None
+
+
+def _milliseconds(when: datetime) -> int:
+    since = when - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def show_time(time_ms: int) -> str:
+    """A time in ISO 8601, UTC, to the millisecond; the bare number where no calendar reaches."""
+    try:
+        when = datetime.fromtimestamp(time_ms // 1_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{time_ms % 1_000:03d}Z"

@@ -1,0 +1,89 @@
+"""`pulsemark verify DATA_DIR|TOPIC...`: read a data folder completely and say what is wrong.
+
+Nothing is changed and no lock is taken: a folder in use can be verified, too. One line for each
+finding, then a summary. The exit code is 1 where something is damaged; leftovers of a crash and
+notes leave it at 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections import Counter
+from pathlib import Path
+
+from ..ledger import LedgerError
+from ..ledger.findings import Severity
+from ..ledger.verify import Checked, verify_folder
+from .errors import CliError
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, json_line
+
+ERRORS = (LedgerError, OSError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="DATA_DIR|TOPIC",
+        help="a data folder; with --data-dir, topics of that folder (none: all of it)",
+    )
+    add_data_dir(parser, why="folder that the topics are in")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; 1 when something is damaged."""
+    # The findings say all that the store would log.
+    logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
+    folder, topics = _what(args)
+    checked = Checked()
+    count: Counter[Severity] = Counter()
+    for finding in verify_folder(folder, topics=topics, checked=checked):
+        count[finding.severity] += 1
+        print(json_line(finding.facts()) if args.json else finding)
+    print(_as_json(checked, count) if args.json else _as_text(checked, count))
+    return 1 if count[Severity.DAMAGE] else 0
+
+
+def _what(args: argparse.Namespace) -> tuple[Path, list[str] | None]:
+    """The folder, and the topics to look at; None: all."""
+    if args.data_dir is not None:
+        return args.data_dir, [full_topic(text) for text in args.targets] or None
+    if len(args.targets) > 1:
+        raise CliError("more than one folder (for topics add --data-dir)")
+    folder = Path(args.targets[0]) if args.targets else DEFAULT_DATA_DIR
+    if not folder.is_dir():
+        raise CliError(f"{folder} is no folder (for a topic's name add --data-dir)")
+    return folder, None
+
+
+def _as_json(checked: Checked, count: Counter[Severity]) -> str:
+    return json_line(
+        {
+            "kind": "Summary",
+            "topics": checked.topics,
+            "segments": checked.segments,
+            "entries": checked.entries,
+            "messages": checked.messages,
+            "size_bytes": checked.size_bytes,
+            **{f"{severity.name.lower()}_count": count[severity] for severity in Severity},
+        }
+    )
+
+
+def _as_text(checked: Checked, count: Counter[Severity]) -> str:
+    found = [
+        f"{count[severity]} {word if count[severity] == 1 else words}"
+        for severity, word, words in (
+            (Severity.DAMAGE, "damage", "damages"),
+            (Severity.LEFTOVER, "leftover", "leftovers"),
+            (Severity.NOTE, "note", "notes"),
+        )
+        if count[severity]
+    ]
+    return (
+        f"{checked.topics} topics, {checked.segments} segments, {checked.entries} entries, "
+        f"{checked.messages} messages, {checked.size_bytes} bytes: {', '.join(found) or 'clean'}"
+    )

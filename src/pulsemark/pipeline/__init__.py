@@ -1,0 +1,45 @@
+"""Spark over data folders: a source, jobs, and a session to run them in.
+
+Needs the extra ``spark`` (pyspark, pyarrow, numpy, and a Java for machines without one). Importing
+this package loads none of them; what is used is imported when it is used, and tells by
+:class:`MissingExtraError` what is not installed.
+
+    from pulsemark.pipeline import local_session
+
+    spark = local_session()
+    spark.read.format("pulsar-ledger").option("topic", "orders").load("/path/to/data").show()
+"""
+
+from __future__ import annotations
+
+from .audit import AuditLabels, audit
+from .errors import (
+    DataLossError,
+    DecodeError,
+    JavaNotFoundError,
+    MissingExtraError,
+    OptionError,
+    PipelineError,
+)
+from .java import Java, find_java
+from .jobs import JOBS, Job, run_job
+from .registration import register
+from .session import local_session
+
+__all__ = [
+    "JOBS",
+    "AuditLabels",
+    "DataLossError",
+    "DecodeError",
+    "Java",
+    "JavaNotFoundError",
+    "Job",
+    "MissingExtraError",
+    "OptionError",
+    "PipelineError",
+    "audit",
+    "find_java",
+    "local_session",
+    "register",
+    "run_job",
+]

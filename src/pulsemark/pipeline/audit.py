@@ -1,0 +1,195 @@
+"""The audit job: per topic and time bucket, how many messages there are and how many are not.
+
+The shape is Kafka's audit trail (KAFKA-260): every tier counts what passed it by the same time
+buckets, and whoever compares the counts sees where messages were lost. This is the broker's tier,
+counted from what is stored, and the index makes it judge itself: indexes have no gaps, so in every
+bucket ``max_index - min_index + 1`` messages must be there.
+
+=================  ==============================================================================
+time               when the audit ran
+topic              full name
+tier               whose count it is: ``broker``
+bucket_start       first moment of the bucket, by the broker's clock (see ``audit_source.counts``)
+bucket_end         one past its last
+host               of the tier, the datacenter and the application likewise: labels, for those
+datacenter         who put several audits together
+application
+count              messages of producers
+control_count      entries of the broker's own: they take an index each, consumers never see them
+bytes              as stored: prefixes and bodies
+min_index          lowest and
+max_index          highest index in the bucket; null where no entry in it has messages
+missing            ``max_index - min_index + 1 - count - control_count``: gaps inside the bucket
+missing_before     gap between this bucket and the ones before it; null for a topic's first
+=================  ==============================================================================
+
+A damaged entry is missing here, as it is to every reader. Payloads are not opened, so that damage
+to a payload alone goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ledger import FolderReader, TopicNotFoundError
+from .errors import OptionError
+from .options import ReadOptions, select_topics
+from .registration import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AUDIT_COLUMNS = (
+    *("time", "topic", "tier", "bucket_start", "bucket_end"),
+    *("host", "datacenter", "application", "count", "control_count", "bytes"),
+    *("min_index", "max_index", "missing", "missing_before"),
+)
+
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_MAX_BUCKET_MS = 366 * _UNITS_MS["day"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLabels:
+    """What an audit's rows say of where they were counted. ``host``: None is this machine's."""
+
+    tier: str = "broker"
+    host: str | None = None
+    datacenter: str | None = None
+    application: str | None = None
+
+
+def audit(
+    spark: SparkSession,
+    path: str | Path,
+    topics: str | Sequence[str] | None = None,
+    *,
+    bucket: str = "1 minute",
+    starting_time: str | int | None = None,
+    ending_time: str | int | None = None,
+    min_partitions: int | None = None,
+    labels: AuditLabels | None = None,
+) -> DataFrame:
+    """Count a data folder's messages by topic and time bucket; the columns are in the module.
+
+    Args:
+        spark: the session to work in.
+        path: the data folder; it may be live, the audit then ends where the folder ended.
+        topics: names; all topics by default.
+        bucket: width, like ``1 minute``, ``30 seconds``, ``1 day``; buckets begin at multiples of
+            it since 1970, UTC.
+        starting_time: count from the first entry at or after it; ms since the epoch, or ISO-8601.
+        ending_time: count up to the first entry at or after it.
+        min_partitions: divide the work into at least so many tasks.
+        labels: what the label columns say.
+
+    Returns:
+        One row for each topic and bucket that holds entries, in their order.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow or numpy is not installed.
+        OptionError: an argument is not what it should be.
+        ForeignFolderError: the path is no data folder.
+        UnsupportedVersionError: it was written by a newer version.
+        TopicNotFoundError: there is no such topic.
+    """
+    require_spark()
+    bucket_ms = parse_bucket_ms(bucket)
+    options = _source_options(path, topics, starting_time, ending_time, min_partitions)
+    _check(ReadOptions.parse(options))
+    from .audit_source import AUDIT_FORMAT, BUCKET_OPTION, AuditSource
+
+    spark.dataSource.register(AuditSource)
+    reader = spark.read.format(AUDIT_FORMAT).options(**options)
+    partial = reader.option(BUCKET_OPTION, str(bucket_ms)).load()
+    return _merged(partial, bucket_ms, labels or AuditLabels())
+
+
+def parse_bucket_ms(text: str) -> int:
+    """The milliseconds of a width like ``1 minute`` or ``30 seconds``.
+
+    Raises:
+        OptionError: it is no such width, or longer than a year.
+    """
+    found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]+?)s?\s*", text.lower())
+    if found is None or found[2] not in _UNITS_MS:
+        units = ", ".join(_UNITS_MS)
+        raise OptionError("bucket", text, f"is not a number and a unit of {units}")
+    width_ms = int(found[1]) * _UNITS_MS[found[2]]
+    if not 0 < width_ms <= _MAX_BUCKET_MS:
+        raise OptionError("bucket", text, "is not between 1 millisecond and 366 days")
+    return width_ms
+
+
+def _source_options(
+    path: str | Path,
+    topics: str | Sequence[str] | None,
+    starting_time: str | int | None,
+    ending_time: str | int | None,
+    min_partitions: int | None,
+) -> dict[str, str]:
+    names = [topics] if isinstance(topics, str) else topics
+    given = {
+        "path": path,
+        "topicsPattern": "persistent://.*" if names is None else None,
+        "topics": None if names is None else ",".join(names),
+        "startingTime": starting_time,
+        "endingTime": ending_time,
+        "minPartitions": min_partitions,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _check(options: ReadOptions) -> None:
+    """Say here what Spark would wrap into an error of its own."""
+    with FolderReader(options.path) as folder:
+        _, absent = select_topics(options.topics, folder.topics())
+    if absent:
+        raise TopicNotFoundError(absent[0])
+
+
+def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    merged = partial.groupBy("topic", "bucket_start_ms").agg(
+        f.sum("count").alias("count"),
+        f.sum("control_count").alias("control_count"),
+        f.sum("bytes").alias("bytes"),
+        f.min("min_index").alias("min_index"),
+        f.max("max_index").alias("max_index"),
+    )
+    before = (
+        Window.partitionBy("topic")
+        .orderBy("bucket_start_ms")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    spanned = f.coalesce(f.col("max_index") - f.col("min_index") + 1, f.lit(0))
+    highest_before = f.max("max_index").over(before)
+    rows = merged.withColumns(
+        {
+            "time": f.lit(datetime.now(UTC)),
+            "tier": f.lit(labels.tier),
+            "bucket_start": f.timestamp_millis("bucket_start_ms"),
+            "bucket_end": f.timestamp_millis(f.col("bucket_start_ms") + bucket_ms),
+            "host": f.lit(labels.host or socket.gethostname()),
+            "datacenter": f.lit(labels.datacenter).cast("string"),
+            "application": f.lit(labels.application).cast("string"),
+            "missing": spanned - f.col("count") - f.col("control_count"),
+            "missing_before": f.col("min_index") - highest_before - 1,
+        }
+    )
+    return rows.select(*AUDIT_COLUMNS).orderBy("topic", "bucket_start")

@@ -1,0 +1,243 @@
+"""Arrow record batches from entries: the last step before Spark.
+
+One batch holds up to 64 k rows and some 16 MiB of values. An entry has as many rows as the broker
+counted messages in it, so that the number of rows does not depend on the columns asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..columns import Depth, depth_of
+from . import headers as message
+from .entries import EntryTable
+from .gather import gather, maps, small_integers, text, timestamps, without_base64
+from .headers import Headers, read_headers
+from .message_ids import message_ids
+from .messages import HEADER_FIELDS, Messages, open_messages
+from .protoscan import Ints, Want
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 16 << 20
+
+_OUTER_FIELDS = {
+    message.ENCRYPTION_KEYS: Want.COUNT,
+    message.UUID: Want.SPAN,
+    message.NUM_CHUNKS_FROM_MSG: Want.VARINT,
+    message.CHUNK_ID: Want.VARINT,
+}
+_IN_METADATA = frozenset({"__key", "__eventTime", "__messageProperties"})
+
+OnBadEntry = Callable[[EntryTable, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchForm:
+    """What all batches of a read look like."""
+
+    topic: str
+    schema: pa.Schema
+    """Exactly Spark's: names, types and nullability."""
+    first_index: int
+    """Messages before this index are left out,"""
+    end_index: int
+    """and those from this one on."""
+    max_uncompressed_bytes: int
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of one batch. ``entry_rows`` says which entry of the table each is of."""
+
+    form: BatchForm
+    table: EntryTable
+    entry_rows: Ints
+    places: Ints
+    """Its place in that entry, from 0."""
+    headers: Headers | None = None
+    messages: Messages | None = None
+    first_message: int = 0
+    """The number, in ``messages``, of the first row; the others follow it."""
+
+
+def record_batches(
+    table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry
+) -> Iterator[pa.RecordBatch]:
+    """The messages of the entries in ``table`` as record batches.
+
+    Args:
+        table: entries in order; with bodies where a column needs them.
+        form: columns, range and limits.
+        on_bad_entry: told of each entry that does not open (table, row, reason), which is then
+            left out; it may raise.
+    """
+    seen = table.with_messages()
+    inside = (seen.first_indexes < form.end_index) & (seen.indexes >= form.first_index)
+    table = seen if bool(inside.all()) else seen.select(inside)
+    for rows in _all_rows(table, form, on_bad_entry):
+        columns = [_BUILDERS[name](rows) for name in form.schema.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=form.schema)
+
+
+def _all_rows(table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry) -> Iterator[_Rows]:
+    depth = depth_of(form.schema.names)
+    if depth is Depth.LEDGER or not len(table):
+        yield from _windows(table, form)
+        return
+    wanted = _OUTER_FIELDS if depth is Depth.HEADER else _OUTER_FIELDS | HEADER_FIELDS
+    headers = read_headers(table, wanted)
+    for row in np.flatnonzero(~headers.good).tolist():
+        on_bad_entry(table, row, headers.reason(row))
+    if depth is Depth.HEADER:
+        yield from _windows(table, form, headers)
+        return
+    for part in _parts(headers):
+        yield from _opened(part, form, on_bad_entry)
+
+
+def _windows(table: EntryTable, form: BatchForm, headers: Headers | None = None) -> Iterator[_Rows]:
+    """Rows of entries that stay closed. Never more at a time than a batch takes.
+
+    A count is what a producer claimed: it must not decide how much memory is taken.
+    """
+    firsts = np.maximum(form.first_index - table.first_indexes, 0)
+    counts = np.minimum(form.end_index - table.first_indexes, table.counts) - firsts
+    if headers is not None:
+        counts[~headers.good] = 0
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    for start in range(0, total, BATCH_ROWS):
+        rows = np.arange(start, min(start + BATCH_ROWS, total))
+        entry_rows = np.searchsorted(ends, rows, "right")
+        places = rows - (ends - counts - firsts)[entry_rows]
+        first, last = int(entry_rows[0]), int(entry_rows[-1]) + 1
+        yield _Rows(
+            form,
+            table.select(slice(first, last)),
+            entry_rows - first,
+            places,
+            headers.part(first, last) if headers is not None else None,
+        )
+
+
+def _parts(headers: Headers) -> Iterator[Headers]:
+    """Cut entries into groups that make a batch each when they are opened."""
+    packed = headers.value(message.UNCOMPRESSED_SIZE) * (headers.value(message.COMPRESSION) != 0)
+    sizes = np.maximum(packed, headers.table.sizes)
+    groups = np.cumsum(sizes) // BATCH_BYTES + np.cumsum(headers.table.counts) // BATCH_ROWS
+    cuts = (np.flatnonzero(np.diff(groups)) + 1).tolist()
+    for first, last in zip([0, *cuts], [*cuts, len(groups)], strict=True):
+        yield headers.part(first, last)
+
+
+def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iterator[_Rows]:
+    """Rows of entries that are opened."""
+    table = headers.table
+    messages = open_messages(
+        headers,
+        max_bytes=form.max_uncompressed_bytes,
+        values_only=_IN_METADATA.isdisjoint(form.schema.names),
+        on_bad_entry=lambda row, reason: on_bad_entry(table, row, reason),
+    )
+    indexes = table.first_indexes[messages.entry_rows] + messages.places
+    # Indexes rise with the rows, so what is inside the range lies together.
+    first, end = np.searchsorted(indexes, [form.first_index, form.end_index]).tolist()
+    for start in range(first, end, BATCH_ROWS):
+        window = slice(start, min(start + BATCH_ROWS, end))
+        entry_rows, places = messages.entry_rows[window], messages.places[window]
+        yield _Rows(form, table, entry_rows, places, headers, messages, start)
+
+
+# The columns. Each builder gets rows that were read deep enough for its column.
+
+
+def _value(rows: _Rows) -> pa.Array:
+    messages, window = _messages(rows)
+    return gather(messages.arena, messages.value_starts[window], messages.value_ends[window])
+
+
+def _key(rows: _Rows) -> pa.Array:
+    messages, window = _messages(rows)
+    keys = gather(messages.arena, messages.key_starts[window], messages.key_ends[window])
+    return without_base64(keys, messages.key_is_base64[window])
+
+
+def _event_time(rows: _Rows) -> pa.Array:
+    messages, window = _messages(rows)
+    times = messages.event_times_ms[window]
+    # 0 is how producers say that there is none.
+    return timestamps(np.where(times == 0, -1, times))
+
+
+def _properties(rows: _Rows) -> pa.Array:
+    messages, window = _messages(rows)
+    every = messages.properties
+    part = slice(*np.searchsorted(every.message_rows, [window.start, window.stop]))
+    return maps(
+        every.message_rows[part] - window.start,
+        gather(messages.arena, every.key_starts[part], every.key_ends[part]),
+        gather(messages.arena, every.value_starts[part], every.value_ends[part]),
+        len(rows.entry_rows),
+        rows.form.schema.field("__messageProperties").type,
+    )
+
+
+def _message_id(rows: _Rows) -> pa.Array:
+    table = rows.table
+    return message_ids(
+        rows.form.topic,
+        table.ledger_ids,
+        table.entry_ids,
+        table.counts,
+        rows.entry_rows,
+        rows.places,
+    )
+
+
+def _batch_index(rows: _Rows) -> pa.Array:
+    alone = rows.table.counts[rows.entry_rows] == 1
+    return pa.array(np.where(alone, -1, rows.places).astype(np.int32))
+
+
+def _chunk_uuid(rows: _Rows) -> pa.Array:
+    uuids = _headers(rows).columns[message.UUID]
+    by_entry = gather(rows.table.data, uuids.starts, uuids.ends)
+    return text(by_entry).take(pa.array(rows.entry_rows))
+
+
+def _of_header(number: int, rows: _Rows) -> Ints:
+    return _headers(rows).columns[number].values[rows.entry_rows]
+
+
+def _headers(rows: _Rows) -> Headers:
+    assert rows.headers is not None, "the column's depth asks for headers"
+    return rows.headers
+
+
+def _messages(rows: _Rows) -> tuple[Messages, slice]:
+    assert rows.messages is not None, "the column's depth asks for payloads"
+    return rows.messages, slice(rows.first_message, rows.first_message + len(rows.entry_rows))
+
+
+_BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
+    "value": _value,
+    "__key": _key,
+    "__topic": lambda rows: pa.repeat(rows.form.topic, len(rows.entry_rows)),
+    "__messageId": _message_id,
+    "__publishTime": lambda rows: timestamps(_of_header(message.PUBLISH_TIME, rows)),
+    "__eventTime": _event_time,
+    "__messageProperties": _properties,
+    "__index": lambda rows: pa.array(rows.table.first_indexes[rows.entry_rows] + rows.places),
+    "__brokerPublishTime": lambda rows: timestamps(rows.table.broker_times_ms()[rows.entry_rows]),
+    "__ledgerId": lambda rows: pa.array(rows.table.ledger_ids[rows.entry_rows]),
+    "__entryId": lambda rows: pa.array(rows.table.entry_ids[rows.entry_rows]),
+    "__batchIndex": _batch_index,
+    "__encrypted": lambda rows: pa.array(_headers(rows).is_encrypted[rows.entry_rows]),
+    "__chunkUuid": _chunk_uuid,
+    "__chunkId": lambda rows: small_integers(_of_header(message.CHUNK_ID, rows)),
+    "__chunkCount": lambda rows: small_integers(_of_header(message.NUM_CHUNKS_FROM_MSG, rows)),
+}

@@ -1,0 +1,146 @@
+"""Stored entries side by side: one array per field instead of one object per entry.
+
+Everything behind this point (headers, payloads, columns, audit) works on :class:`EntryTable`. A
+table's entries lie in one buffer; an entry that was only looked at from outside has its prefix
+there and no body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ledger import Entry, EntryKind, Position, RecordHead
+from .protoscan import ABSENT, Bools, Bytes, Ints, Want, scan
+
+_PREFIX_HEADER_SIZE = 6
+"""Magic and size in front of the broker entry metadata (PIP-70)."""
+
+
+@dataclass(slots=True)
+class EntryTable:
+    """Entries in the order of their positions; all arrays have one element an entry."""
+
+    data: bytes
+    ledger_ids: Ints
+    entry_ids: Ints
+    kinds: Ints
+    counts: Ints
+    """Messages, as the broker counted them."""
+    indexes: Ints
+    """Index of the LAST message (PIP-70)."""
+    append_times_ms: Ints
+    starts: Ints
+    """Where the entry (its prefix) begins in ``data``."""
+    prefix_sizes: Ints
+    ends: Ints
+    """One past its last byte in ``data``."""
+    sizes: Ints
+    """Bytes as stored, prefix and body, whether the body is in ``data`` or not."""
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def octets(self) -> Bytes:
+        """``data`` as an array."""
+        return np.frombuffer(self.data, np.uint8)
+
+    @property
+    def first_indexes(self) -> Ints:
+        """Index of the first message."""
+        return self.indexes - self.counts + 1
+
+    @property
+    def body_starts(self) -> Ints:
+        """Where headers-and-payload begin in ``data``."""
+        return self.starts + self.prefix_sizes
+
+    def position(self, row: int) -> Position:
+        """The position of one entry."""
+        return Position(int(self.ledger_ids[row]), int(self.entry_ids[row]))
+
+    def select(self, rows: Ints | Bools | slice) -> EntryTable:
+        """Some of the entries, in the same buffer."""
+        return EntryTable(
+            self.data,
+            self.ledger_ids[rows],
+            self.entry_ids[rows],
+            self.kinds[rows],
+            self.counts[rows],
+            self.indexes[rows],
+            self.append_times_ms[rows],
+            self.starts[rows],
+            self.prefix_sizes[rows],
+            self.ends[rows],
+            self.sizes[rows],
+        )
+
+    def with_messages(self) -> EntryTable:
+        """Only what consumers see: producers' entries that hold messages."""
+        seen = (self.kinds == EntryKind.DATA) & (self.counts > 0)
+        return self if bool(seen.all()) else self.select(seen)
+
+    def broker_times_ms(self) -> Ints:
+        """The stamp's broker time; ``ABSENT`` where the entry has no prefix or no time in it."""
+        times = np.full(len(self), ABSENT, np.int64)
+        stamped = np.flatnonzero(self.prefix_sizes > _PREFIX_HEADER_SIZE)
+        if len(stamped):
+            starts = self.starts[stamped]
+            columns, bad = scan(
+                self.octets,
+                starts + _PREFIX_HEADER_SIZE,
+                starts + self.prefix_sizes[stamped],
+                {1: Want.VARINT},
+            )
+            times[stamped] = np.where(bad, ABSENT, columns[1].values)
+        return times
+
+
+def table_of_entries(entries: Sequence[Entry]) -> EntryTable:
+    """Lay entries that were read one by one side by side."""
+    sizes = _ints([len(entry.stored) for entry in entries])
+    ends = np.cumsum(sizes)
+    return _table(
+        entries,
+        b"".join([entry.stored for entry in entries]),
+        ends,
+        sizes,
+        [entry.prefix_size_bytes for entry in entries],
+    )
+
+
+def table_of_heads(heads: Sequence[RecordHead]) -> EntryTable:
+    """Lay record heads side by side: entries whose bodies were not read."""
+    prefix_sizes = [len(head.prefix) for head in heads]
+    sizes = _ints([head.body_size_bytes for head in heads]) + _ints(prefix_sizes)
+    ends = np.cumsum(_ints(prefix_sizes))
+    return _table(heads, b"".join([head.prefix for head in heads]), ends, sizes, prefix_sizes)
+
+
+def _table(
+    records: Sequence[Entry] | Sequence[RecordHead],
+    data: bytes,
+    ends: Ints,
+    sizes: Ints,
+    prefix_sizes: list[int],
+) -> EntryTable:
+    return EntryTable(
+        data=data,
+        ledger_ids=_ints([record.position.ledger_id for record in records]),
+        entry_ids=_ints([record.position.entry_id for record in records]),
+        kinds=_ints([record.kind for record in records]),
+        counts=_ints([record.message_count for record in records]),
+        indexes=_ints([record.index for record in records]),
+        append_times_ms=_ints([record.append_time_ms for record in records]),
+        starts=np.concatenate([_ints([0]), ends[:-1]]) if len(records) else _ints([]),
+        prefix_sizes=_ints(prefix_sizes),
+        ends=ends,
+        sizes=sizes,
+    )
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, np.int64)

@@ -1,0 +1,83 @@
+"""Arrow arrays from arrays of numbers and of spans, without a Python object per value."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..options import MAX_TIME_MS
+from .protoscan import ABSENT, Bools, Ints
+
+_INT32_MAX = 2**31 - 1
+_US_IN_MS = 1000
+
+
+def gather(data: bytes, starts: Ints, ends: Ints) -> pa.Array:
+    """The spans of ``data`` as binary values; null where the start is ABSENT.
+
+    The spans must rise and not overlap. Arrow then sees values and the gaps between them as one
+    binary array over ``data`` itself, of which every other slot is taken.
+    """
+    present = starts != ABSENT
+    count = int(np.count_nonzero(present))
+    if count == 0:
+        return pa.nulls(len(starts), pa.binary())
+    if len(data) > _INT32_MAX:
+        raise ValueError(f"{len(data)} bytes are more than Arrow's binary offsets reach")
+    offsets = np.empty(2 * count, np.int32)
+    offsets[0::2], offsets[1::2] = starts[present], ends[present]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    slots = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
+    wanted = (2 * (np.cumsum(present) - 1)).astype(np.int32)
+    return slots.take(pa.array(wanted, mask=None if count == len(starts) else ~present))
+
+
+def text(values: pa.Array) -> pa.Array:
+    """Binary values as strings; bytes that are not UTF-8 become U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if v is None else v.decode(errors="replace") for v in values.to_pylist()]
+        return pa.array(decoded, pa.string())
+
+
+def without_base64(values: pa.Array, encoded: Bools) -> pa.Array:
+    """Undo base64 where ``encoded``; what is no base64 stays as it is."""
+    if not encoded.any():
+        return values
+    plain: list[bytes | None] = values.to_pylist()
+    for row in np.flatnonzero(encoded).tolist():
+        value = plain[row]
+        if value is not None:
+            try:
+                plain[row] = base64.b64decode(value, validate=True)
+            except binascii.Error:
+                continue
+    return pa.array(plain, pa.binary())
+
+
+def timestamps(times_ms: Ints) -> pa.Array:
+    """Milliseconds since the epoch as Spark's timestamps.
+
+    Null where ABSENT, and beyond the year 9999, which Spark cannot show: such times come from
+    producers that put something else into the field.
+    """
+    shown = (times_ms >= 0) & (times_ms < MAX_TIME_MS)
+    times_us = np.where(shown, times_ms, 0) * _US_IN_MS
+    return pa.array(times_us, pa.timestamp("us", tz="UTC"), mask=~shown)
+
+
+def small_integers(values: Ints) -> pa.Array:
+    """32-bit numbers; null where ABSENT or out of their range."""
+    inside = (values >= 0) & (values <= _INT32_MAX)
+    return pa.array(np.where(inside, values, 0).astype(np.int32), mask=~inside)
+
+
+def maps(rows: Ints, keys: pa.Array, values: pa.Array, count: int, type_: Any) -> pa.Array:
+    """Maps of strings for ``count`` rows; ``rows``, which rise, say whose each pair is."""
+    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    return pa.MapArray.from_arrays(pa.array(offsets), text(keys), text(values), type=type_)

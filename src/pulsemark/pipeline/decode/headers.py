@@ -1,0 +1,113 @@
+"""Producers' message headers (MessageMetadata), of a whole table of entries at once.
+
+Layout and limits are those of :mod:`pulsemark.metadata.message`, which stays the judge: an entry
+that does not pass here is read by it once more, to say what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...metadata import (
+    MESSAGE_METADATA_SIZE_MAX_BYTES,
+    MessageFormatError,
+    MessageMetadata,
+    read_message_metadata,
+)
+from .entries import EntryTable
+from .protoscan import ABSENT, Bools, Column, Ints, Want, scan, u32_at
+
+_MAGIC = (0x0E, 0x01)
+_CHECKSUM_BYTES = 6
+"""Magic and CRC32C, where there are any, in front of the metadata's size."""
+
+PRODUCER_NAME = MessageMetadata.PRODUCER_NAME_FIELD_NUMBER
+SEQUENCE_ID = MessageMetadata.SEQUENCE_ID_FIELD_NUMBER
+PUBLISH_TIME = MessageMetadata.PUBLISH_TIME_FIELD_NUMBER
+PROPERTIES = MessageMetadata.PROPERTIES_FIELD_NUMBER
+PARTITION_KEY = MessageMetadata.PARTITION_KEY_FIELD_NUMBER
+COMPRESSION = MessageMetadata.COMPRESSION_FIELD_NUMBER
+UNCOMPRESSED_SIZE = MessageMetadata.UNCOMPRESSED_SIZE_FIELD_NUMBER
+NUM_MESSAGES_IN_BATCH = MessageMetadata.NUM_MESSAGES_IN_BATCH_FIELD_NUMBER
+EVENT_TIME = MessageMetadata.EVENT_TIME_FIELD_NUMBER
+ENCRYPTION_KEYS = MessageMetadata.ENCRYPTION_KEYS_FIELD_NUMBER
+PARTITION_KEY_B64_ENCODED = MessageMetadata.PARTITION_KEY_B64_ENCODED_FIELD_NUMBER
+NULL_VALUE = MessageMetadata.NULL_VALUE_FIELD_NUMBER
+UUID = MessageMetadata.UUID_FIELD_NUMBER
+NUM_CHUNKS_FROM_MSG = MessageMetadata.NUM_CHUNKS_FROM_MSG_FIELD_NUMBER
+CHUNK_ID = MessageMetadata.CHUNK_ID_FIELD_NUMBER
+NULL_PARTITION_KEY = MessageMetadata.NULL_PARTITION_KEY_FIELD_NUMBER
+
+_REQUIRED = {PRODUCER_NAME: Want.SPAN, SEQUENCE_ID: Want.VARINT, PUBLISH_TIME: Want.VARINT}
+
+
+@dataclass(slots=True)
+class Headers:
+    """The headers of a table's entries; places are in the table's ``data``."""
+
+    table: EntryTable
+    metadata_starts: Ints
+    payload_starts: Ints
+    columns: dict[int, Column]
+    good: Bools
+    """Entries whose header is well formed. Of the others nothing here means anything."""
+
+    def value(self, number: int, default: int = 0) -> Ints:
+        """A number of every header, ``default`` where it is not set."""
+        values = self.columns[number].values
+        return np.where(values == ABSENT, default, values)
+
+    def has(self, number: int) -> Bools:
+        """Which headers set this number."""
+        given: Bools = self.columns[number].values != ABSENT
+        return given
+
+    @property
+    def is_encrypted(self) -> Bools:
+        """Which payloads are the producer's cipher text."""
+        encrypted: Bools = self.columns[ENCRYPTION_KEYS].values > 0
+        return encrypted
+
+    def part(self, first: int, last: int) -> Headers:
+        """The headers of some entries in a row."""
+        return Headers(
+            self.table.select(slice(first, last)),
+            self.metadata_starts[first:last],
+            self.payload_starts[first:last],
+            {number: column.part(first, last) for number, column in self.columns.items()},
+            self.good[first:last],
+        )
+
+    def reason(self, row: int) -> str:
+        """What is wrong with a header that is not good."""
+        start, end = int(self.table.body_starts[row]), int(self.table.ends[row])
+        try:
+            read_message_metadata(memoryview(self.table.data)[start:end])
+        except MessageFormatError as error:
+            return str(error)
+        return "its message metadata holds fields that Pulsar's format does not have"
+
+
+def read_headers(table: EntryTable, wanted: Mapping[int, Want]) -> Headers:
+    """Find the ``wanted`` fields, by number, in the headers of all entries of a table."""
+    octets, starts, ends = table.octets, table.body_starts, table.ends
+    last = len(octets) - 1
+    has_checksum = ends - starts >= len(_MAGIC)
+    for place, octet in enumerate(_MAGIC):
+        has_checksum &= octets[np.minimum(starts + place, last)] == octet
+    size_at = starts + np.where(has_checksum, _CHECKSUM_BYTES, 0)
+    metadata_starts = size_at + 4
+    good = metadata_starts <= ends
+    sizes = np.zeros(len(table), np.int64)
+    sizes[good] = u32_at(octets, size_at[good], "big")
+    payload_starts = metadata_starts + sizes
+    good &= (payload_starts <= ends) & (sizes <= MESSAGE_METADATA_SIZE_MAX_BYTES)
+    # A bad header is an empty one to the scan, which then has nothing to go astray in.
+    metadata_starts[~good] = payload_starts[~good] = starts[~good]
+    columns, bad = scan(octets, metadata_starts, payload_starts, {**wanted, **_REQUIRED})
+    good &= ~bad & (columns[PRODUCER_NAME].starts != ABSENT)
+    good &= (columns[SEQUENCE_ID].values != ABSENT) & (columns[PUBLISH_TIME].values != ABSENT)
+    return Headers(table, metadata_starts, payload_starts, columns, good)

@@ -1,0 +1,235 @@
+"""Messages side by side: those of batches and those with an entry of their own, in one order.
+
+What a message of a batch says of itself stands in its SingleMessageMetadata; what a message with
+an entry of its own says stands in the entry's MessageMetadata. An encrypted batch cannot be taken
+apart: its first message has the cipher text as value and the key that the header names, the others
+have neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...proto.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+from . import headers as message
+from .headers import Headers
+from .payloads import HEADER_FIELDS as PAYLOAD_HEADER_FIELDS
+from .payloads import OnBadEntry, Opened, Walked, walk_batches
+from .protoscan import ABSENT, Bools, Column, Ints, Want, scan
+
+_PROPERTIES = SingleMessageMetadata.PROPERTIES_FIELD_NUMBER
+_PARTITION_KEY = SingleMessageMetadata.PARTITION_KEY_FIELD_NUMBER
+_COMPACTED_OUT = SingleMessageMetadata.COMPACTED_OUT_FIELD_NUMBER
+_EVENT_TIME = SingleMessageMetadata.EVENT_TIME_FIELD_NUMBER
+_PARTITION_KEY_B64_ENCODED = SingleMessageMetadata.PARTITION_KEY_B64_ENCODED_FIELD_NUMBER
+_NULL_VALUE = SingleMessageMetadata.NULL_VALUE_FIELD_NUMBER
+_NULL_PARTITION_KEY = SingleMessageMetadata.NULL_PARTITION_KEY_FIELD_NUMBER
+
+_SINGLE_FIELDS = {
+    _PROPERTIES: Want.SPANS,
+    _PARTITION_KEY: Want.SPAN,
+    _COMPACTED_OUT: Want.VARINT,
+    _EVENT_TIME: Want.VARINT,
+    _PARTITION_KEY_B64_ENCODED: Want.VARINT,
+    _NULL_VALUE: Want.VARINT,
+    _NULL_PARTITION_KEY: Want.VARINT,
+}
+_KEY_VALUE_FIELDS = {
+    KeyValue.KEY_FIELD_NUMBER: Want.SPAN,
+    KeyValue.VALUE_FIELD_NUMBER: Want.SPAN,
+}
+
+HEADER_FIELDS = PAYLOAD_HEADER_FIELDS | {
+    message.PROPERTIES: Want.SPANS,
+    message.PARTITION_KEY: Want.SPAN,
+    message.EVENT_TIME: Want.VARINT,
+    message.PARTITION_KEY_B64_ENCODED: Want.VARINT,
+    message.NULL_VALUE: Want.VARINT,
+    message.NULL_PARTITION_KEY: Want.VARINT,
+}
+"""What messages need of the headers."""
+
+
+@dataclass(slots=True)
+class Properties:
+    """All properties of all messages, in order: whose they are, and where key and value are."""
+
+    message_rows: Ints
+    key_starts: Ints
+    key_ends: Ints
+    value_starts: Ints
+    value_ends: Ints
+
+
+@dataclass(slots=True)
+class Messages:
+    """Messages side by side, in order. Places are in ``arena``; ABSENT: there is none."""
+
+    arena: bytes
+    entry_rows: Ints
+    """Which entry of the table each message is of."""
+    places: Ints
+    """Its place in that entry, from 0."""
+    value_starts: Ints
+    value_ends: Ints
+    key_starts: Ints
+    key_ends: Ints
+    key_is_base64: Bools
+    event_times_ms: Ints
+    properties: Properties
+
+
+def open_messages(
+    headers: Headers, *, max_bytes: int, values_only: bool, on_bad_entry: OnBadEntry
+) -> Messages:
+    """Take the messages out of all entries whose header is good.
+
+    Args:
+        headers: with (at least) ``HEADER_FIELDS``.
+        max_bytes: refuse entries that are larger when opened.
+        values_only: leave keys, event times and properties out, which saves reading them.
+        on_bad_entry: told of each entry that does not open, which is then left out.
+    """
+    opened = Opened(headers, max_bytes, on_bad_entry)
+    walked = walk_batches(opened, on_bad_entry)
+    assembled = _Assembly(headers, opened, walked)
+    bad = assembled.add_singles(values_only=values_only)
+    if not values_only and not len(bad):
+        assembled.add_wholes()
+        bad = assembled.read_properties()
+    if not len(bad):
+        return assembled.messages
+    # Rare: a batch fell apart, but some message's metadata is broken. Do it over without.
+    for row in bad.tolist():
+        headers.good[row] = False
+        on_bad_entry(row, "the metadata of one of its messages is broken")
+    return open_messages(
+        headers, max_bytes=max_bytes, values_only=values_only, on_bad_entry=on_bad_entry
+    )
+
+
+class _Assembly:
+    """Puts messages of batches and messages of their own into one order."""
+
+    def __init__(self, headers: Headers, opened: Opened, walked: Walked) -> None:
+        self._headers, self._opened, self._walked = headers, opened, walked
+        counts = np.where(headers.good, headers.table.counts, 0)
+        first_rows = np.cumsum(counts) - counts
+        entry_rows = np.repeat(np.arange(len(counts)), counts)
+        total = len(entry_rows)
+        self._walked_rows = np.flatnonzero(opened.is_batch[entry_rows])
+        self._wholes = np.flatnonzero(headers.good & ~opened.is_batch)
+        self._whole_rows = first_rows[self._wholes]
+        self._property_spans: list[tuple[Ints, Ints, Ints]] = []
+        none = np.empty(0, np.int64)
+        self.messages = Messages(
+            arena=opened.arena,
+            entry_rows=entry_rows,
+            places=np.arange(total) - first_rows[entry_rows],
+            value_starts=_absent(total),
+            value_ends=_absent(total),
+            key_starts=_absent(total),
+            key_ends=_absent(total),
+            key_is_base64=np.zeros(total, np.bool_),
+            event_times_ms=_absent(total),
+            properties=Properties(none, none, none, none, none),
+        )
+        self._add_values()
+
+    def _add_values(self) -> None:
+        messages, opened, wholes = self.messages, self._opened, self._wholes
+        messages.value_starts[self._walked_rows] = self._walked.metadata_ends
+        messages.value_ends[self._walked_rows] = self._walked.payload_ends
+        null = self._headers.value(message.NULL_VALUE)[wholes] != 0
+        starts, ends = opened.payload_starts[wholes], opened.payload_ends[wholes]
+        messages.value_starts[self._whole_rows] = np.where(null, ABSENT, starts)
+        messages.value_ends[self._whole_rows] = np.where(null, ABSENT, ends)
+
+    def add_singles(self, *, values_only: bool) -> Ints:
+        """Read the metadata of batches' messages; returns the entries where one is broken."""
+        walked, rows = self._walked, self._walked_rows
+        starts, ends = walked.metadata_starts, walked.metadata_ends
+        if values_only:
+            # Null messages and those that compaction took out have no payload.
+            empty = np.flatnonzero(walked.payload_ends == ends)
+            rows, starts, ends = rows[empty], starts[empty], ends[empty]
+        if not len(rows):
+            return rows
+        octets = np.frombuffer(self._opened.arena, np.uint8)
+        columns, bad = scan(octets, starts, ends, _SINGLE_FIELDS)
+        no_value = columns[_NULL_VALUE].values > 0
+        no_value |= columns[_COMPACTED_OUT].values > 0
+        self.messages.value_starts[rows[no_value]] = ABSENT
+        self.messages.value_ends[rows[no_value]] = ABSENT
+        if not values_only:
+            self._add_keys(
+                rows,
+                columns[_PARTITION_KEY],
+                columns[_PARTITION_KEY_B64_ENCODED].values,
+                columns[_NULL_PARTITION_KEY].values,
+            )
+            self.messages.event_times_ms[rows] = columns[_EVENT_TIME].values
+            spans = columns[_PROPERTIES]
+            self._property_spans.append((rows[spans.lanes], spans.starts, spans.ends))
+        return np.unique(self.messages.entry_rows[rows[bad]])
+
+    def add_wholes(self) -> None:
+        """Take keys, event times and properties of entries of one message from their headers."""
+        wholes, rows, shifts = self._wholes, self._whole_rows, self._opened.shifts
+        columns = self._headers.columns
+        key = columns[message.PARTITION_KEY]
+        moved = Column(
+            key.values,
+            _moved(key.starts, shifts)[wholes],
+            _moved(key.ends, shifts)[wholes],
+            key.lanes,
+        )
+        self._add_keys(
+            rows,
+            moved,
+            columns[message.PARTITION_KEY_B64_ENCODED].values[wholes],
+            columns[message.NULL_PARTITION_KEY].values[wholes],
+        )
+        self.messages.event_times_ms[rows] = columns[message.EVENT_TIME].values[wholes]
+        row_of_entry = _absent(len(shifts))
+        row_of_entry[wholes] = rows
+        spans = columns[message.PROPERTIES]
+        mine = np.flatnonzero(row_of_entry[spans.lanes] != ABSENT)
+        lanes = spans.lanes[mine]
+        self._property_spans.append(
+            (
+                row_of_entry[lanes],
+                spans.starts[mine] + shifts[lanes],
+                spans.ends[mine] + shifts[lanes],
+            )
+        )
+
+    def _add_keys(self, rows: Ints, key: Column, is_base64: Ints, is_null: Ints) -> None:
+        messages = self.messages
+        messages.key_starts[rows] = np.where(is_null > 0, ABSENT, key.starts)
+        messages.key_ends[rows] = np.where(is_null > 0, ABSENT, key.ends)
+        messages.key_is_base64[rows] = is_base64 > 0
+
+    def read_properties(self) -> Ints:
+        """Find keys and values of all properties; returns the entries where one is broken."""
+        rows, starts, ends = (
+            np.concatenate([part[column] for part in self._property_spans]) for column in range(3)
+        )
+        order = np.argsort(rows, kind="stable")
+        rows, starts, ends = rows[order], starts[order], ends[order]
+        octets = np.frombuffer(self._opened.arena, np.uint8)
+        columns, bad = scan(octets, starts, ends, _KEY_VALUE_FIELDS)
+        key, value = columns[KeyValue.KEY_FIELD_NUMBER], columns[KeyValue.VALUE_FIELD_NUMBER]
+        bad |= (key.starts == ABSENT) | (value.starts == ABSENT)
+        self.messages.properties = Properties(rows, key.starts, key.ends, value.starts, value.ends)
+        return np.unique(self.messages.entry_rows[rows[bad]])
+
+
+def _absent(count: int) -> Ints:
+    return np.full(count, ABSENT, np.int64)
+
+
+def _moved(places: Ints, shifts: Ints) -> Ints:
+    return np.where(places == ABSENT, ABSENT, places + shifts)

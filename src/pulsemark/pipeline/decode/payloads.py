@@ -1,0 +1,295 @@
+"""Opening payloads: decompressing them and taking batches apart.
+
+A batch's payload, once decompressed, is its messages one behind the other, each
+``[size u32 big-endian][SingleMessageMetadata][payload]``; the payload's size stands in that
+metadata, so that a batch can only be walked from its beginning.
+
+Everything opened lies in one buffer, the *arena*: the table's own buffer where no entry is
+compressed, else a new one with every entry's header and opened payload in turn. Values, keys and
+properties are spans in it, in rising order: that is what lets Arrow gather a column in one call.
+
+An entry opens as a whole or not at all. What makes it fail: a header that is not well formed; a
+message count that is not the broker's, without which the index of its messages would be in doubt
+(official clients always send the same); a payload that does not decompress to its stated size; a
+batch that does not end with its last message.
+
+An encrypted payload stays as it is (compression lies inside encryption): it is the value of the
+entry's first message.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...proto.pulsar_api_pb2 import SingleMessageMetadata
+from . import headers as message
+from .compression import DecompressionError, decompress
+from .headers import Headers
+from .protoscan import (
+    ABSENT,
+    Bools,
+    Bytes,
+    Ints,
+    MalformedError,
+    Want,
+    at_every_place,
+    fields_of,
+    take_fields,
+    u32_at,
+)
+
+_PAYLOAD_SIZE = SingleMessageMetadata.PAYLOAD_SIZE_FIELD_NUMBER
+_PAYLOAD_SIZE_TAG = _PAYLOAD_SIZE << 3
+_LEADING_TAGS = (
+    SingleMessageMetadata.PROPERTIES_FIELD_NUMBER << 3 | 2,
+    SingleMessageMetadata.PARTITION_KEY_FIELD_NUMBER << 3 | 2,
+)
+
+_FEW_BATCHES = 128
+"""With fewer batches than this one by one is faster."""
+
+_SIZE_BYTES = 4
+_MESSAGE_MIN_BYTES = 6
+"""The smallest message a batch can hold: its metadata's size, and a payload size of 0 in it."""
+
+HEADER_FIELDS = {
+    message.COMPRESSION: Want.VARINT,
+    message.UNCOMPRESSED_SIZE: Want.VARINT,
+    message.NUM_MESSAGES_IN_BATCH: Want.VARINT,
+    message.ENCRYPTION_KEYS: Want.COUNT,
+}
+"""What opening needs of the headers."""
+
+OnBadEntry = Callable[[int, str], None]
+"""Told of each entry (row of the table) that does not open, with the reason; it may raise."""
+
+
+class Opened:
+    """Entries decompressed: where their headers and payloads lie in the arena."""
+
+    def __init__(self, headers: Headers, max_bytes: int, on_bad_entry: OnBadEntry) -> None:
+        self.headers = headers
+        compression = headers.value(message.COMPRESSION)
+        encrypted = headers.is_encrypted
+        self.is_batch = headers.has(message.NUM_MESSAGES_IN_BATCH) & ~encrypted
+        self.is_packed = (compression != 0) & ~encrypted & headers.good
+        self.sizes = np.where(
+            compression != 0,
+            headers.value(message.UNCOMPRESSED_SIZE),
+            headers.table.ends - headers.payload_starts,
+        )
+        self._refuse_wrong_counts(on_bad_entry)
+        self.arena = headers.table.data
+        self.shifts = np.zeros(len(headers.good), np.int64)
+        """What to add to a place in the table's buffer to have it in the arena."""
+        self.payload_ends = headers.table.ends
+        if bool(self.is_packed.any()):
+            self._unpack(compression, max_bytes, on_bad_entry)
+        self.payload_starts = headers.payload_starts + self.shifts
+
+    def _refuse_wrong_counts(self, on_bad_entry: OnBadEntry) -> None:
+        headers = self.headers
+        broker_counts = headers.table.counts
+        counts = headers.value(message.NUM_MESSAGES_IN_BATCH, 1)
+        batch = headers.has(message.NUM_MESSAGES_IN_BATCH)
+        wrong = counts != broker_counts
+        crowded = batch & (broker_counts * _MESSAGE_MIN_BYTES > self.sizes)
+        for row in np.flatnonzero(headers.good & (wrong | crowded)).tolist():
+            headers.good[row] = False
+            on_bad_entry(
+                row,
+                f"its header counts {counts[row]} messages, the broker {broker_counts[row]}"
+                if wrong[row]
+                else f"{counts[row]} messages do not fit into {self.sizes[row]} bytes",
+            )
+
+    def _unpack(self, compression: Ints, max_bytes: int, on_bad_entry: OnBadEntry) -> None:
+        """Make an arena of each entry's header and opened payload."""
+        headers, view = self.headers, memoryview(self.headers.table.data)
+        starts, middles = headers.metadata_starts.tolist(), headers.payload_starts.tolist()
+        ends = headers.table.ends.tolist()
+        shifts, payload_ends = [0] * len(starts), [0] * len(starts)
+        pieces: list[bytes | memoryview] = []
+        at = 0
+        for row in np.flatnonzero(headers.good).tolist():
+            start, middle, end = starts[row], middles[row], ends[row]
+            payload: bytes | memoryview = view[middle:end]
+            if self.is_packed[row]:
+                try:
+                    payload = decompress(
+                        int(compression[row]), payload, int(self.sizes[row]), max_bytes
+                    )
+                except DecompressionError as error:
+                    headers.good[row] = False
+                    on_bad_entry(row, str(error))
+                    continue
+            pieces += (view[start:middle], payload)
+            shifts[row] = at - start
+            at += middle - start + len(payload)
+            payload_ends[row] = at
+        self.arena = b"".join(pieces)
+        self.shifts = np.array(shifts, np.int64)
+        self.payload_ends = np.array(payload_ends, np.int64)
+
+
+@dataclass(slots=True)
+class Walked:
+    """The messages of all batches: their metadata, and the payload right behind it."""
+
+    metadata_starts: Ints
+    metadata_ends: Ints
+    payload_ends: Ints
+
+    def select(self, kept: Bools) -> Walked:
+        """Some of the messages."""
+        return Walked(self.metadata_starts[kept], self.metadata_ends[kept], self.payload_ends[kept])
+
+
+def walk_batches(opened: Opened, on_bad_entry: OnBadEntry) -> Walked:
+    """Take all batches apart; one that does not end with its last message is no longer good."""
+    good, counts = opened.headers.good, opened.headers.table.counts
+    rows = np.flatnonzero(good & opened.is_batch)
+    starts, whole = _walk(
+        opened.arena, opened.payload_starts[rows], opened.payload_ends[rows], counts[rows]
+    )
+    entry_rows = np.repeat(rows, counts[rows])
+    kept = np.repeat(whole, counts[rows])
+    walked, sound = _measured(opened, rows[whole], starts[kept])
+    broken = np.union1d(rows[~whole], entry_rows[kept][~sound])
+    good[broken] = False
+    for row in broken.tolist():
+        on_bad_entry(row, f"its batch of {counts[row]} messages falls apart")
+    still = good[entry_rows[kept]]
+    return walked if bool(still.all()) else walked.select(still)
+
+
+def _measured(opened: Opened, rows: Ints, starts: Ints) -> tuple[Walked, Bools]:
+    """The parts of the messages that begin at ``starts``, and whether each lies in its place."""
+    octets = np.frombuffer(opened.arena, np.uint8)
+    sizes = u32_at(octets, starts, "big")
+    metadata_starts = starts + _SIZE_BYTES
+    payload_ends = np.append(starts[1:], 0)[: len(starts)]
+    payload_ends[np.cumsum(opened.headers.table.counts[rows]) - 1] = opened.payload_ends[rows]
+    # Room for the payload size, whose first byte says whether it has a second.
+    sound = sizes >= 2 + (octets[metadata_starts + 1] >= 0x80)
+    sound &= metadata_starts + sizes <= payload_ends
+    return Walked(metadata_starts, metadata_starts + sizes, payload_ends), sound
+
+
+def _walk(data: bytes, at: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Bools]:
+    """Go from message to message of all batches, side by side as long as there are enough.
+
+    Returns:
+        Where the messages begin, batch behind batch, and which batches end with their last one.
+        For the others the places mean nothing.
+    """
+    firsts = np.cumsum(counts) - counts
+    starts = np.zeros(int(counts.sum()), np.int64)
+    whole = np.zeros(len(counts), np.bool_)
+    octets = np.frombuffer(data, np.uint8)
+    lanes, place = np.arange(len(counts)), 0
+    at = at.copy()
+    while len(lanes) >= _FEW_BATCHES:
+        starts[firsts[lanes] + place] = at[lanes]
+        at[lanes] = _next_messages(octets, at[lanes], ends[lanes])
+        place += 1
+        going = (counts[lanes] > place) & (at[lanes] < ends[lanes])
+        if not going.all():
+            done = lanes[~going]
+            whole[done] = (counts[done] == place) & (at[done] == ends[done])
+            lanes = lanes[going]
+    for lane in lanes.tolist():
+        begins = array("q")
+        try:
+            _walk_one(data, int(at[lane]), int(ends[lane]), begins)
+        except (MalformedError, IndexError):
+            continue
+        if len(begins) == counts[lane] - place:
+            whole[lane] = True
+            first = firsts[lane] + place
+            starts[first : first + len(begins)] = begins
+    return starts, whole
+
+
+def _next_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
+    """Where the messages behind those at ``at`` begin; beyond ``ends`` where one is broken.
+
+    One look at eight bytes, the metadata's size and what is behind it, is enough for metadata that
+    begins with a payload size below 16 KiB.
+    """
+    words_at = at_every_place(data, ">u8")
+    last = len(words_at) - 1
+    if last < 0:
+        return _behind_odd_messages(data, at, ends)
+    words = words_at[np.minimum(at, last)].astype(np.int64)
+    sizes = words >> 32 & 0xFFFF_FFFF
+    low, high = words >> 16 & 0xFF, words >> 8 & 0xFF
+    is_long = low >= 0x80
+    payload_sizes = (low & 0x7F) + (high << 7) * is_long
+    odd = (words >> 24 & 0xFF != _PAYLOAD_SIZE_TAG) | (is_long & (high >= 0x80)) | (at > last)
+    behind: Ints = at + _SIZE_BYTES + sizes + payload_sizes
+    rest = np.flatnonzero(odd)
+    if len(rest):
+        behind[rest] = _behind_odd_messages(data, at[rest], ends[rest])
+    return behind
+
+
+def _behind_odd_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
+    """The same, field by field, wherever in the metadata the payload's size stands."""
+    behind = ends + 1
+    rows = np.flatnonzero(at + _SIZE_BYTES <= ends)
+    places = at[rows] + _SIZE_BYTES
+    metadata_ends = places + u32_at(data, at[rows], "big")
+    inside = (metadata_ends <= ends[rows]) & (places < metadata_ends)
+    while True:
+        rows, places, metadata_ends = rows[inside], places[inside], metadata_ends[inside]
+        if not len(rows):
+            return behind
+        fields = take_fields(data, places, metadata_ends)
+        found = fields.tags == _PAYLOAD_SIZE_TAG
+        good = found & (fields.values >= 0) & (fields.values <= ends[rows] - metadata_ends)
+        behind[rows[good]] = metadata_ends[good] + fields.values[good]
+        places = fields.ends
+        inside = ~found & ~fields.broken & (places < metadata_ends)
+
+
+def _walk_one(data: bytes, at: int, end: int, begins: array[int]) -> None:
+    """Note where each message of a batch begins; raises MalformedError or IndexError.
+
+    This runs once a message and in plain Python, hence by hand, as ``_next_messages``.
+    """
+    begin, number_of = begins.append, int.from_bytes
+    while at < end:
+        begin(at)
+        head = number_of(data[at : at + 6], "big")
+        if head & 0xFF80 == _PAYLOAD_SIZE_TAG << 8:
+            at += _SIZE_BYTES + (head >> 16) + (head & 0x7F)
+        elif head & 0xFF00 == _PAYLOAD_SIZE_TAG << 8 and data[at + 6] < 0x80:
+            at += _SIZE_BYTES + (head >> 16) + (head & 0x7F) + (data[at + 6] << 7)
+        else:
+            begin_metadata = at + _SIZE_BYTES
+            at = begin_metadata + (head >> 16)
+            at += _payload_size(data, begin_metadata, min(at, end))
+    if at != end:
+        raise MalformedError
+
+
+def _payload_size(data: bytes, at: int, end: int) -> int:
+    """The payload size in the metadata ``data[at:end]``, wherever in it that stands.
+
+    Mostly behind properties and a key, none of them long.
+    """
+    while data[at] in _LEADING_TAGS and data[at + 1] < 0x80:
+        at += 2 + data[at + 1]
+    size = ABSENT
+    for number, wire_type, value, _, _ in fields_of(data[at:end]):
+        if (number, wire_type) == (_PAYLOAD_SIZE, 0):
+            size = value
+            break
+    if size < 0:
+        raise MalformedError
+    return size

@@ -1,0 +1,354 @@
+"""Reading chosen fields of very many small protobuf messages at once, with numpy.
+
+A *lane* is one message: a span of bytes in a shared buffer. All lanes advance together, one field
+a step, so that a step costs a few numpy calls however many lanes there are: 0.1-0.3 us a message,
+where parsing each by itself costs 0.5 us before anything is taken out of it. Lanes drop out as
+they end; when only few are left (one message with thousands of properties among ordinary ones)
+those are finished one by one, since a numpy call costs the same for one lane as for a thousand.
+
+Rules (protobuf's encoding): unknown fields are skipped; the last occurrence of a singular field
+counts; a field whose wire type is not the expected one is an unknown field; groups are refused, as
+Pulsar has none. A lane whose bytes break the rules is marked ``bad``, and what was found in it
+means nothing. Required fields are the caller's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+_FEW_LANES = 64
+"""With fewer lanes than this one by one is faster."""
+
+_LANES_AT_ONCE = 8192
+"""So many that what a step works on stays in the processor's cache."""
+
+_VARINT_MAX_BYTES = 10
+_LENGTH_MAX = 2**31 - 1
+_FIELD_NUMBER_MAX = 2**29 - 1
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+ABSENT = -(2**63)
+"""What stands in a column where the lane has no such field."""
+
+
+class Want(Enum):
+    """How a wanted field is handed out."""
+
+    VARINT = "varint"
+    """``values``: the number, ABSENT without one. Numbers of 2^63 and more wrap (int64)."""
+    SPAN = "span"
+    """``starts`` and ``ends`` of the bytes; ABSENT without any."""
+    SPANS = "spans"
+    """A repeated field: spans of all occurrences, each with its lane, in the order of lanes."""
+    COUNT = "count"
+    """``values``: how often a length-delimited field occurs."""
+
+
+@dataclass(slots=True)
+class Column:
+    """One field of all lanes; which arrays are filled says :class:`Want`."""
+
+    values: Ints
+    starts: Ints
+    ends: Ints
+    lanes: Ints
+
+    def part(self, first: int, last: int) -> Column:
+        """The column of the lanes ``[first, last)``, numbered from 0 again."""
+        if len(self.lanes):
+            at = slice(*np.searchsorted(self.lanes, [first, last]))
+            return Column(self.values, self.starts[at], self.ends[at], self.lanes[at] - first)
+        at = slice(first, last)
+        return Column(self.values[at], self.starts[at], self.ends[at], self.lanes)
+
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class _Spans:
+    """Occurrences of a repeated field, in the order the steps found them."""
+
+    lanes: list[Ints] = field(default_factory=list)
+    starts: list[Ints] = field(default_factory=list)
+    ends: list[Ints] = field(default_factory=list)
+
+    def gathered(self) -> Column:
+        if not self.lanes:
+            return Column(_NONE, _NONE, _NONE, _NONE)
+        lanes = np.concatenate(self.lanes)
+        order = np.argsort(lanes, kind="stable")
+        starts, ends = np.concatenate(self.starts), np.concatenate(self.ends)
+        return Column(_NONE, starts[order], ends[order], lanes[order])
+
+
+def scan(
+    data: Bytes, starts: Ints, ends: Ints, wanted: Mapping[int, Want]
+) -> tuple[dict[int, Column], Bools]:
+    """Find the ``wanted`` fields of the messages ``data[start:end]``.
+
+    Args:
+        data: the bytes all lanes lie in, one-dimensional.
+        starts: where each lane's message begins.
+        ends: one past its last byte; all inside ``data``.
+        wanted: field numbers with the form to hand them out in.
+
+    Returns:
+        The columns by field number, and which lanes are bad.
+    """
+    return _Scan(data, starts, ends, wanted).run()
+
+
+class _Scan:
+    """One run of :func:`scan`: the lanes still going, and what was found so far."""
+
+    def __init__(self, data: Bytes, starts: Ints, ends: Ints, wanted: Mapping[int, Want]) -> None:
+        self._data = data
+        self._all_starts, self._all_ends = starts, ends
+        self._wanted = wanted
+        count = len(starts)
+        self._bad = np.zeros(count, np.bool_)
+        self._columns = {number: _absent(want, count) for number, want in wanted.items()}
+        self._spans = {n: _Spans() for n, want in wanted.items() if want is Want.SPANS}
+        self._lanes = self._at = self._ends = _NONE
+
+    def run(self) -> tuple[dict[int, Column], Bools]:
+        started = np.flatnonzero(self._all_starts < self._all_ends)
+        for first in range(0, len(started), _LANES_AT_ONCE):
+            self._lanes = started[first : first + _LANES_AT_ONCE]
+            self._at = self._all_starts[self._lanes]
+            self._ends = self._all_ends[self._lanes]
+            while len(self._lanes) >= _FEW_LANES:
+                self._step()
+            for lane, at, end in zip(
+                self._lanes.tolist(), self._at.tolist(), self._ends.tolist(), strict=True
+            ):
+                self._finish(lane, at, end)
+        for number, spans in self._spans.items():
+            self._columns[number] = spans.gathered()
+        return self._columns, self._bad
+
+    def _step(self) -> None:
+        """Take one field off every lane."""
+        fields = take_fields(self._data, self._at, self._ends)
+        if bool(fields.broken.any()):
+            self._bad[self._lanes[fields.broken]] = True
+        for number, want in self._wanted.items():
+            tag = number << 3 | (_VARINT if want is Want.VARINT else _BYTES)
+            hit = np.flatnonzero(fields.tags == tag)
+            if len(hit):
+                starts, ends = fields.starts[hit], fields.ends[hit]
+                self._keep(number, self._lanes[hit], fields.values[hit], starts, ends)
+        going = fields.ends < self._ends
+        self._lanes, self._at = self._lanes[going], fields.ends[going]
+        self._ends = self._ends[going]
+
+    def _finish(self, lane: int, at: int, end: int) -> None:
+        """Take all fields off one lane."""
+        data = self._data[at:end].tobytes()
+        try:
+            for number, wire_type, value, start, stop in fields_of(data):
+                want = self._wanted.get(number)
+                if want is not None and wire_type == (_VARINT if want is Want.VARINT else _BYTES):
+                    span = np.array([at + start]), np.array([at + stop])
+                    self._keep(number, np.array([lane]), np.array([value]), *span)
+        except MalformedError:
+            self._bad[lane] = True
+
+    def _keep(self, number: int, lanes: Ints, values: Ints, starts: Ints, ends: Ints) -> None:
+        """Put occurrences of a wanted field into its column."""
+        want, column = self._wanted[number], self._columns[number]
+        if want is Want.VARINT:
+            column.values[lanes] = values
+        elif want is Want.COUNT:
+            column.values[lanes] += 1
+        elif want is Want.SPAN:
+            column.starts[lanes], column.ends[lanes] = starts, ends
+        else:
+            spans = self._spans[number]
+            spans.lanes.append(lanes)
+            spans.starts.append(starts)
+            spans.ends.append(ends)
+
+
+@dataclass(slots=True)
+class Fields:
+    """One field of each lane."""
+
+    tags: Ints
+    """Field number and wire type as encoded; -1 where the lane is broken."""
+    values: Ints
+    """A varint's number, a byte string's length."""
+    starts: Ints
+    """Where a byte string begins."""
+    ends: Ints
+    """Where the field ends; where the lane ends if it is broken."""
+    broken: Bools
+
+
+_WORD_BYTES = 8
+_TAG_BITS = np.uint64(8)
+_ONE = np.uint64(1)
+_STOPS = np.uint64(0x0080808080808080)
+_GROUPS = np.uint64(0x007F7F7F7F7F7F7F)
+_PAIRS = [
+    (np.uint64(width), np.uint64(low), np.uint64(high))
+    for width, low, high in (
+        (1, 0x007F007F007F007F, 0x7F007F007F007F00),
+        (2, 0x00003FFF00003FFF, 0x3FFF00003FFF0000),
+        (4, 0x000000000FFFFFFF, 0x0FFFFFFF00000000),
+    )
+]
+
+
+def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
+    """Read the field that begins at each of the places ``at``, each before its end.
+
+    Nearly all fields are a tag of one byte and a varint of up to seven, a number or a length. One
+    look at eight bytes is enough for those; the others are read byte by byte.
+    """
+    words_at = at_every_place(data, "<u8")
+    last = len(words_at) - 1
+    if last < 0:
+        return _take_odd_fields(data, at, ends)
+    words = words_at[np.minimum(at, last)]
+    tags = (words & np.uint64(0xFF)).view(np.int64)
+    # The lowest high bit that is not set ends the varint; below it, the 7-bit groups are pushed
+    # together, two, four and eight at a time.
+    words >>= _TAG_BITS
+    stops = ~words & _STOPS
+    below = (stops & (~stops + _ONE)) - _ONE
+    numbers = words & below & _GROUPS
+    for width, low, high in _PAIRS:
+        numbers = (numbers & low) | (numbers & high) >> width
+    values = numbers.view(np.int64)
+    starts = at + 1 + (np.bitwise_count(below) + 1 >> 3)
+    is_bytes = tags & 7 == _BYTES
+    field_ends = starts + values * is_bytes
+    odd = (stops == 0) | (field_ends > ends) | (at > last) | (tags >= 0x80) | (tags < 1 << 3)
+    odd |= ~is_bytes & (tags & 7 != _VARINT)
+    fields = Fields(tags, values, starts, field_ends, np.zeros(len(at), np.bool_))
+    rest = np.flatnonzero(odd)
+    if len(rest):
+        slow = _take_odd_fields(data, at[rest], ends[rest])
+        fields.tags[rest], fields.values[rest] = slow.tags, slow.values
+        fields.starts[rest], fields.ends[rest] = slow.starts, slow.ends
+        fields.broken[rest] = slow.broken
+    return fields
+
+
+def _take_odd_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
+    """The same for fields of any form."""
+    tags, at, broken = _varints(data, at, ends)
+    wire_types, numbers = tags & 7, tags >> 3
+    values, after, cut = _varints(data, at, ends)
+    is_varint, is_bytes = wire_types == _VARINT, wire_types == _BYTES
+    is_32, is_64 = wire_types == _FIXED32, wire_types == _FIXED64
+    broken |= (numbers <= 0) | (numbers > _FIELD_NUMBER_MAX)
+    broken |= ~(is_varint | is_bytes | is_32 | is_64)
+    broken |= cut & (is_varint | is_bytes)
+    broken |= is_bytes & ((values < 0) | (values > _LENGTH_MAX))
+    field_ends = np.where(is_bytes, after + values, after)
+    field_ends = np.where(is_32, at + 4, np.where(is_64, at + 8, field_ends))
+    broken |= field_ends > ends
+    return Fields(
+        np.where(broken, -1, tags), values, after, np.where(broken, ends, field_ends), broken
+    )
+
+
+def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, Bools]:
+    """Read one varint at each of the places ``at``, byte by byte.
+
+    Returns:
+        The numbers (as int64: 2^63 and more wrap), where each ends, and which are broken: cut
+        off by ``ends``, or longer than 10 bytes.
+    """
+    last = len(data) - 1
+    numbers, after = np.zeros(len(at), np.int64), at.copy()
+    broken = np.zeros(len(at), np.bool_)
+    going = np.arange(len(at))
+    for place in range(_VARINT_MAX_BYTES):
+        cut = after[going] >= ends[going]
+        broken[going[cut]] = True
+        going = going[~cut]
+        byte = data[np.minimum(after[going], last)].astype(np.int64)
+        numbers[going] |= (byte & 0x7F) << (7 * place)
+        after[going] += 1
+        going = going[byte >= 0x80]
+        if not len(going):
+            break
+    broken[going] = True
+    return numbers, after, broken
+
+
+def u32_at(data: Bytes, at: Ints, order: Literal["big", "little"]) -> Ints:
+    """The 32-bit numbers at the places ``at``, each of them with its 4 bytes inside ``data``."""
+    dtype = ">u4" if order == "big" else "<u4"
+    return at_every_place(data, dtype)[at].astype(np.int64)
+
+
+def at_every_place(data: Bytes, dtype: str) -> NDArray[Any]:
+    """``data`` seen as numbers that begin at every byte of it, each reaching into the next."""
+    size = np.dtype(dtype).itemsize
+    return np.ndarray((max(0, len(data) - size + 1),), dtype, buffer=data, strides=(1,))
+
+
+def fields_of(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """The fields of one message: number, wire type, value, start and end of its bytes.
+
+    Raises:
+        MalformedError: when it reaches bytes that are no field.
+    """
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = read_varint(data, at)
+        number, wire_type = tag >> 3, tag & 7
+        start, value = at, 0
+        if wire_type == _VARINT:
+            value, at = read_varint(data, at)
+        elif wire_type == _BYTES:
+            value, start = read_varint(data, at)
+            at = start + value
+        elif wire_type in (_FIXED32, _FIXED64):
+            at += 4 if wire_type == _FIXED32 else 8
+        else:
+            raise MalformedError
+        if at > end or not 0 < number <= _FIELD_NUMBER_MAX:
+            raise MalformedError
+        yield number, wire_type, value if value < 1 << 63 else value - (1 << 64), start, at
+
+
+class MalformedError(ValueError):
+    """The bytes are no protobuf message."""
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """One varint of ``data`` at ``at``, modulo 2^64, and where it ends; raises MalformedError."""
+    number = shift = 0
+    for byte in data[at : at + _VARINT_MAX_BYTES]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number & 0xFFFF_FFFF_FFFF_FFFF, at + shift // 7
+    raise MalformedError
+
+
+def _absent(want: Want, count: int) -> Column:
+    """The column of a field that no lane has."""
+    if want is Want.SPAN:
+        absent = np.full(count, ABSENT, np.int64)
+        return Column(_NONE, absent, absent.copy(), _NONE)
+    if want is Want.SPANS:
+        return Column(_NONE, _NONE, _NONE, _NONE)
+    value = 0 if want is Want.COUNT else ABSENT
+    return Column(np.full(count, value, np.int64), _NONE, _NONE, _NONE)

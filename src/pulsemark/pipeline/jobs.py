@@ -1,0 +1,168 @@
+"""Jobs by name, for the command line: each parses its own options and says what came of it.
+
+A job is a function that takes a SparkSession, so that it runs on a cluster as well; here it runs
+in a local one. Its result is printed as a table, or written below ``--out`` as CSV or Parquet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from ..ledger import LedgerError
+from .audit import AuditLabels, audit
+from .errors import JavaNotFoundError, MissingExtraError, OptionError, PipelineError
+from .session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+"""As argparse itself ends for options it does not understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: what it is for, its options, and the function that does it."""
+
+    summary: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[SparkSession, argparse.Namespace], DataFrame]
+
+
+def _add_audit_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="the data folder; a broker may be writing to it")
+    parser.add_argument(
+        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
+    )
+    parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
+    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
+    parser.add_argument("--starting-time", metavar="TIME", help=f"count from here; {times}")
+    parser.add_argument("--ending-time", metavar="TIME", help="count up to here")
+    parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
+    parser.add_argument("--host", help="label (default: this machine's name)")
+    parser.add_argument("--datacenter", help="label (default: none)")
+    parser.add_argument("--application", help="label (default: none)")
+
+
+def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    return audit(
+        spark,
+        given.path,
+        given.topic,
+        bucket=given.bucket,
+        starting_time=given.starting_time,
+        ending_time=given.ending_time,
+        labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),
+    )
+
+
+JOBS: Mapping[str, Job] = {
+    "audit": Job(
+        "count messages by topic and time, and the ones that are missing",
+        _add_audit_options,
+        _run_audit,
+    ),
+}
+
+
+def run_job(
+    name: str,
+    arguments: Sequence[str],
+    *,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+    prog: str = "pulsemark pipeline",
+) -> int:
+    """Run a job in a local Spark session.
+
+    Args:
+        name: one of ``JOBS``.
+        arguments: the job's own options, as on the command line.
+        out: where the table goes; standard output by default.
+        err: where errors are told; standard error by default.
+        prog: the command as help texts name it.
+
+    Returns:
+        The exit code: 0 done, 1 it could not be done, 2 bad input.
+
+    Raises:
+        SystemExit: by argparse: 0 after ``--help``, 2 for options it does not understand.
+    """
+    out, err = out or sys.stdout, err or sys.stderr
+    job = JOBS.get(name)
+    if job is None:
+        print(f"{prog}: no job {name!r}; there are: {', '.join(JOBS)}", file=err)
+        return EXIT_BAD_INPUT
+    given = _parser(f"{prog} {name}", job).parse_args(arguments)
+    try:
+        _check_out(given.out)
+        with_result = job.run(local_session(f"pulsemark {name}", cores=given.cores), given)
+        _hand_out(with_result, given, out)
+    except (MissingExtraError, JavaNotFoundError) as error:
+        print(f"{prog} {name}: {error}", file=err)
+        return EXIT_FAILED
+    except (PipelineError, LedgerError) as error:
+        print(f"{prog} {name}: {error}", file=err)
+        return EXIT_BAD_INPUT
+    return EXIT_OK
+
+
+def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=job.summary)
+    job.add_options(parser)
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write the rows there instead")
+    parser.add_argument(
+        "--format", choices=("csv", "parquet"), default="csv", help="of --out (default: csv)"
+    )
+    parser.add_argument(
+        "--cores", type=_positive, metavar="N", help="tasks at once (default: all cores)"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+def _check_out(folder: Path | None) -> None:
+    """Before minutes of work: what is there is never overwritten."""
+    if folder is not None and folder.exists():
+        raise OptionError("--out", str(folder), "exists already")
+
+
+def _hand_out(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
+    if given.out is None:
+        print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
+        return
+    writer = rows.coalesce(1).write
+    if given.format == "csv":
+        writer = writer.option("header", "true")
+    writer.format(given.format).save(str(given.out.absolute()))
+    print(f"written to {given.out}", file=out)
+
+
+def table_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table for people: numbers to the right, nothing for null."""
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    widths = [
+        max(len(line[column]) for line in [list(names), *cells]) for column in range(len(names))
+    ]
+    is_number = [all(isinstance(row[at], int | None) for row in rows) for at in range(len(names))]
+    lines = []
+    for line in [list(names), *cells]:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, is_number, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)

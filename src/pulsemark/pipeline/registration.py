@@ -1,0 +1,37 @@
+"""Making the sources known to a Spark session."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from .errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NEEDED = ("pyspark", "pyarrow", "numpy")
+
+
+def require_spark() -> None:
+    """Make sure that what the extra ``spark`` brings is there.
+
+    Raises:
+        MissingExtraError: it is not.
+    """
+    for module in _NEEDED:
+        if find_spec(module) is None:
+            raise MissingExtraError("spark", module)
+
+
+def register(spark: SparkSession) -> None:
+    """Let ``spark.read.format("pulsar-ledger")``, and ``"pulsemark"``, read data folders.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow or numpy is not installed.
+    """
+    require_spark()
+    from .source import LedgerSource, PulsemarkSource
+
+    for source in (LedgerSource, PulsemarkSource):
+        spark.dataSource.register(source)

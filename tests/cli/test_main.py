@@ -1,0 +1,108 @@
+"""The command as a whole: overview, version, wrong arguments, what it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from pulsemark.cli import COMMANDS, main
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version prints the installed version and ends well."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"pulsemark {version('pulsemark')}\n"
+
+
+def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help lists all commands with what they do."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for command, what in COMMANDS.items():
+        assert command in text
+        assert what.split()[0] in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`pulsemark COMMAND --help` works for every command."""
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: pulsemark {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "COMMAND"),
+        (["frobnicate"], "frobnicate"),
+        (["--frobnicate"], "COMMAND"),
+        (["seek"], "TOPIC"),
+        (["seek", "x"], "TIME"),
+        (["seek", "x", "0", "--data-dir", "a", "--grpc", "b:1"], "--grpc"),
+        (["seek", "x", "0", "--road", "sideways"], "sideways"),
+        (["dump"], "PATH|TOPIC"),
+        (["dump", "x", "--limit", "0"], "--limit"),
+        (["dump", "x", "--limit", "-3"], "--limit"),
+        (["dump", "x", "--from", "14"], "14"),
+        (["dump", "x", "--from", "a:b"], "a:b"),
+        (["standalone", "--port", "99999"], "99999"),
+        (["standalone", "--port", "-1"], "-1"),
+        (["standalone", "--port", "\u0663"], "--port"),
+        (["standalone", "--http-port", "eighty"], "eighty"),
+        (["standalone", "--max-message-size-bytes", "0"], "--max-message-size-bytes"),
+        (["finder"], "ACTION"),
+        (["finder", "serve", "--port", "1.5"], "1.5"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong arguments end in one line that names the culprit, and exit code 2."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("pulsemark: error: ")
+    assert captured.err.count("\n") == 1
+    assert named in captured.err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """The overview costs argparse and little more: no protobuf, gRPC, SQLite, uvloop or Spark."""
+    code = (
+        "import sys\nfrom pulsemark.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'google.protobuf', 'grpc', 'sqlite3', 'uvloop', 'asyncio', 'pyspark', 'h11'}\n"
+        "print(sorted(heavy & sys.modules.keys()), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr == "[]\n"
+
+
+def test_module_and_script_are_the_same_command() -> None:
+    """`python -m pulsemark` is the command, and its exit code is the process's."""
+    command = [sys.executable, "-m", "pulsemark", "dump", "/nowhere/at/all"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("pulsemark: error: ")
+
+
+def test_reader_that_goes_away_is_no_traceback() -> None:
+    """When the program behind a pipe has enough, the command ends without a word."""
+    command = [sys.executable, "-m", "pulsemark", "--help"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    process.wait(30)
+    assert b"Traceback" not in said

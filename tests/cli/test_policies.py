@@ -1,0 +1,165 @@
+"""`pulsemark policies` against a running broker, and what it says when there is none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerThread
+from pulsemark.testing import RawClient, running_broker
+
+Command = Any
+Policies = Callable[..., Any]
+POLICY = "brokerEntryMetadata"
+NAMESPACE = "public/default"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerThread]:
+    """A broker, and a topic with characters that a URL needs to have quoted."""
+    with running_broker() as running, RawClient.from_url(running.service_url) as client:
+        for name in ("orders", "a b?ü#%2F", "shared-partition-0"):
+            client.create_producer(f"persistent://public/default/{name}")
+        yield running
+
+
+@pytest.fixture
+def policies(pulsemark: Command, broker: BrokerThread) -> Iterator[Policies]:
+    """`pulsemark policies ACTION TARGET brokerEntryMetadata ...` at the broker."""
+
+    def run(action: str, target: str, *options: str) -> Any:
+        return pulsemark(
+            "policies", action, target, POLICY, "--admin-url", broker.http_url, *options
+        )
+
+    yield run
+    for target in (NAMESPACE, "orders"):
+        assert run("unset", target).status == 0
+
+
+def said(ran: Any) -> str:
+    """What a command that went well printed."""
+    assert (ran.status, ran.err) == (0, "")
+    return str(ran.out).rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [NAMESPACE, "orders", "persistent://public/default/a b?ü#%2F", "public/default/orders"],
+)
+def test_get_set_unset(policies: Policies, target: str) -> None:
+    """Namespaces and topics, in short and full form; changes print nothing."""
+    assert said(policies("get", target)) == "not set"
+    assert said(policies("set", target, "--stampers", "index,property-tags:region,app")) == ""
+    assert said(policies("get", target)) == "index,property-tags:region,app"
+    assert said(policies("set", target, "--off")) == ""
+    assert said(policies("get", target)) == "off"
+    assert said(policies("unset", target)) == ""
+    assert said(policies("get", target)) == "not set"
+
+
+def test_applied_and_json(policies: Policies) -> None:
+    """--applied says what holds; --json tells not set (null) from off (empty)."""
+    row = {"target": "persistent://public/default/orders", "policy": POLICY}
+    assert policies("get", "orders", "--json").json() == [{**row, "stampers": None}]
+    on = ["broker-time", "index"]
+    assert policies("get", "orders", "--json", "--applied").json() == [{**row, "stampers": on}]
+    assert said(policies("get", "orders", "--applied")) == "broker-time,index"
+    said(policies("set", NAMESPACE, "--off"))
+    assert policies("get", "orders", "--json", "--applied").json() == [{**row, "stampers": []}]
+    assert policies("get", NAMESPACE, "--json").json() == [
+        {"target": NAMESPACE, "policy": POLICY, "stampers": []}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("get", "nobody/here"), "nobody/here does not exist"),
+        (("get", "nothing"), "not found"),
+        (("get", "shared-partition-0"), "partition"),
+        (("get", "non-persistent://public/default/x"), "404"),
+        (("get", "a/b/c/d"), "a/b/c/d"),
+        (("get", "a b/c"), "a b/c"),
+        (("get", ""), "topic is empty"),
+        (("get", NAMESPACE, "--applied"), "--applied"),
+        (("set", "orders", "--stampers", "index,sundial"), "sundial"),
+        (("set", "orders", "--stampers", " , "), "--off"),
+        (("set", "orders", "--stampers", "property-tags:"), "property-tags:"),
+        (("set", "orders"), "--stampers"),
+        (("set", "orders", "--off", "--stampers", "index"), "--off"),
+        (("get", "orders", "--off"), "--off"),
+    ],
+)
+def test_bad_input(policies: Policies, arguments: tuple[str, ...], named: str) -> None:
+    """One line that names what is wrong, exit code 2."""
+    assert named in policies(*arguments).error()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "ACTION"),
+        (("get",), "NAMESPACE|TOPIC"),
+        (("get", "orders"), "POLICY"),
+        (("get", "orders", "retention"), "retention"),
+        (("get", "orders", POLICY, "--admin-url", "127.0.0.1:8080"), "127.0.0.1:8080"),
+        (("get", "orders", POLICY, "--admin-url", "ftp://h"), "ftp://h"),
+        (("get", "orders", POLICY, "--admin-url", "file:///etc/passwd"), "file:///etc/passwd"),
+        (("get", "orders", POLICY, "--admin-url", "http://h:x"), "http://h:x"),
+        (("get", "orders", POLICY, "--admin-url", "http://h/?a=b"), "http://h/?a=b"),
+        (("get", "orders", POLICY, "--admin-url", "http://[::1"), "http://[::1"),
+    ],
+)
+def test_wrong_arguments(pulsemark: Command, arguments: tuple[str, ...], named: str) -> None:
+    """What can be seen without asking anybody."""
+    assert named in pulsemark("policies", *arguments).error()
+
+
+def test_nobody_answers(pulsemark: Command) -> None:
+    """The address is named."""
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unheard.getsockname()[1]}"
+        assert url in pulsemark("policies", "get", "orders", POLICY, "--admin-url", url).error()
+
+
+class _Other(BaseHTTPRequestHandler):
+    """A server that is no broker."""
+
+    answer = b""
+
+    def do_GET(self) -> None:
+        """Send the answer as it is."""
+        self.wfile.write(self.answer)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "does not answer as a broker"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "is that a pulsemark broker?"),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"stampers": [1]}', "is that a pulsemark broker?"),
+        (b"HTTP/1.0 500 Oops\r\n\r\nbroken", "500 broken"),
+        (b"HTTP/1.0 500 Oops\r\n\r\n[]", "500 []"),
+        (b"220 mail ready\r\n", "does not answer as a broker"),
+    ],
+)
+def test_somebody_else_answers(pulsemark: Command, answer: bytes, named: str) -> None:
+    """Whatever another server says ends in one line."""
+    handler = type("Handler", (_Other,), {"answer": answer})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        ran = pulsemark("policies", "get", "orders", POLICY, "--admin-url", url)
+        thread.join(10)
+    assert named in ran.error()

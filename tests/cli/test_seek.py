@@ -1,0 +1,151 @@
+"""`pulsemark seek`: over a folder and over gRPC, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.finder.standalone import folder_server
+
+Folder = Any
+Command = Any
+
+
+@pytest.fixture
+def grpc_target(folder: Folder) -> Iterator[str]:
+    """A seek service over the folder, in a thread with a loop of its own."""
+    started, stop = threading.Event(), threading.Event()
+    found: list[str] = []
+
+    async def serve() -> None:
+        async with folder_server(folder.path) as server:
+            found.append(server.target)
+            started.set()
+            await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(20)
+    yield found[0]
+    stop.set()
+    thread.join()
+
+
+def times(folder: Folder) -> list[tuple[int, int]]:
+    """Moments to ask for, each with the number of the entry that is right."""
+    asked = [(0, 0)]
+    for number in range(len(folder.bodies)):
+        time_ms = folder.start_ms + number * folder.step_ms
+        asked += [(time_ms - 1, number), (time_ms, number), (time_ms + 1, number + 1)]
+    return asked
+
+
+def check_answer(folder: Folder, answer: dict[str, Any], asked_ms: int, number: int) -> None:
+    """The answer is entry `number`, or the end where there is none."""
+    assert answer["asked_ms"] == asked_ms
+    assert answer["topic"] == folder.topic
+    assert answer["entry_id"] == number
+    if number == len(folder.bodies):
+        assert answer["end"] is True
+        assert answer["index"] == sum(folder.counts)
+        assert answer["time_ms"] is None
+        return
+    assert answer["end"] is False
+    assert answer["first_index"] == folder.first_indexes[number]
+    assert answer["message_count"] == folder.counts[number]
+    assert answer["time_ms"] == folder.start_ms + number * folder.step_ms
+
+
+@pytest.mark.parametrize("road", ["index", "prefixes"])
+def test_every_moment_in_a_folder(folder: Folder, pulsemark: Command, road: str) -> None:
+    """Before, at and after every entry's time the first entry not before it is found."""
+    for asked_ms, number in times(folder):
+        ran = pulsemark(
+            "seek", "orders", str(asked_ms), "--data-dir", folder.path, "--json", "--road", road
+        )
+        assert ran.status == 0
+        (answer,) = ran.json()
+        check_answer(folder, answer, asked_ms, number)
+
+
+def test_every_moment_over_grpc(folder: Folder, pulsemark: Command, grpc_target: str) -> None:
+    """A seek service gives the same answers as the folder it serves."""
+    for asked_ms, number in times(folder):
+        ran = pulsemark("seek", folder.topic, str(asked_ms), "--grpc", grpc_target, "--json")
+        assert ran.status == 0
+        (answer,) = ran.json()
+        check_answer(folder, answer, asked_ms, number)
+
+
+def test_text(folder: Folder, pulsemark: Command) -> None:
+    """For people it prints position, index and time."""
+    ran = pulsemark("seek", "orders", "2025-11-12T11:05:02Z", "--data-dir", folder.path)
+    lines = ran.out.splitlines()
+    assert lines[0].startswith(f"{folder.topic} from 2025-11-12T11:05:02.000Z")
+    assert lines[1].split()[0] == "position"
+    assert lines[1].endswith(":2")
+    assert lines[2].split() == ["index", "3", "to", "5", "(3", "messages)"]
+    assert lines[3].split()[1:] == ["2025-11-12T11:05:02.000Z", "(1762945502000)"]
+
+
+def test_text_at_the_end(folder: Folder, pulsemark: Command) -> None:
+    """After the last entry it says so, and where the next one goes."""
+    ran = pulsemark.process("seek", "orders", "+1d", "--data-dir", folder.path)
+    assert ran.status == 0
+    assert "no entry is that late" in ran.out
+    assert f"index     {sum(folder.counts)}" in ran.out
+
+
+def test_relative_times_need_no_quotes(folder: Folder, pulsemark: Command) -> None:
+    """A time that begins with a minus is a time, not an option."""
+    ran = pulsemark("seek", "orders", "-9999d", "--data-dir", folder.path, "--json")
+    assert ran.status == 0
+    assert ran.json()[0]["entry_id"] == 0
+
+
+def test_default_folder(
+    folder: Folder, pulsemark: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --data-dir it is pulsemark-data in the current folder, as for standalone."""
+    folder.path.rename(folder.path.parent / "pulsemark-data")
+    monkeypatch.chdir(folder.path.parent)
+    assert pulsemark("seek", "orders", "0").status == 0
+
+
+def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
+    """Unreadable times, bad names, absent topics, folders and servers are one line each."""
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "holiday.jpg").write_bytes(b"\xff\xd8")
+    (tmp_path / "empty").write_text("")
+    for arguments, named in [
+        (["orders", "noonish"], "noonish"),
+        (["orders", "-1"], "-1"),
+        (["orders", "9" * 30], "9" * 30),
+        (["a/b", "0"], "a/b"),
+        (["..", "0"], ".."),
+        (["", "0"], "topic"),
+        (["orders\0", "0"], "orders"),
+        (["invoices", "0"], "invoices"),
+    ]:
+        assert named in pulsemark("seek", *arguments, "--data-dir", folder.path).error()
+    for place, named in [
+        (["--data-dir", tmp_path / "nowhere"], "nowhere"),
+        (["--data-dir", tmp_path / "foreign"], "foreign"),
+        (["--data-dir", tmp_path / "empty"], "empty"),
+        (["--grpc", "127.0.0.1:1"], "UNAVAILABLE"),
+        (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "empty"], "no token"),
+        (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "none"], "none"),
+        (["--grpc", "127.0.0.1:1", "--tls-ca", tmp_path / "none"], "none"),
+    ]:
+        assert named in pulsemark("seek", "orders", "0", *place).error()
+    assert "noonish" in pulsemark.process("seek", "orders", "noonish").error()
+
+
+def test_unknown_topic_over_grpc(pulsemark: Command, grpc_target: str) -> None:
+    """A server's refusal is told like a folder's."""
+    assert "invoices" in pulsemark("seek", "invoices", "0", "--grpc", grpc_target).error()

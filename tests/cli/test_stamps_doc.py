@@ -1,0 +1,86 @@
+"""docs/stamps.md: its commands run, and its lists are complete."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.broker.settings import INTERCEPTORS, PULSAR_SETTINGS, runtime_settings
+from pulsemark.broker.stamp_policies import StampPolicy
+from pulsemark.testing import RawClient, running_broker
+
+Command = Any
+TEXT = (Path(__file__).parents[2] / "docs" / "stamps.md").read_text(encoding="utf-8")
+ADMIN_URL = "http://127.0.0.1:8080"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerThread]:
+    """A broker with the page's topic."""
+    with running_broker() as running, RawClient.from_url(running.service_url) as client:
+        client.create_producer("persistent://public/default/orders")
+        yield running
+
+
+def lines(program: str) -> list[list[str]]:
+    """The page's command lines of a program, as words."""
+    blocks = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    words = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    return [line for line in words if line[0] == program]
+
+
+def test_its_commands_say_what_the_page_says(pulsemark: Command, broker: BrokerThread) -> None:
+    """In their order: set, look, unset; nothing stays behind."""
+    said = []
+    for _, *arguments in lines("pulsemark"):
+        ran = pulsemark(*arguments, "--admin-url", broker.http_url)
+        assert (ran.status, ran.err) == (0, "")
+        said.append(ran.out.strip())
+    chosen = "broker-time,index,property-tags:region,app"
+    assert said == ["", "", chosen, chosen, "", ""]
+    for target in ("orders", "public/default"):
+        asked = ("policies", "get", target, "brokerEntryMetadata")
+        assert pulsemark(*asked, "--admin-url", broker.http_url).out == "not set\n"
+
+
+def test_its_requests_are_answered_as_the_page_says(broker: BrokerThread) -> None:
+    """204 for changes, 200 with the value for what is asked."""
+    answers = []
+    for _, _, method, url, *rest in lines("curl"):
+        assert url.startswith(ADMIN_URL)
+        body = rest[1].encode() if rest else None
+        request = urllib.request.Request(
+            broker.http_url + url.removeprefix(ADMIN_URL), body, method=method
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            answers.append((answer.status, answer.read()))
+    gone = (204, b"")
+    assert answers == [gone, gone, (200, b'{"stampers": ["index"]}'), gone, gone]
+
+
+def test_its_settings_are_all_there_are() -> None:
+    """Every setting of Pulsar's that is known is on the page, and none that is not."""
+    _, _, section = TEXT.partition("## The configuration file")
+    named = set(re.findall(r"`([a-z][A-Za-z.]+)`", section))
+    assert set(PULSAR_SETTINGS) <= named
+    assert set(INTERCEPTORS) <= named
+    settings = {*runtime_settings(BrokerConfig()), *INTERCEPTORS}
+    files_and_values = {"broker.conf", "standalone.conf", "index", "sync"}
+    ours_in_general = {"pulsemark", "pulsemark..."}
+    assert named <= settings | files_and_values | ours_in_general
+
+
+def test_its_values_are_policies() -> None:
+    """Each JSON value on the page is one."""
+    values = re.findall(r'\{"stampers": \[.*?\]\}', TEXT)
+    assert len(values) >= 3
+    for value in values:
+        assert StampPolicy.from_json(json.loads(value)).to_json() == json.loads(value)

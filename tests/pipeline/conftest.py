@@ -1,0 +1,305 @@
+"""What the pipeline's tests share: topics with known contents, and one Spark session.
+
+A `TopicWriter` appends entries of every kind to a real ledger and puts down, from what it sends,
+the rows that they must become. Nothing that is under test takes part in that.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pulsemark.ledger import EntryKind, LocalStore, ManagedLedger
+from pulsemark.metadata import (
+    BrokerTimeStamper,
+    IndexStamper,
+    StamperChain,
+    payload_of,
+    read_message_metadata,
+)
+from pulsemark.pipeline.columns import COLUMNS
+from pulsemark.proto.pulsar_api_pb2 import MessageIdData, MessageMetadata
+from pulsemark.testing import SettableClock
+from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
+
+Row = dict[str, Any]
+
+STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
+NO_STAMPS = StamperChain()
+
+_COMPRESSIONS: dict[int, Callable[[bytes], bytes]] = {
+    0: bytes,
+    1: lambda data: pa.compress(data, codec="lz4_raw", asbytes=True),
+    2: zlib.compress,
+    3: lambda data: pa.compress(data, codec="zstd", asbytes=True),
+    4: lambda data: pa.compress(data, codec="snappy", asbytes=True),
+}
+_ARROW_TYPES = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+
+
+def moment(time_ms: int | None) -> datetime | None:
+    """Milliseconds since the epoch as the timestamp that a row has."""
+    if time_ms is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+
+
+def compressed(body: bytes, compression: int) -> bytes:
+    """A headers-and-payload with its payload compressed, as a client would send it."""
+    if compression == 0:
+        return body
+    metadata, payload = read_message_metadata(body), bytes(payload_of(body))
+    metadata.compression = compression
+    metadata.uncompressed_size = len(payload)
+    return seal(metadata.SerializeToString(), _COMPRESSIONS[compression](payload))
+
+
+class TopicWriter:
+    """Appends to one topic; `rows` are what a reader must see, in order."""
+
+    def __init__(self, store: LocalStore, clock: SettableClock, name: str, partition: int) -> None:
+        self.ledger: ManagedLedger = store.open_topic(name)
+        self.ledger.stampers = STAMPS
+        self.name = name
+        self.rows: list[Row] = []
+        self._clock = clock
+        self._partition = partition
+
+    def single(
+        self,
+        value: bytes | None,
+        *,
+        key: str | None = None,
+        base64_key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int | None = None,
+        publish_time_ms: int | None = None,
+        compression: int = 0,
+        checksum: bool = True,
+        **metadata: Any,
+    ) -> None:
+        """One message with an entry of its own; value None is a null message."""
+        publish = self._clock.now_ms() - 7 if publish_time_ms is None else publish_time_ms
+        if base64_key is not None:
+            key = base64.b64encode(base64_key).decode()
+            metadata["partition_key_b64_encoded"] = True
+        body = unbatched_message(
+            value,
+            publish_time_ms=publish,
+            key=key,
+            properties=properties,
+            event_time_ms=event_time_ms,
+            checksum=checksum,
+            **metadata,
+        )
+        message = {
+            "value": value,
+            "__key": base64_key if base64_key is not None else key and key.encode(),
+            "__eventTime": moment(event_time_ms),
+            "__messageProperties": dict(properties or {}),
+            "__chunkUuid": metadata.get("uuid"),
+            "__chunkId": metadata.get("chunk_id"),
+            "__chunkCount": metadata.get("num_chunks_from_msg"),
+        }
+        self._append(compressed(body, compression), publish, [message])
+
+    def batch(
+        self,
+        members: Sequence[BatchMember],
+        *,
+        compression: int = 0,
+        publish_time_ms: int | None = None,
+        **metadata: Any,
+    ) -> None:
+        """A batch."""
+        publish = self._clock.now_ms() - 7 if publish_time_ms is None else publish_time_ms
+        body = batched_message(members, publish_time_ms=publish, **metadata)
+        messages = [
+            {
+                "value": member.payload,
+                "__key": member.key and member.key.encode(),
+                "__eventTime": moment(member.event_time_ms),
+                "__messageProperties": dict(member.properties or {}),
+            }
+            for member in members
+        ]
+        self._append(compressed(body, compression), publish, messages)
+
+    def encrypted(self, cipher_text: bytes, count: int) -> None:
+        """An encrypted entry of `count` messages, which nobody here can open."""
+        publish = self._clock.now_ms()
+        header = MessageMetadata(
+            producer_name="secret",
+            sequence_id=1,
+            publish_time=publish,
+            compression=1,
+            uncompressed_size=max(1000, 10 * count),
+            encryption_algo="AES",
+            num_messages_in_batch=count if count > 1 else None,
+        )
+        header.encryption_keys.add(key="k", value=b"v")
+        messages = [{"value": cipher_text if n == 0 else None} for n in range(count)]
+        body = seal(header.SerializeToString(), cipher_text)
+        self._append(body, publish, messages, encrypted=True)
+
+    def control(self) -> None:
+        """An entry of the broker's own: it takes an index, and no reader sees it."""
+        self.raw(b"control", kind=EntryKind.CONTROL)
+
+    def raw(self, body: bytes, *, count: int = 1, kind: EntryKind = EntryKind.DATA) -> None:
+        """An entry of any bytes, for which no rows are put down."""
+        self.ledger.append(body, message_count=count, kind=kind).commit.wait(10)
+
+    def _append(
+        self, body: bytes, publish_ms: int, messages: Sequence[Row], *, encrypted: bool = False
+    ) -> None:
+        done = self.ledger.append(body, message_count=len(messages))
+        done.commit.wait(10)
+        stamped = len(self.ledger.stampers.names) > 0
+        for place, message in enumerate(messages):
+            known = {
+                "__topic": self.name,
+                "__messageId": self._id(done.position, place, len(messages)),
+                "__publishTime": moment(publish_ms),
+                "__index": done.index - len(messages) + 1 + place,
+                "__brokerPublishTime": moment(done.time_ms) if stamped else None,
+                "__ledgerId": done.position.ledger_id,
+                "__entryId": done.position.entry_id,
+                "__batchIndex": place if len(messages) > 1 else -1,
+                "__encrypted": encrypted,
+                "__messageProperties": {},
+            }
+            self.rows.append({**dict.fromkeys(COLUMNS), **known, **message})
+
+    def _id(self, position: tuple[int, int], place: int, count: int) -> bytes:
+        message_id = MessageIdData(ledgerId=position[0], entryId=position[1])
+        if self._partition >= 0:
+            message_id.partition = self._partition
+        if count > 1:
+            message_id.batch_index, message_id.batch_size = place, count
+        return message_id.SerializeToString()
+
+
+class Folder:
+    """A data folder being written, with a clock that stands still until it is moved."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = SettableClock()
+        self.store = LocalStore.open(path, clock=self.clock)
+
+    def topic(self, name: str, *, partition: int = -1) -> TopicWriter:
+        """A writer for a topic in public/default."""
+        suffix = f"-partition-{partition}" if partition >= 0 else ""
+        full_name = f"persistent://public/default/{name}{suffix}"
+        return TopicWriter(self.store, self.clock, full_name, partition)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    """An empty data folder, open for writing; closed at the end."""
+    opened = Folder(tmp_path / "data")
+    yield opened
+    opened.store.close()
+
+
+def fill(topic: TopicWriter, clock: SettableClock, *, rounds: int = 1) -> None:
+    """Entries of every kind: all compressions, single and batched, stamped and not, and control."""
+    for number in range(rounds):
+        for compression in range(5):
+            clock.advance(400)
+            topic.ledger.stampers = NO_STAMPS if compression == 2 else STAMPS
+            topic.single(b"single %d" % number, key=f"k{number}", compression=compression)
+            topic.single(
+                b"x" * 300,
+                properties={"a": "1", "é": "ü", "": ""},
+                event_time_ms=clock.now_ms() - 50,
+                compression=compression,
+            )
+            topic.batch(
+                [
+                    BatchMember(payload=b"m%d" % place, key=f"b{place}" if place % 3 else None)
+                    for place in range(7)
+                ],
+                compression=compression,
+            )
+            topic.control()
+        topic.batch(
+            [
+                BatchMember(payload=None, key="gone"),
+                BatchMember(payload=b"", properties={"p": "q", "r": "s"}, event_time_ms=5),
+                BatchMember(payload=b"z" * 20_000, key="k" * 200),
+                BatchMember(payload=b"y" * 200),
+            ],
+            compression=number % 5,
+        )
+        topic.single(None, key="tombstone")
+        topic.single(b"", base64_key=b"\x00\xff\xfe")
+        topic.single(b"old client", checksum=False)
+        topic.encrypted(b"\x13\x37" * 50, 1)
+        topic.encrypted(b"\x00" * 64, 3)
+        for chunk in range(2):
+            topic.single(b"part", uuid="u-1", chunk_id=chunk, num_chunks_from_msg=2)
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """The schema that Spark would ask for."""
+    return pa.schema([pa.field(name, _ARROW_TYPES[COLUMNS[name].ddl]) for name in names])
+
+
+def plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Rows out of Arrow in the form of the ones that were put down."""
+    return [
+        {
+            name: dict(value) if name == "__messageProperties" else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+def only(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """Some columns of rows."""
+    return [{name: row[name] for name in names} for row in rows]
+
+
+@pytest.fixture(scope="session")
+def tools() -> Any:
+    """The functions above, for the test modules, which cannot import this one."""
+    return type("Tools", (), {name: staticmethod(globals()[name]) for name in _TOOLS})
+
+
+_TOOLS = ("Folder", "arrow_schema", "compressed", "fill", "moment", "only", "plain")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The one Spark session of a run. Tests that use it are all in test_spark.py: workers of a
+    parallel run take whole modules, and a session costs some ten seconds.
+    """
+    from pulsemark.pipeline import local_session
+
+    # Small data and many short queries: compiling less is what makes them quick.
+    conf = {
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    session = local_session("pulsemark tests", cores=2, conf=conf)
+    yield session
+    session.stop()

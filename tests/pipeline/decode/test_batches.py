@@ -1,0 +1,219 @@
+"""Rows out of entries: the same for every choice of columns, and what was sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsemark.ledger import Entry, EntryKind, Position, TopicLog
+from pulsemark.metadata import payload_of, read_message_metadata
+from pulsemark.pipeline.columns import COLUMNS
+from pulsemark.pipeline.decode import batches, payloads
+from pulsemark.pipeline.decode.batches import BatchForm, record_batches
+from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
+from pulsemark.proto.pulsar_api_pb2 import MessageMetadata
+from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
+
+ALL = tuple(COLUMNS)
+
+
+def rows_of(
+    tools: Any,
+    log: TopicLog,
+    names: tuple[str, ...] = ALL,
+    first_index: int = 0,
+    end_index: int = 2**62,
+) -> list[dict[str, Any]]:
+    """All rows of a log, through the ledger's own reader."""
+    assert log.first_position is not None
+    table = table_of_entries(log.read(log.first_position, max_entries=10**6, max_bytes=1 << 30))
+    form = BatchForm(log.name, tools.arrow_schema(names), first_index, end_index, 1 << 24)
+    return [
+        row for batch in record_batches(table, form, fail) for row in tools.plain(batch.to_pylist())
+    ]
+
+
+def fail(table: EntryTable, row: int, reason: str) -> None:
+    """No entry of these tests is bad."""
+    pytest.fail(f"entry {table.position(row)}: {reason}")
+
+
+@pytest.fixture(params=[1, 10**9], ids=["side by side", "one by one"])
+def both_walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are taken apart on either road, however few there are."""
+    monkeypatch.setattr(payloads, "_FEW_BATCHES", request.param)
+
+
+@pytest.mark.usefixtures("both_walks")
+def test_every_kind_of_entry_becomes_the_rows_that_were_sent(folder: Any, tools: Any) -> None:
+    """All compressions, batches, nulls, chunks, cipher texts and old clients, all columns."""
+    topic = folder.topic("a", partition=3)
+    tools.fill(topic, folder.clock, rounds=5)
+    assert rows_of(tools, topic.ledger) == topic.rows
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_column_alone_has_the_same_rows(folder: Any, tools: Any, name: str) -> None:
+    """Neither the number of rows nor any value depends on what else was asked for."""
+    topic = folder.topic("a")
+    tools.fill(topic, folder.clock)
+    assert rows_of(tools, topic.ledger, (name,)) == tools.only(topic.rows, [name])
+
+
+def test_an_index_range_cuts_inside_batches(folder: Any, tools: Any) -> None:
+    """Every range [a, b) has exactly its messages, at each depth of reading."""
+    topic = folder.topic("a")
+    tools.fill(topic, folder.clock)
+    last = topic.ledger.next_index
+    for first in range(0, last, 5):
+        for end in (first, first + 1, first + 4, last):
+            truth = [row for row in topic.rows if first <= row["__index"] < end]
+            for names in (("__index",), ("__index", "__publishTime"), ("__index", "value")):
+                found = rows_of(tools, topic.ledger, names, first, end)
+                assert found == tools.only(truth, names)
+
+
+def test_batches_are_cut_by_rows_and_bytes(
+    folder: Any, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small the batches, the rows are the same and none is larger than it may be."""
+    topic = folder.topic("a")
+    tools.fill(topic, folder.clock)
+    table = table_of_entries(topic.ledger.read(Position(0, 0), max_entries=10**6))
+    for limit in (1, 3, 10):
+        monkeypatch.setattr(batches, "BATCH_ROWS", limit)
+        monkeypatch.setattr(batches, "BATCH_BYTES", limit * 100)
+        for names in (("__index",), ("__publishTime",), ("value", "__messageProperties")):
+            form = BatchForm(topic.name, tools.arrow_schema(names), 0, 2**62, 1 << 24)
+            made = list(record_batches(table, form, fail))
+            assert max(batch.num_rows for batch in made) <= limit
+            found = [row for batch in made for row in tools.plain(batch.to_pylist())]
+            assert found == tools.only(topic.rows, names)
+
+
+def entry(entry_id: int, body: bytes, count: int = 1) -> Entry:
+    """A stored entry without stamp; its index is as if all before it had one message."""
+    index = entry_id + count - 1
+    return Entry(Position(1, entry_id), EntryKind.DATA, count, index, 5, 0, memoryview(body))
+
+
+@pytest.mark.parametrize("names", [("__index", "__batchIndex"), ("__index", "__publishTime")])
+def test_a_claimed_count_takes_no_memory(tools: Any, names: tuple[str, ...]) -> None:
+    """An entry that claims two billion messages is handed out a batch at a time."""
+    body = unbatched_message(b"x", publish_time_ms=1)
+    form = BatchForm("t", tools.arrow_schema(names), 0, 2**62, 1 << 24)
+    table = table_of_entries([entry(0, body, 2**31 - 1)])
+    first = next(iter(record_batches(table, form, fail)))
+    assert first.num_rows == batches.BATCH_ROWS
+    assert first.column("__index").to_pylist() == list(range(batches.BATCH_ROWS))
+
+
+HEADER = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
+BATCH_HEADER = MessageMetadata(
+    producer_name="p", sequence_id=1, publish_time=2, num_messages_in_batch=1
+)
+
+
+def of_header(header: MessageMetadata, payload: bytes, more: bytes = b"") -> bytes:
+    """Headers-and-payload with these metadata; `more` is put behind them."""
+    return seal(header.SerializePartialToString() + more, payload)
+
+
+def compress_as(body: bytes, compression: int, *, size_bytes: int) -> bytes:
+    """A message compressed by this method, its header with another size."""
+    codec = {1: "lz4_raw", 3: "zstd"}[compression]
+    header = read_message_metadata(body)
+    header.compression, header.uncompressed_size = compression, size_bytes
+    return of_header(header, pa.compress(bytes(payload_of(body)), codec=codec, asbytes=True))
+
+
+def of_single(single: bytes, payload: bytes = b"") -> bytes:
+    """A batch of one message with these metadata."""
+    return of_header(BATCH_HEADER, len(single).to_bytes(4, "big") + single + payload)
+
+
+BAD = {
+    "nothing": (b"", "cut off after 0 of 4"),
+    "no header": (b"\xff" * 40, "reach beyond"),
+    "no protobuf": (seal(b"\xff\xff\xff", b"x"), "not a MessageMetadata"),
+    "no publish time": (
+        of_header(MessageMetadata(producer_name="p", sequence_id=1), b"x"),
+        "required fields are missing: publish_time",
+    ),
+    "a group": (of_header(HEADER, b"x", b"\xc3\x02\xc4\x02"), "does not have"),
+    "metadata of 2 MiB": (
+        of_header(MessageMetadata(producer_name="p" * (2 << 20)), b"x"),
+        "the limit is",
+    ),
+    "two messages for one": (
+        batched_message([b"a", b"b"], publish_time_ms=1),
+        "counts 2 messages, the broker 1",
+    ),
+    "no message in a batch": (of_header(BATCH_HEADER, b""), "do not fit into 0 bytes"),
+    "a batch of noise": (of_header(BATCH_HEADER, b"\x00" * 9), "falls apart"),
+    "a batch that goes on": (of_single(b"\x18\x01", b"ab"), "falls apart"),
+    "a batch that is cut": (of_single(b"\x18\x05", b"ab"), "falls apart"),
+    "a size in the payload": (of_single(b"\x18", b"\x01abcdef"), "falls apart"),
+    "no payload size": (of_single(b"\x40\x05", b"abcdef"), "falls apart"),
+    "a negative payload size": (of_single(b"\x18" + b"\xff" * 9 + b"\x01"), "falls apart"),
+    "noise behind the size": (of_single(b"\x18\x01\x00", b"a"), "one of its messages"),
+    "a property without key": (of_single(b"\x18\x01\x0a\x02\x12\x00", b"a"), "one of its"),
+    "an unknown compression": (of_header(HEADER, b"xxxx", b"\x40\x09\x48\x04"), "type 9"),
+    "a wrong size": (
+        compress_as(of_header(HEADER, b"x" * 50), 3, size_bytes=51),
+        "ZSTD do not open to 51 bytes",
+    ),
+    "a great size": (
+        compress_as(of_header(HEADER, b"x" * 50), 1, size_bytes=1 << 25),
+        "the limit is 16777216",
+    ),
+}
+
+
+@pytest.mark.usefixtures("both_walks")
+@pytest.mark.parametrize("bad", BAD)
+def test_an_entry_that_does_not_open_is_told_and_left_out(bad: str, tools: Any) -> None:
+    """Every way an entry can be bad is told once; the neighbours keep their rows."""
+    body, reason = BAD[bad]
+    good = [unbatched_message(b"v%d" % n, publish_time_ms=1, key=f"k{n}") for n in range(2)]
+    table = table_of_entries([entry(0, good[0]), entry(1, body), entry(2, good[1])])
+    told: list[tuple[Position, str]] = []
+    form = BatchForm("t", tools.arrow_schema(ALL), 0, 2**62, 1 << 24)
+    made = record_batches(table, form, lambda t, row, why: told.append((t.position(row), why)))
+    found = [(row["__index"], row["value"], row["__key"]) for b in made for row in b.to_pylist()]
+    assert found == [(0, b"v0", b"k0"), (2, b"v1", b"k1")]
+    assert [position for position, _ in told] == [Position(1, 1)]
+    assert reason in told[0][1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(noise=st.binary(max_size=80), at=st.integers(0, 120), count=st.integers(1, 4))
+def test_damage_behind_the_checksums_never_raises(
+    noise: bytes, at: int, count: int, tools: Any
+) -> None:
+    """A producer may send anything under a right checksum: it is rows, or it is told.
+
+    Which of the two, and the rows, are the same on both roads.
+    """
+    members = [BatchMember(payload=b"abc", key="k", properties={"a": "b"})] * count
+    body = bytearray(batched_message(members, publish_time_ms=1))
+    body[at : at + len(noise)] = noise
+    good = unbatched_message(b"good", publish_time_ms=1)
+    form = BatchForm("t", tools.arrow_schema(ALL), 0, 2**62, 1 << 20)
+    table = table_of_entries([entry(0, bytes(body), count), entry(count, good)])
+    results = []
+    for few in (1, 10**9):
+        told: list[int] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(payloads, "_FEW_BATCHES", few)
+            made = list(record_batches(table, form, lambda _, row, __: told.append(row)))  # noqa: B023
+        rows = [row for batch in made for row in batch.to_pylist()]
+        results.append((told, rows))
+        assert told in ([], [0])
+        assert len(rows) == (1 if told else count + 1)
+        assert rows[-1]["value"] == b"good"
+    assert results[0] == results[1]

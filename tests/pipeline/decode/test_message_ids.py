@@ -1,0 +1,62 @@
+"""`__messageId` is what the official client takes for a message id."""
+
+from __future__ import annotations
+
+import numpy as np
+import pulsar
+import pytest
+
+from pulsemark.pipeline.decode.message_ids import message_ids, partition_of
+from pulsemark.proto.pulsar_api_pb2 import MessageIdData
+
+
+def test_the_official_client_reads_them() -> None:
+    """Ledger, entry, partition and batch index, small and beyond a byte."""
+    ids = message_ids(
+        "persistent://public/default/x-partition-12",
+        np.array([3, 3, 70_000]),
+        np.array([0, 200, 2**31]),
+        np.array([1, 300, 2]),
+        np.array([0, 1, 1, 2]),
+        np.array([0, 0, 299, 1]),
+    ).to_pylist()
+    read = [pulsar.MessageId.deserialize(each) for each in ids]
+    assert [(i.ledger_id(), i.entry_id(), i.batch_index()) for i in read] == [
+        (3, 0, -1),
+        (3, 200, 0),
+        (3, 200, 299),
+        (70_000, 2**31, 1),
+    ]
+    assert {i.partition() for i in read} == {12}
+
+
+def test_they_are_what_protobuf_writes() -> None:
+    """Byte-equal to MessageIdData, the batch size included."""
+    (one, member) = message_ids(
+        "t",
+        np.array([1, 1]),
+        np.array([5, 6]),
+        np.array([1, 4]),
+        np.array([0, 1]),
+        np.array([0, 3]),
+    ).to_pylist()
+    assert one == MessageIdData(ledgerId=1, entryId=5).SerializeToString()
+    assert (
+        member
+        == MessageIdData(ledgerId=1, entryId=6, batch_index=3, batch_size=4).SerializeToString()
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition"),
+    [
+        ("a-partition-0", 0),
+        ("a-partition-17", 17),
+        ("a", -1),
+        ("a-partition-", -1),
+        ("-partition-1x", -1),
+    ],
+)
+def test_the_partition_is_the_name_s_end(topic: str, partition: int) -> None:
+    """As Pulsar names partitions."""
+    assert partition_of(topic) == partition

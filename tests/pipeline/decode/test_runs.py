@@ -1,0 +1,210 @@
+"""Runs of entries are what the ledger's own reader gives, damage included."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pulsemark.ledger import CorruptEntryError, FolderReader, LocalStore, Position, TopicLog
+from pulsemark.ledger.index_format import CHUNK_ROWS
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.pipeline.decode import runs
+from pulsemark.pipeline.decode.entries import EntryTable
+from pulsemark.pipeline.decode.runs import read_tables
+from pulsemark.testing.raw_messages import unbatched_message
+
+Facts = tuple[Position, int, int, int, int, bytes]
+
+
+def facts_of(tables: Sequence[EntryTable], *, bodies: bool) -> list[Facts]:
+    """What the tables say of each entry; its bytes, or those of its prefix."""
+    return [
+        (
+            table.position(row),
+            int(table.kinds[row]),
+            int(table.counts[row]),
+            int(table.indexes[row]),
+            int(table.append_times_ms[row]),
+            table.data[table.starts[row] : (table.ends if bodies else table.body_starts)[row]],
+        )
+        for table in tables
+        for row in range(len(table))
+    ]
+
+
+def by_the_ledger(log: TopicLog, start: Position, end: Position, *, bodies: bool) -> list[Facts]:
+    """The same by the ledger's reader, one entry at a time."""
+    found, at = [], start
+    while at < end:
+        try:
+            entries = log.read(at, max_entries=1)
+        except CorruptEntryError as damage:
+            at = damage.next_position
+            continue
+        if not entries or entries[0].position >= end:
+            break
+        (entry,) = entries
+        content = bytes(entry.stored if bodies else entry.prefix)
+        found.append(
+            (
+                entry.position,
+                int(entry.kind),
+                entry.message_count,
+                entry.index,
+                entry.append_time_ms,
+                content,
+            )
+        )
+        at = log.next_position(entry.position)
+    return found
+
+
+def no_damage(damage: CorruptEntryError) -> None:
+    """For topics that are whole."""
+    raise damage
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+def test_any_range_is_the_same_as_by_the_ledger(folder: Any, tools: Any, bodies: bool) -> None:
+    """Ranges that begin and end anywhere, across ledgers and rolled segments."""
+    topic = folder.topic("a")
+    for _ in range(3):
+        tools.fill(topic, folder.clock)
+        topic.ledger.roll()
+    with FolderReader(folder.path) as reader:
+        log = reader.log(topic.name)
+        everything = by_the_ledger(log, Position(0, 0), log.end_position, bodies=bodies)
+        assert len(everything) > 60
+        positions = [facts[0] for facts in everything]
+        for first in (0, 1, 40, len(positions) - 1):
+            for last in (0, 1, 41, len(positions) - 1):
+                start, end = positions[first], positions[last]
+                tables = list(read_tables(log, start, end, bodies=bodies, on_damage=no_damage))
+                expected = by_the_ledger(log, start, end, bodies=bodies)
+                assert facts_of(tables, bodies=bodies) == expected == everything[first:last]
+        whole = read_tables(
+            log, Position(0, 0), log.end_position, bodies=bodies, on_damage=no_damage
+        )
+        assert facts_of(list(whole), bodies=bodies) == everything
+
+
+def many_small_entries(path: Path, count: int) -> str:
+    """A topic of `count` small entries."""
+    name = "persistent://public/default/many"
+    store = LocalStore.open(path)
+    ledger = store.open_topic(name)
+    ledger.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+    done = [ledger.append(unbatched_message(b"%d" % n, publish_time_ms=n)) for n in range(count)]
+    done[-1].commit.wait(30)
+    store.close()
+    return name
+
+
+def test_runs_go_on_across_the_index_s_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of any size meet at their ends: nothing twice, nothing left out."""
+    count = 2 * CHUNK_ROWS + 77
+    name = many_small_entries(tmp_path, count)
+    with FolderReader(tmp_path) as reader:
+        log = reader.log(name)
+        for run_bytes, run_entries in ((8 << 20, 65_536), (50_000, 65_536), (8 << 20, 1000)):
+            monkeypatch.setattr(runs, "RUN_BYTES", run_bytes)
+            monkeypatch.setattr(runs, "RUN_ENTRIES", run_entries)
+            start = log.first_position
+            assert start is not None
+            tables = list(
+                read_tables(log, start, log.end_position, bodies=True, on_damage=no_damage)
+            )
+            assert max(len(table) for table in tables) <= run_entries
+            assert [i for table in tables for i in table.indexes.tolist()] == list(range(count))
+            assert sum(len(table.data) for table in tables) < count * 200
+
+
+def test_large_bodies_are_not_read_for_their_heads(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads of 200 KiB entries cost 64 bytes each, not their bodies."""
+    topic = folder.topic("a")
+    for _ in range(20):
+        topic.single(os.urandom(200_000))
+    read = 0
+    pread = os.pread
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        nonlocal read
+        data = pread(fd, size, offset)
+        read += len(data)
+        return data
+
+    with FolderReader(folder.path) as reader:
+        log = reader.log(topic.name)
+        start = log.first_position
+        assert start is not None
+        entries = log.read(start, max_entries=20, max_bytes=1 << 30)
+        monkeypatch.setattr(os, "pread", counting)
+        tables = list(read_tables(log, start, log.end_position, bodies=False, on_damage=no_damage))
+    sizes = [size for table in tables for size in table.sizes.tolist()]
+    assert sizes == [len(entry.stored) for entry in entries]
+    assert 0 < read < 64 * 1024
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(flips=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 7)), min_size=1, max_size=4))
+def test_damage_is_told_as_by_the_ledger(
+    damaged_log: tuple[FolderReader, str, Path, bytes],
+    bodies: bool,
+    flips: list[tuple[float, int]],
+) -> None:
+    """Any flipped bits behind the segment's header: the whole entries, in order, and no other.
+
+    Without bodies, entries whose heads are whole are there although their bodies are damaged.
+    """
+    reader, name, segment, original = damaged_log
+    log = reader.log(name)
+    start, end = log.first_position, log.end_position
+    assert start is not None
+    first_record = log.segments()[0].row(0).offset
+    rotten = bytearray(original)
+    for place, bit in flips:
+        at = first_record + int(place * (len(rotten) - first_record - 1))
+        rotten[at] ^= 1 << bit
+    segment.write_bytes(rotten)
+    try:
+        told: list[Position] = []
+        tables = list(
+            read_tables(log, start, end, bodies=bodies, on_damage=lambda d: told.append(d.position))
+        )
+        found = facts_of(tables, bodies=bodies)
+        expected = by_the_ledger(log, start, end, bodies=bodies)
+        if bodies:
+            assert found == expected
+        else:
+            assert [facts for facts in found if facts in expected] == expected
+            assert [facts[0] for facts in found] == sorted(facts[0] for facts in found)
+        everything = {Position(start.ledger_id, n) for n in range(end.entry_id)}
+        assert {facts[0] for facts in found} | set(told) == everything
+        assert len(told) == len(everything) - len(found)
+    finally:
+        segment.write_bytes(original)
+
+
+@pytest.fixture(scope="module")
+def damaged_log(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Any:
+    """A sealed topic of 40 entries, to be damaged: reader, name, segment file and its bytes."""
+    path = tmp_path_factory.mktemp("damage")
+    name = many_small_entries(path, 40)
+    with FolderReader(path) as reader:
+        segment = reader.log(name).segments()[0].path
+        yield reader, name, segment, segment.read_bytes()

@@ -1,0 +1,89 @@
+"""The audit's own parts, without Spark. What it counts in Spark is in test_spark.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pulsemark.ledger import EntryKind, Position, RecordHead
+from pulsemark.metadata import BrokerEntryMetadata, pack
+from pulsemark.pipeline.audit import parse_bucket_ms
+from pulsemark.pipeline.audit_source import counts
+from pulsemark.pipeline.decode.entries import table_of_heads
+from pulsemark.pipeline.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("text", "width_ms"),
+    [
+        ("1 minute", 60_000),
+        ("30 seconds", 30_000),
+        ("2HOURS", 7_200_000),
+        (" 1 day ", 86_400_000),
+        ("250 milliseconds", 250),
+        ("1 week", 604_800_000),
+    ],
+)
+def test_bucket_widths(text: str, width_ms: int) -> None:
+    """As Spark's users write them."""
+    assert parse_bucket_ms(text) == width_ms
+
+
+@pytest.mark.parametrize("text", ["", "minute", "0 minutes", "1 fortnight", "-1 day", "9999 days"])
+def test_widths_that_are_none(text: str) -> None:
+    """The error names option and value."""
+    with pytest.raises(OptionError) as raised:
+        parse_bucket_ms(text)
+    assert (raised.value.option, raised.value.value) == ("bucket", text)
+
+
+def head(
+    number: int, count: int, index: int, *, stamp_ms: int | None, append_ms: int, control: bool
+) -> RecordHead:
+    """A record head of 100 bytes of body."""
+    prefix = b"" if stamp_ms is None else pack(BrokerEntryMetadata(broker_timestamp=stamp_ms))
+    kind = EntryKind.CONTROL if control else EntryKind.DATA
+    return RecordHead(
+        Position(1, number), kind, count, index, append_ms, memoryview(prefix), 100, 200
+    )
+
+
+def test_an_entry_counts_by_its_stamp_or_by_its_append_time() -> None:
+    """Messages, control entries and bytes apart; entries without messages have no index."""
+    table = table_of_heads(
+        [
+            head(0, 3, 2, stamp_ms=1_000, append_ms=9_999, control=False),
+            head(1, 1, 3, stamp_ms=1_999, append_ms=9_999, control=True),
+            head(2, 2, 5, stamp_ms=None, append_ms=1_500, control=False),
+            head(3, 0, 5, stamp_ms=None, append_ms=2_000, control=False),
+            head(4, 4, 9, stamp_ms=None, append_ms=3_000, control=False),
+        ]
+    )
+    stamped = len(pack(BrokerEntryMetadata(broker_timestamp=1_000)))
+    none = np.iinfo(np.int64)
+    starts, messages, controls, sizes, lows, highs = (
+        column.tolist() for column in counts(table, 1_000)
+    )
+    assert starts == [1_000, 2_000, 3_000]
+    assert messages == [5, 0, 4]
+    assert controls == [1, 0, 0]
+    assert sizes == [300 + 2 * stamped, 100, 100]
+    assert lows == [0, none.max, 6]
+    assert highs == [5, none.min, 9]
+
+
+def test_times_that_fall_give_a_bucket_twice() -> None:
+    """Parts of a bucket are merged later, wherever they were counted."""
+    times = (1_000, 2_000, 1_500, 1_600)
+    table = table_of_heads(
+        [
+            head(n, 1, n, stamp_ms=time_ms, append_ms=0, control=False)
+            for n, time_ms in enumerate(times)
+        ]
+    )
+    starts, messages, *_, lows, highs = (column.tolist() for column in counts(table, 1_000))
+    assert list(zip(starts, messages, lows, highs, strict=True)) == [
+        (1_000, 1, 0, 0),
+        (2_000, 1, 1, 1),
+        (1_000, 2, 2, 3),
+    ]

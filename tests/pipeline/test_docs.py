@@ -1,0 +1,59 @@
+"""docs/spark.md is what users go by: its tables are checked against the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pulsemark.pipeline.audit import AUDIT_COLUMNS
+from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
+from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, OptionError, ReadOptions
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+
+
+def table(first_heading: str) -> list[list[str]]:
+    """The cells of the table whose first column has this heading, without its head."""
+    lines = DOCUMENT.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {first_heading} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_the_columns_are_the_documented_ones() -> None:
+    """Names, types, depths and meanings, in order."""
+    assert table("column")[: len(COLUMNS)] == [
+        [f"`{column.name}`", column.ddl, column.depth.name.lower(), column.meaning]
+        for column in COLUMNS.values()
+    ]
+    (default,) = [row[2] for row in table("option") if row[0] == "`columns`"]
+    assert default == "the first twelve below"
+    assert list(COLUMNS)[:12] == list(DEFAULT_COLUMNS)
+
+
+def test_the_options_are_the_documented_ones() -> None:
+    """Every one in the table is known, and no other; the limit is the one that is told."""
+    documented = [row[0].strip("`") for row in table("option")]
+    source = (Path(__file__).parents[2] / "src/pulsemark/pipeline/options.py").read_text()
+    known = set(re.findall(r'given\.(?:get|required)\(\s*"(\w+)"', source))
+    known |= {f"{side}{what}" for side in ("starting", "ending") for what in ("Time", "Offsets")}
+    assert set(documented) == known
+    for name in documented:
+        try:
+            ReadOptions.parse({"path": "/x", "topic": "t", name: "\0"})
+        except OptionError as error:
+            assert "is not an option" not in error.reason
+    limits = {row[0]: row[2] for row in table("option")}
+    assert limits["`maxUncompressedBytes`"] == str(DEFAULT_MAX_UNCOMPRESSED_BYTES)
+
+
+def test_the_audit_s_columns_are_the_documented_ones() -> None:
+    """All of them, in order."""
+    text = DOCUMENT[DOCUMENT.index("## The audit") :]
+    first_cells = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    names = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert tuple(names) == AUDIT_COLUMNS

@@ -1,0 +1,253 @@
+"""Options are parsed once, named in every error, and known by any way of writing them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
+from pulsemark.pipeline.errors import OptionError
+from pulsemark.pipeline.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    BoundKind,
+    ReadOptions,
+    TopicSelection,
+    full_topic_name,
+    parse_path,
+    parse_time_ms,
+    parse_topics_pattern,
+    select_topics,
+)
+
+BASE = {"path": "/data", "topic": "x"}
+
+
+def parse(**options: str) -> ReadOptions:
+    """A read of topic x with these options more."""
+    return ReadOptions.parse({**BASE, **options})
+
+
+def test_a_plain_read_is_everything_of_a_topic() -> None:
+    """From earliest to latest, the usual columns, failing on loss."""
+    assert parse() == ReadOptions(
+        path=Path("/data"),
+        topics=TopicSelection(("persistent://public/default/x",)),
+        start=EARLIEST,
+        end=LATEST,
+        columns=DEFAULT_COLUMNS,
+        min_partitions=None,
+        fail_on_data_loss=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["startingOffsets", "startingoffsets", "STARTING_OFFSETS", "starting_offsets"]
+)
+def test_names_are_known_by_any_way_of_writing(name: str) -> None:
+    """Spark lower-cases them on some ways, Python's users write underscores."""
+    assert parse(**{name: "5"}).start == Bound(BoundKind.INDEX, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "start", "end"),
+    [
+        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, EARLIEST, LATEST),
+        ({"startingOffsets": "Latest", "endingOffsets": "EARLIEST"}, LATEST, EARLIEST),
+        (
+            {"startingOffsets": " 0 ", "endingOffsets": "7"},
+            Bound(BoundKind.INDEX, 0),
+            Bound(BoundKind.INDEX, 7),
+        ),
+        (
+            {"startingTime": "1700000000123", "endingTime": "2023-11-14T22:13:21Z"},
+            Bound(BoundKind.TIME, 1_700_000_000_123),
+            Bound(BoundKind.TIME, 1_700_000_001_000),
+        ),
+        (
+            {"startingTime": "0", "endingOffsets": "7"},
+            Bound(BoundKind.TIME, 0),
+            Bound(BoundKind.INDEX, 7),
+        ),
+    ],
+)
+def test_ranges(options: dict[str, str], start: Bound, end: Bound) -> None:
+    """Each end by words, index or time, mixed at will."""
+    parsed = parse(**options)
+    assert (parsed.start, parsed.end) == (start, end)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value", "reason"),
+    [
+        ({"startingTime": "yesterday"}, "startingTime", "yesterday", "ISO-8601"),
+        ({"endingTime": "-1"}, "endingTime", "-1", "between"),
+        ({"endingTime": "99999999999999999999"}, "endingTime", "9" * 20, "whole number"),
+        ({"startingTime": "1969-12-31"}, "startingTime", "1969-12-31", "1970"),
+        ({"startingOffsets": "-2"}, "startingOffsets", "-2", "neither an index"),
+        ({"startingOffsets": '{"x": 1}'}, "startingOffsets", '{"x": 1}', "neither an index"),
+        ({"endingOffsets": ""}, "endingOffsets", "", "neither an index"),
+        ({"startingOffsets": "5", "endingOffsets": "4"}, "endingOffsets", "4", "before 5"),
+        ({"startingTime": "5", "endingTime": "4"}, "endingTime", "4", "before 5"),
+        ({"startingTime": "5", "startingOffsets": "4"}, "startingOffsets", "4", "excludes"),
+        ({"minPartitions": "0"}, "minPartitions", "0", "between 1 and"),
+        ({"minPartitions": "many"}, "minPartitions", "many", "whole number"),
+        ({"minPartitions": "1000000"}, "minPartitions", "1000000", "between"),
+        ({"failOnDataLoss": "yes"}, "failOnDataLoss", "yes", "true nor false"),
+        ({"columns": "value,__offset"}, "columns", "value,__offset", "'__offset' is not a column"),
+        ({"columns": "value,"}, "columns", "value,", "without empty"),
+        ({"columns": "value,VALUE"}, "columns", "value,VALUE", "twice"),
+        ({"maxUncompressedBytes": "1g"}, "maxUncompressedBytes", "1g", "whole number"),
+        ({"topics": "y"}, "topics", "y", "excludes topic"),
+        ({"startingTimes": "5"}, "startingTimes", "5", "did you mean startingTime?"),
+        ({"wood": "oak"}, "wood", "oak", "not an option"),
+        ({"topic ": "y"}, "topic ", "y", "not an option"),
+        ({"TOPIC": "y"}, "TOPIC", "y", "also given as topic"),
+        ({"path": "  "}, "path", "  ", "not a path"),
+        ({"path": "s3://bucket/data"}, "path", "s3://bucket/data", "file system"),
+        ({"topic": "a//b"}, "topic", "a//b", "topic's name"),
+    ],
+)
+def test_errors_name_option_and_value(
+    options: dict[str, str], name: str, value: str, reason: str
+) -> None:
+    """As attributes, and in the text, which is all that survives Spark."""
+    with pytest.raises(OptionError, match=r"option") as raised:
+        parse(**options)
+    assert (raised.value.option, raised.value.value) == (name, value)
+    assert reason in raised.value.reason
+    assert name in str(raised.value)
+    assert repr(value) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("missing", "options"), [("path", {"topic": "x"}), ("topic", {"path": "/data"})]
+)
+def test_path_and_topics_are_required(missing: str, options: dict[str, str]) -> None:
+    """An error without a value names what is missing."""
+    with pytest.raises(OptionError, match="required") as raised:
+        ReadOptions.parse(options)
+    assert (raised.value.option, raised.value.value) == (missing, None)
+
+
+def test_columns_are_found_in_any_case_and_keep_their_order() -> None:
+    """`columns` narrows and orders; opt-in columns come by name only."""
+    assert parse(columns="__INDEX, value").columns == ("__index", "value")
+    assert set(COLUMNS) - set(DEFAULT_COLUMNS) == {
+        "__encrypted",
+        "__chunkUuid",
+        "__chunkId",
+        "__chunkCount",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("2023-11-14T22:13:20", 1_700_000_000_000),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ("2023-11-14 22:13:20.001", 1_700_000_000_001),
+        ("2023-11-14T22:13:20.000001Z", 1_700_000_000_001),
+        ("1970-01-01", 0),
+        ("0", 0),
+    ],
+)
+def test_times(text: str, time_ms: int) -> None:
+    """UTC unless they say otherwise; between two milliseconds the later one."""
+    assert parse_time_ms(text) == time_ms
+
+
+@given(text=st.text(max_size=30))
+def test_no_text_breaks_the_parsers(text: str) -> None:
+    """Whatever a user types is parsed, or is an OptionError."""
+    for name in ("startingTime", "endingOffsets", "columns", "topicsPattern", "path", "x" + text):
+        try:
+            ReadOptions.parse({"path": "/d", name: text})
+        except OptionError as error:
+            assert error.option in (name, "topic")
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b%20c", "/a/b c"),
+        ("file://localhost/a", "/a"),
+    ],
+)
+def test_paths(text: str, path: str) -> None:
+    """Plain ones, and the URIs that Spark's users write."""
+    assert parse_path(text) == Path(path)
+
+
+def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers may stand elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    assert parse_path("data") == tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("x", "persistent://public/default/x"),
+        ("t/n/x", "persistent://t/n/x"),
+        (" persistent://t/n/x ", "persistent://t/n/x"),
+    ],
+)
+def test_topic_names(name: str, full: str) -> None:
+    """Short forms are completed as Pulsar completes them."""
+    assert full_topic_name(name) == full
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "t/n/x/y", "non-persistent://t/n/x", "persistent://x"])
+def test_names_that_are_none(name: str) -> None:
+    """Including topics that are stored nowhere."""
+    with pytest.raises(ValueError, match="topic's name"):
+        full_topic_name(name)
+
+
+TOPICS = [
+    "persistent://public/default/a",
+    "persistent://public/default/b",
+    "persistent://public/default/b-partition-0",
+    "persistent://public/default/b-partition-10",
+    "persistent://public/default/bb",
+    "persistent://t/n/a",
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a", [0]),
+        ("b.*", [1, 2, 3, 4]),
+        ("a|bb", [0, 4]),
+        ("t/n/.*", [5]),
+        (".*/a", [0, 5]),
+        ("persistent://.*/b", [1]),
+        ("nothing", []),
+    ],
+)
+def test_a_pattern_is_matched_as_a_whole(pattern: str, expected: list[int]) -> None:
+    """Without tenant it means public/default; `b` does not mean `bb`."""
+    selection = TopicSelection(pattern=parse_topics_pattern(pattern))
+    assert select_topics(selection, TOPICS) == ([TOPICS[n] for n in expected], [])
+
+
+def test_a_name_means_its_partitions_too() -> None:
+    """Partitioned topics are read as one; names nobody has are told."""
+    names = tuple(full_topic_name(name) for name in ("b", "a", "c"))
+    found, absent = select_topics(TopicSelection(names), reversed(TOPICS))
+    assert found == TOPICS[:4]
+    assert absent == ["persistent://public/default/c"]
+
+
+def test_several_topics_are_listed_once_each() -> None:
+    """In a list, repeated, in different forms."""
+    options = ReadOptions.parse({"path": "/d", "topics": "a, public/default/a,b"})
+    assert options.topics.names == (TOPICS[0], TOPICS[1])
