@@ -1,0 +1,182 @@
+"""Publish, consume and seek through the official client, beside a broker that keeps nothing.
+
+    python bench/bench_client.py [--folder DIR] [--messages N]
+
+The limit of each row is taken in the same run, in turns with ours: the same client and load
+against null_broker.py, which answers everything and stores nothing. What is missing to 1.00x is
+the price of storing, syncing and finding. Waiting for a seek's first message has another limit:
+the 100 ms that the client itself waits before it connects again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pulsar
+from null_broker import LARGE_BYTES, SMALL_BYTES
+from report import Figure, higher, lower, quantile, show
+
+ROUNDS = 3
+RECEIVE_TIMEOUT_MS = 30_000
+RECONNECT_MS = 100.0
+MB = 1_000_000
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[str]:
+    """Run a program of this Python; gives the first line it prints."""
+    started = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    try:
+        yield started.stdout.readline().strip()
+    finally:
+        started.terminate()
+        started.wait(30)
+        started.stdout.close()
+
+
+def connect(url: str) -> pulsar.Client:
+    """An official client that speaks up only about errors."""
+    return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def publish(
+    client: pulsar.Client, topic: str, count: int, size_bytes: int, **options: Any
+) -> float:
+    """Messages per second, from the first send to the last receipt."""
+    producer = client.create_producer(
+        topic,
+        **{
+            "block_if_queue_full": True,
+            "max_pending_messages": 1_000,
+            "send_timeout_millis": 120_000,
+            **options,
+        },
+    )
+    payload = bytes(size_bytes)
+    left, done, failed = [count], threading.Event(), [0]
+
+    def acknowledged(result: pulsar.Result, _: object) -> None:
+        failed[0] += result != pulsar.Result.Ok
+        left[0] -= 1
+        if not left[0]:
+            done.set()
+
+    started = time.perf_counter()
+    for _ in range(count):
+        producer.send_async(payload, acknowledged)
+    producer.flush()
+    done.wait(120)
+    seconds = time.perf_counter() - started
+    producer.close()
+    if failed[0] or left[0]:
+        raise SystemExit(f"{topic}: {failed[0]} refused, {left[0]} never answered")
+    return count / seconds
+
+
+def window_1_ms(client: pulsar.Client, topic: str, count: int) -> list[float]:
+    """How long each send takes that waits for its receipt."""
+    producer = client.create_producer(topic, batching_enabled=False)
+    payload, taken = bytes(SMALL_BYTES), []
+    for _ in range(count):
+        started = time.perf_counter()
+        producer.send(payload)
+        taken.append((time.perf_counter() - started) * 1_000)
+    producer.close()
+    return taken[count // 10 :]
+
+
+def consume(client: pulsar.Client, topic: str, count: int) -> float:
+    """Messages per second of a reader that catches up from the beginning."""
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5_000)
+    reader.read_next(RECEIVE_TIMEOUT_MS)
+    started = time.perf_counter()
+    for _ in range(count - 1):
+        reader.read_next(RECEIVE_TIMEOUT_MS)
+    seconds = time.perf_counter() - started
+    reader.close()
+    return (count - 1) / seconds
+
+
+def seek_ms(client: pulsar.Client, topic: str, times_ms: list[int]) -> list[float]:
+    """From client.seek(time) to the first message."""
+    consumer = client.subscribe(
+        topic, "s", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=1
+    )
+    taken = []
+    for time_ms in times_ms:
+        started = time.perf_counter()
+        consumer.seek(time_ms)
+        consumer.receive(RECEIVE_TIMEOUT_MS)
+        taken.append((time.perf_counter() - started) * 1_000)
+    consumer.close()
+    return taken[len(times_ms) // 10 :]
+
+
+def measure(url: str, null_url: str, messages: int) -> list[Figure]:
+    """All rows; each load alternates between the two brokers, the best round counts."""
+    ours, null = connect(url), connect(null_url)
+    pair = (ours, null)
+    figures = []
+    sends = [[quantile(window_1_ms(c, "w1", 1_000), 0.5) for c in pair] for _ in range(ROUNDS)]
+    mine, limit = (min(column) for column in zip(*sends, strict=True))
+    figures.append(lower("durable send, window 1, 100 B, p50", mine, limit, "ms"))
+    batching = {
+        "max_pending_messages": 50_000,
+        "batching_enabled": True,
+        "batching_max_messages": 1_000,
+        "batching_max_publish_delay_ms": 5,
+    }
+    large = max(200, messages // 100)
+    for name, topic, count, size, unit_size, unit, options in (
+        ("publish 100 B, no batching", "single", messages, SMALL_BYTES, 1, "msg/s", {}),
+        ("publish 100 B, batching", "batched", messages * 3, SMALL_BYTES, 1, "msg/s", batching),
+        ("publish 128 KiB", "large", large, LARGE_BYTES, LARGE_BYTES / MB, "MB/s", {}),
+    ):
+        rates = [[publish(c, topic, count, size, **options) for c in pair] for _ in range(ROUNDS)]
+        mine, limit = (max(column) * unit_size for column in zip(*rates, strict=True))
+        figures.append(higher(name, mine, limit, unit))
+    for name, topic, count, unit_size, unit in (
+        ("catch-up read, batches of 100 B", "batched", messages * 3 * ROUNDS, 1, "msg/s"),
+        ("catch-up read, 128 KiB", "large", large * ROUNDS, LARGE_BYTES / MB, "MB/s"),
+    ):
+        rates = [[consume(c, topic, count) for c in pair] for _ in range(ROUNDS)]
+        mine, limit = (max(column) * unit_size for column in zip(*rates, strict=True))
+        figures.append(higher(name, mine, limit, unit))
+    taken = seek_ms(ours, "single", [1_000 + n for n in range(40)])
+    figures.append(
+        lower("client.seek(time) to first message, p50", quantile(taken, 0.5), RECONNECT_MS, "ms",
+              "the client's own wait")
+    )  # fmt: skip
+    ours.close()
+    null.close()
+    return figures
+
+
+def main() -> None:
+    """Start both brokers, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="where the data folder is made")
+    parser.add_argument("--messages", type=int, default=50_000)
+    args = parser.parse_args()
+    null_program = str(Path(__file__).with_name("null_broker.py"))
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        command = ["-m", "pulsemark", "standalone", "--json", "--data-dir", f"{folder}/data"]
+        command += ["--port", "0", "--http-port", "0"]
+        with process(*command) as ready, process(null_program) as null_url:
+            figures = measure(json.loads(ready)["service_url"], null_url, args.messages)
+    show("official client, broker and client on one machine", figures)
+
+
+if __name__ == "__main__":
+    main()

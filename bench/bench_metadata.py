@@ -1,0 +1,166 @@
+"""What a stamp costs: this project's prefix codec beside protobuf's C parser (upb) alone.
+
+    python bench/bench_metadata.py [--rounds N] [--json-only]
+
+Each row does one job twice in the same run, in turns: by `pulsemark.metadata`, and by the shortest
+code that upb's own classes allow, which checks no bounds. The ratio is upb's time by ours: above 1
+ours is the faster. Times are the best of all rounds, in nanoseconds, the loop itself included.
+Both sides' answers are compared before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import google.protobuf
+
+from pulsemark.metadata import (
+    BrokerEntryMetadata,
+    StamperChain,
+    pack,
+    pack_stamp,
+    peek,
+    split,
+    strip,
+)
+
+START_MS = 1_700_000_000_000
+FIRST_INDEX = 5_000_000
+OPERATIONS = 20_000
+# What a loaded topic sees: so many entries share a millisecond.
+ENTRIES_PER_MS = 100
+BODY = b"\x0e\x01" + bytes(1022)
+
+_HEADER = struct.Struct(">HI")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job for both sides; `inputs` holds a column for each of their arguments."""
+
+    name: str
+    ours: Callable[..., object]
+    theirs: Callable[..., object]
+    inputs: tuple[Sequence[object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One job: ratio first, then nanoseconds for one operation by either side."""
+
+    ratio: float
+    name: str
+    pulsemark_ns: float
+    upb_ns: float
+
+
+def upb_pack(time_ms: int, index: int) -> bytes:
+    """A prefix by upb."""
+    body = BrokerEntryMetadata(broker_timestamp=time_ms, index=index).SerializeToString()
+    return _HEADER.pack(0x0E02, len(body)) + body
+
+
+def upb_peek(entry: bytes) -> BrokerEntryMetadata:
+    """A prefix read by upb, trusting its size."""
+    return BrokerEntryMetadata.FromString(entry[6 : 6 + _HEADER.unpack_from(entry)[1]])
+
+
+def upb_split(entry: bytes) -> tuple[BrokerEntryMetadata, memoryview]:
+    """An entry taken apart by upb, trusting its size."""
+    end = 6 + _HEADER.unpack_from(entry)[1]
+    return BrokerEntryMetadata.FromString(entry[6:end]), memoryview(entry)[end:]
+
+
+def upb_pack_given(metadata: BrokerEntryMetadata) -> bytes:
+    """A prefix by upb from metadata that is there already."""
+    body = metadata.SerializeToString()
+    return _HEADER.pack(0x0E02, len(body)) + body
+
+
+def upb_strip(entry: bytes) -> memoryview:
+    """The body behind a prefix, found as readers do that parse the prefix first."""
+    return upb_split(entry)[1]
+
+
+def jobs() -> list[Job]:
+    """Every job, each with the same OPERATIONS inputs for both sides."""
+    indexes = [FIRST_INDEX + n for n in range(OPERATIONS)]
+    busy = [START_MS + n // ENTRIES_PER_MS for n in range(OPERATIONS)]
+    idle = [START_MS + 7 * n for n in range(OPERATIONS)]
+    metadatas = [BrokerEntryMetadata(broker_timestamp=START_MS, index=index) for index in indexes]
+    entries = [pack_stamp(*stamp) + BODY for stamp in zip(busy, indexes, strict=True)]
+    chain = StamperChain.from_names(["broker-time", "index"])
+
+    def by_chain(time_ms: int, index: int) -> bytes:
+        return chain.prefix("topic", time_ms, index, 1, BODY)
+
+    def upb_by_chain(time_ms: int, index: int) -> bytes:
+        return upb_pack(time_ms, index)
+
+    stamps = f"pack_stamp, {ENTRIES_PER_MS} entries per ms"
+    return [
+        Job(stamps, pack_stamp, upb_pack, (busy, indexes)),
+        Job("pack_stamp, every entry at a new ms", pack_stamp, upb_pack, (idle, indexes)),
+        Job("StamperChain.prefix, time and index", by_chain, upb_by_chain, (busy, indexes)),
+        Job("pack, metadata given", pack, upb_pack_given, (metadatas,)),
+        Job("peek", peek, upb_peek, (entries,)),
+        Job("split", split, upb_split, (entries,)),
+        Job("strip", strip, upb_strip, (entries,)),
+    ]
+
+
+def ns_per_operation(function: Callable[..., object], inputs: Sequence[Sequence[object]]) -> float:
+    """One round's mean time; results are dropped at once, as a broker would."""
+    start = time.perf_counter_ns()
+    deque(map(function, *inputs), maxlen=0)
+    return (time.perf_counter_ns() - start) / OPERATIONS
+
+
+def measure(job: Job, rounds: int) -> Row:
+    """Both sides in turns, the best round of each."""
+    if list(map(job.ours, *job.inputs)) != list(map(job.theirs, *job.inputs)):
+        raise SystemExit(f"{job.name}: the two sides disagree")
+    pairs = [
+        (ns_per_operation(job.ours, job.inputs), ns_per_operation(job.theirs, job.inputs))
+        for _ in range(rounds)
+    ]
+    pulsemark_ns = min(pair[0] for pair in pairs)
+    upb_ns = min(pair[1] for pair in pairs)
+    return Row(round(upb_ns / pulsemark_ns, 2), job.name, round(pulsemark_ns, 1), round(upb_ns, 1))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table and the JSON."""
+    parser = argparse.ArgumentParser(description="Measure the prefix codec beside protobuf's.")
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of each job (15)")
+    parser.add_argument("--json-only", action="store_true", help="leave the table out")
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    rows = [measure(job, options.rounds) for job in jobs()]
+    if not options.json_only:
+        print(f"{'ratio':>6}  {'pulsemark':>12}  {'upb':>10}  job")
+        for row in rows:
+            times = f"{row.pulsemark_ns:>9.0f} ns  {row.upb_ns:>7.0f} ns"
+            print(f"{row.ratio:>5.2f}x  {times}  {row.name}")
+    result = {
+        "benchmark": "metadata",
+        "python": platform.python_version(),
+        "protobuf": google.protobuf.__version__,
+        "rounds": options.rounds,
+        "rows": [asdict(row) for row in rows],
+    }
+    print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

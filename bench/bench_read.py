@@ -1,0 +1,113 @@
+"""Sequential reads of a ledger, warm, beside reading the same file with bare ``pread``.
+
+    python bench/bench_read.py [--folder DIR] [--megabytes N]
+
+``stored``: the entries' bytes as views, checksums checked; mapped: without copying them out of
+the page cache. ``entries``: an object per entry with
+position, index, time and prefix. The limit takes no notice of what it reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from report import Figure, higher, show
+
+from pulsemark.ledger import EARLIEST, LocalStore, ManagedLedger, Position
+from pulsemark.metadata import StamperChain
+
+ROUNDS = 5
+MIB = 1 << 20
+
+
+def read_stored(topic: ManagedLedger, *, mapped: bool) -> int:
+    """Entries read by ``read_stored``."""
+    position, count = EARLIEST, 0
+    while True:
+        first, entries = topic.read_stored(position, mapped=mapped)
+        if not entries:
+            return count
+        count += len(entries)
+        position = Position(first.ledger_id, first.entry_id + len(entries))
+
+
+def read_entries(topic: ManagedLedger) -> int:
+    """Entries read by ``read``."""
+    position, count = EARLIEST, 0
+    while entries := topic.read(position, max_entries=10_000, max_bytes=4 * MIB):
+        count += len(entries)
+        last = entries[-1].position
+        position = Position(last.ledger_id, last.entry_id + 1)
+    return count
+
+
+def read_files(paths: list[Path]) -> int:
+    """Bytes read by pread alone, 4 MiB at a time."""
+    total = 0
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        at = 0
+        while data := os.pread(fd, 4 * MIB, at):
+            at += len(data)
+        os.close(fd)
+        total += at
+    return total
+
+
+def best(read: Callable[[], int]) -> float:
+    """Seconds of the best of some rounds."""
+    taken = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        read()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def measure(folder: Path, megabytes: int) -> list[Figure]:
+    """All rows."""
+    figures = []
+    for size, label in ((100, "100 B"), (1024, "1 KiB"), (128 * 1024, "128 KiB")):
+        with LocalStore.open(folder / label.replace(" ", "")) as store:
+            topic = store.open_topic("persistent://public/default/read")
+            topic.stampers = StamperChain.from_names(["broker-time", "index"])
+            count = min(megabytes * MIB // size, 400_000)
+            body = os.urandom(size)
+            appended = None
+            for _ in range(count):
+                appended = topic.append(body)
+            if appended is not None:
+                appended.commit.wait()
+            store.checkpoint()
+            paths = [segment.path for segment in topic.segments()]
+            limit_s = best(partial(read_files, paths))
+            mb = sum(path.stat().st_size for path in paths) / 1e6
+            for how, taken_s in (
+                ("stored", best(partial(read_stored, topic, mapped=False))),
+                ("stored, mapped", best(partial(read_stored, topic, mapped=True))),
+                ("entries", best(partial(read_entries, topic))),
+            ):
+                name = f"read {label}, {how} ({count / taken_s / 1e6:.2f} M entries/s)"
+                figures.append(higher(name, mb / taken_s, mb / limit_s, "MB/s", "pread"))
+    return figures
+
+
+def main() -> None:
+    """Parse arguments, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
+    parser.add_argument("--megabytes", type=int, default=256, help="of payload, per size")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        figures = measure(Path(folder), args.megabytes)
+    show("read", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Search by time inside the process, by both roads, over logs of growing size.
+
+    python bench/bench_seek.py [--sizes N ...] [--folder DIR]
+
+Beside each row, from the same run: whole entries read at every step of a binary search, which is
+how a broker without an outer stamp has to do it. ``reads`` and bytes are what the search itself
+counted, the most of all searches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from report import Figure, lower, quantile, show
+
+from pulsemark.finder import Finder, Road
+from pulsemark.ledger import LocalStore, ManagedLedger
+from pulsemark.metadata import StamperChain, entry_time_ms, peek
+from pulsemark.testing.clock import SettableClock
+
+START_MS = 1_700_000_000_000
+PER_MS = 10
+SEARCHES = 2000
+
+
+def fill(topic: ManagedLedger, clock: SettableClock, entries: int) -> None:
+    """Append ``entries`` of 100 bytes, ten to the millisecond."""
+    body = bytes(100)
+    appended = None
+    for number in range(entries):
+        if number % PER_MS == 0:
+            clock.advance(1)
+        appended = topic.append(body)
+    if appended is not None:
+        appended.commit.wait()
+
+
+def whole_entries(topic: ManagedLedger, time_ms: int) -> int:
+    """Binary search over positions, a whole entry read and opened at each step."""
+    segments = topic.segments()
+    counts = [segment.entry_count for segment in segments]
+    low, high = 0, sum(counts)
+    while low < high:
+        middle = row = (low + high) // 2
+        number = 0
+        while row >= counts[number]:
+            row -= counts[number]
+            number += 1
+        entry = segments[number].read(row, 1, 0)[0]
+        if entry_time_ms(peek(entry.stored), entry.body) < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def measure(folder: Path, sizes: list[int]) -> list[Figure]:
+    """Fill one topic step by step and search it at each size."""
+    figures = []
+    clock = SettableClock(START_MS)
+    rnd = random.Random(1)
+    with LocalStore.open(folder / "data", clock=clock) as store:
+        topic = store.open_topic("persistent://public/default/seek")
+        topic.stampers = StamperChain.from_names(["broker-time", "index"])
+        filled = 0
+        for size in sizes:
+            fill(topic, clock, size - filled)
+            filled = size
+            finder = Finder(topic)
+            whole: list[float] = []
+            taken: dict[Road, list[float]] = {}
+            reads: dict[Road, int] = {}
+            sizes_read: dict[Road, int] = {}
+            for road in Road:
+                finder.by_time(START_MS + 1, road=road)
+                taken[road], reads[road], sizes_read[road] = [], 0, 0
+            for _ in range(SEARCHES):
+                time_ms = rnd.randint(START_MS, clock.now_ms())
+                for road in Road:
+                    begun = time.perf_counter()
+                    found = finder.by_time(time_ms, road=road)
+                    taken[road].append(time.perf_counter() - begun)
+                    reads[road] = max(reads[road], found.reads)
+                    sizes_read[road] = max(sizes_read[road], found.bytes_read)
+            for _ in range(SEARCHES // 10):
+                time_ms = rnd.randint(START_MS, clock.now_ms())
+                begun = time.perf_counter()
+                whole_entries(topic, time_ms)
+                whole.append(time.perf_counter() - begun)
+            for road in Road:
+                name = (
+                    f"by {road.value}, {size:,} entries, p50"
+                    f" (<= {reads[road]} reads, {sizes_read[road]:,} bytes)"
+                )
+                figures.append(
+                    lower(name, quantile(taken[road], 0.5) * 1e6, quantile(whole, 0.5) * 1e6,
+                          "us", "whole entries")
+                )  # fmt: skip
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures.append(Figure("peak memory of the run", peak_mb, None, None, "MiB"))
+    return figures
+
+
+def main() -> None:
+    """Parse arguments, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        figures = measure(Path(folder), sorted(args.sizes))
+    show("seek", figures)
+
+
+if __name__ == "__main__":
+    main()

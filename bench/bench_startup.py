@@ -1,0 +1,125 @@
+"""From start to healthy, and the memory of an idle broker, beside a bare Python that listens.
+
+    python bench/bench_startup.py [--rounds N]
+
+Healthy is what readiness checks ask: GET /admin/v2/clusters answers ["standalone"]. The limit is
+a Python process that imports uvloop and protobuf, listens and answers: less no broker in Python
+can do. Memory is PSS, pages shared with other processes counted by their share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from report import Figure, lower, quantile, show
+
+from pulsemark.testing import RawClient
+
+READY_BODY = ["standalone"]
+BARE = """
+import asyncio, sys
+import uvloop
+from google.protobuf import descriptor_pb2
+async def main():
+    async def serve(reader, writer):
+        await reader.readuntil(b"\\r\\n\\r\\n")
+        body = b'["standalone"]'
+        writer.write(b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n%s"
+                     % (len(body), body))
+        await writer.drain()
+        writer.close()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    print('{"http_url": "http://127.0.0.1:%d"}' % port, flush=True)
+    await server.serve_forever()
+uvloop.run(main())
+"""
+
+
+def pss_mib(pid: int) -> float:
+    """The process's proportional share of memory."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit("the kernel does not tell PSS")
+
+
+def start(command: list[str]) -> tuple[subprocess.Popen[str], dict[str, str], float]:
+    """Start, wait until healthy; gives the process, its ready line, and milliseconds."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    with urllib.request.urlopen(f"{ready['http_url']}/admin/v2/clusters") as reply:
+        if json.load(reply) != READY_BODY:
+            raise SystemExit("not healthy")
+    return process, ready, (time.perf_counter() - began) * 1_000
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """End it."""
+    process.terminate()
+    process.wait(30)
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def run_once(command: list[str], *, load: int = 0) -> tuple[float, float, float]:
+    """Milliseconds to healthy, PSS when idle, PSS after `load` durable messages."""
+    process, ready, taken_ms = start(command)
+    try:
+        idle = after = pss_mib(process.pid)
+        if load:
+            with RawClient.from_url(ready["service_url"]) as client:
+                producer = client.create_producer("persistent://public/default/startup")
+                for _ in range(load):
+                    producer.send(bytes(100))
+            after = pss_mib(process.pid)
+    finally:
+        stop(process)
+    return taken_ms, idle, after
+
+
+def broker(folder: str, *options: str) -> list[str]:
+    """The command of a broker over a new folder."""
+    command = [sys.executable, "-m", "pulsemark", "standalone", "--json", "--data-dir", folder]
+    return [*command, "--port", "0", "--http-port", "0", *options]
+
+
+def measure(rounds: int) -> list[Figure]:
+    """Medians of all rounds; the three programs take turns."""
+    bare, plain, with_grpc = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            bare.append(run_once([sys.executable, "-c", BARE]))
+            plain.append(run_once(broker(f"{folder}/{number}"), load=2_000))
+            with_grpc.append(run_once(broker(f"{folder}/{number}g", "--grpc-port", "0")))
+
+    def middle(rows: list[tuple[float, float, float]], column: int) -> float:
+        return quantile([row[column] for row in rows], 0.5)
+
+    return [
+        lower("start to healthy", middle(plain, 0), middle(bare, 0), "ms"),
+        lower("start to healthy, with gRPC", middle(with_grpc, 0), middle(bare, 0), "ms"),
+        lower("PSS, idle", middle(plain, 1), middle(bare, 1), "MiB"),
+        lower("PSS, after 2,000 messages", middle(plain, 2), middle(bare, 1), "MiB"),
+        lower("PSS, idle, with gRPC", middle(with_grpc, 1), middle(bare, 1), "MiB"),
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    show("start-up and memory", measure(parser.parse_args().rounds))
+
+
+if __name__ == "__main__":
+    main()
