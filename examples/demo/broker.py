@@ -1,0 +1,85 @@
+"""The broker under test, as users run it: `pulsemark standalone` in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class BrokerProcess:
+    """Starts the broker on free ports, and again on the same ports after a kill.
+
+    Attributes:
+        service_url, http_url, grpc_url: where it serves, once started.
+        start_ms: how long the last start took, to the line that says it serves.
+    """
+
+    service_url: str
+    http_url: str
+    grpc_url: str
+    start_ms: float
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self._ports = ("0", "0", "0")
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it serves; RuntimeError when it ends instead."""
+        port, http_port, grpc_port = self._ports
+        command = [sys.executable, "-m", "pulsemark", "standalone", "--json"]
+        command += ["--data-dir", str(self.data_dir), "--port", port]
+        command += ["--http-port", http_port, "--grpc-port", grpc_port]
+        started = time.perf_counter()
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the broker ended with {self._process.wait()} before it served")
+        self.start_ms = (time.perf_counter() - started) * 1_000
+        ready = json.loads(line)
+        self.service_url, self.http_url = ready["service_url"], ready["http_url"]
+        self.grpc_url = ready["grpc_url"]
+        urls = (self.service_url, self.http_url, self.grpc_url)
+        self._ports = tuple(url.rsplit(":", 1)[1] for url in urls)  # type: ignore[assignment]
+
+    def kill(self) -> None:
+        """End it as a crash does (kill -9): no goodbye, nothing flushed."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Ask it to stop, and wait; returns its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(30)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()

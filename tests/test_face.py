@@ -1,0 +1,51 @@
+"""The package's face: every name is there, none costs anything before it is used."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import pulsemark
+
+
+@pytest.mark.parametrize("name", pulsemark.__all__)
+def test_every_name_is_handed_on(name: str) -> None:
+    """Each name of `__all__` exists and is the very object of the room it lives in."""
+    value = getattr(pulsemark, name)
+    assert name in dir(pulsemark)
+    if name != "__version__":
+        room = importlib.import_module(f"pulsemark.{pulsemark._HOMES[name]}")
+        assert value is getattr(room, name)
+        assert name in room.__all__
+
+
+def test_names_are_listed_once() -> None:
+    """`__all__` and the table of homes name the same."""
+    assert sorted(pulsemark.__all__) == sorted(["__version__", *pulsemark._HOMES])
+
+
+def test_unknown_names_are_no_attributes() -> None:
+    """A name that does not exist is refused as Python refuses it."""
+    with pytest.raises(AttributeError, match="frobnicate"):
+        _ = pulsemark.frobnicate
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import pulsemark", {"google.protobuf", "asyncio", "sqlite3", "grpc", "uvloop"}),
+        ("from pulsemark import FolderReader, Finder", {"grpc", "uvloop", "h11", "pyspark"}),
+        ("from pulsemark import Broker", {"grpc", "pyspark", "pytest", "matplotlib"}),
+        ("from pulsemark import SeekClient", {"uvloop", "h11", "pyspark"}),
+        ("import pulsemark.testing.plugin", {"grpc", "uvloop", "google.protobuf", "sqlite3"}),
+        ("import pulsemark.pipeline", {"pyspark", "pyarrow", "numpy", "grpc"}),
+    ],
+)
+def test_imports_are_paid_for_by_use(statement: str, unwanted: set[str]) -> None:
+    """What a program does not use, it does not import."""
+    code = f"{statement}\nimport sys; print(sorted({unwanted!r} & sys.modules.keys()))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
