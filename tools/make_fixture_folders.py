@@ -12,10 +12,10 @@ exactly those bytes. This program makes those of the present format, under its v
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -361,7 +361,9 @@ def one_line_rows(text: str) -> str:
 
 def main() -> None:
     """Make the folders in the target given, or in the repository's."""
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else TARGET
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("target", nargs="?", type=Path, default=TARGET)
+    target: Path = parser.parse_args().target
     for old in target.glob(f"v{FOLDER_VERSION}-*"):
         if old.is_dir():
             shutil.rmtree(old)

@@ -24,6 +24,7 @@ from pulsemark.metadata import (
 )
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.testing.simulated_store import SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
@@ -423,3 +424,23 @@ def test_topic_name_beyond_the_header_is_refused(open_store):
     with pytest.raises(ValueError, match="4096"):
         store.open_topic("persistent://public/default/" + "x" * 5000)
     assert store.topic_names() == []
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_indexes_and_times_go_on_behind_a_head_that_was_removed(memory_folder, clock, left):
+    """Also when the removed entries were all there were, and the index file is lost."""
+    simulated = SimulatedStore(memory_folder / "data", clock=clock)
+    topic = simulated.open().open_topic(ORDERS)
+    topic.stampers = STAMPS
+    clock.advance(1000)
+    last = append_all(topic, [b"a", b"b", b"c"], message_count=4)[-1]
+    assert topic.truncate_head(Position(last.position.ledger_id, 3 - left)) == 3 - left
+    simulated.kill()
+    clock.advance(-10_000)
+    topic = simulated.open().open_topic(ORDERS)
+    assert [bytes(entry.body) for entry in topic.read(EARLIEST)] == [b"c"][:left]
+    assert (topic.first_index, topic.next_index) == (12 - 4 * left, 12)
+    again = append_all(topic, [b"d"])[0]
+    assert again.index == 12
+    assert again.time_ms == last.time_ms
+    simulated.close()

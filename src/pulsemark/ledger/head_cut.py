@@ -9,14 +9,22 @@ agrees; then the space is given back by punching a hole. All integers are little
     10  features             u16
     12  segment number       u32
     16  ledger id            u64
-    24  removed entries      u32
-    28  CRC32C of all before u32
+    24  largest entry time   u64  of the removed entries and all before them, ms
+    32  largest append time  u64  of the segment's entries when it was cut, ms
+    40  end of the last one  u64  byte of the segment where the entries that stay begin
+    48  removed entries      u32
+    52  removed messages     u32
+    56  CRC32C of all before u32
+
+So everything that goes on behind the removed entries (times, indexes, addresses) can be had
+without them, also where all were removed and the index file is lost.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..metadata.crc import crc32c
@@ -25,10 +33,29 @@ from .files import Files, read_file, write_file_durably
 
 CUT_MAGIC = b"PMKCUT\r\n"
 CUT_VERSION = 1
-_CUT = struct.Struct("<8sHHIQI")
+_CUT = struct.Struct("<8sHHIQQQQII")
 _U32 = struct.Struct("<I")
 CUT_SIZE = _CUT.size + _U32.size
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCut:
+    """What a cut file says."""
+
+    rows: int = 0
+    """How many of the segment's first entries are removed."""
+    message_count: int = 0
+    """How many messages those hold."""
+    end_offset: int = 0
+    """Where in the segment the entries that stay begin."""
+    entry_time_max_ms: int = 0
+    """Largest entry time of the removed entries and of all before them."""
+    append_time_max_ms: int = 0
+    """Largest append time of the segment's entries when it was cut."""
+
+
+NO_CUT = HeadCut()
 
 
 def cut_path(segment: Path) -> Path:
@@ -36,27 +63,43 @@ def cut_path(segment: Path) -> Path:
     return segment.with_suffix(".cut")
 
 
-def write_cut(files: Files, segment: Path, ledger_id: int, segment_no: int, rows: int) -> None:
-    """Make it durable that the first ``rows`` entries are removed."""
-    body = _CUT.pack(CUT_MAGIC, CUT_VERSION, 0, segment_no, ledger_id, rows)
-    write_file_durably(files, cut_path(segment), body + _U32.pack(crc32c(body)))
+def pack_cut(ledger_id: int, segment_no: int, cut: HeadCut) -> bytes:
+    """The file's bytes."""
+    body = _CUT.pack(
+        CUT_MAGIC,
+        CUT_VERSION,
+        0,
+        segment_no,
+        ledger_id,
+        cut.entry_time_max_ms,
+        cut.append_time_max_ms,
+        cut.end_offset,
+        cut.rows,
+        cut.message_count,
+    )
+    return body + _U32.pack(crc32c(body))
 
 
-def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> int:
-    """How many entries are removed; 0 where there is no such file, or none that can be trusted.
+def write_cut(files: Files, segment: Path, ledger_id: int, segment_no: int, cut: HeadCut) -> None:
+    """Make a cut durable."""
+    write_file_durably(files, cut_path(segment), pack_cut(ledger_id, segment_no, cut))
+
+
+def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> HeadCut:
+    """What is removed; nothing where there is no such file, or none that can be trusted.
 
     Raises UnsupportedVersionError.
     """
-    rows, problem = examine_cut(files, segment, ledger_id, segment_no)
+    cut, problem = examine_cut(files, segment, ledger_id, segment_no)
     if problem is not None:
         _log.warning("%s: %s: entries that were removed are back", cut_path(segment), problem)
-    return rows
+    return cut
 
 
 def examine_cut(
     files: Files, segment: Path, ledger_id: int, segment_no: int
-) -> tuple[int, str | None]:
-    """How many entries are removed, and what is wrong with the file; None: nothing.
+) -> tuple[HeadCut, str | None]:
+    """What is removed, and what is wrong with the file; None: nothing.
 
     Raises UnsupportedVersionError.
     """
@@ -64,14 +107,15 @@ def examine_cut(
     try:
         data = read_file(files, path)
     except FileNotFoundError:
-        return 0, None
+        return NO_CUT, None
     if len(data) != CUT_SIZE:
-        return 0, f"it has {len(data)} bytes, not {CUT_SIZE}"
-    magic, version, features, number, ledger, rows = _CUT.unpack_from(data)
+        return NO_CUT, f"it has {len(data)} bytes, not {CUT_SIZE}"
+    (magic, version, features, number, ledger,
+     entry_time_ms, append_time_ms, end, rows, messages) = _CUT.unpack_from(data)  # fmt: skip
     if crc32c(data[: _CUT.size]) != _U32.unpack_from(data, _CUT.size)[0] or magic != CUT_MAGIC:
-        return 0, "it does not match its checksum"
+        return NO_CUT, "it does not match its checksum"
     if version > CUT_VERSION or features:
         raise UnsupportedVersionError(path, "cut version", version, CUT_VERSION)
     if (ledger, number) != (ledger_id, segment_no):
-        return 0, f"it is that of segment {ledger}-{number}"
-    return int(rows), None
+        return NO_CUT, f"it is that of segment {ledger}-{number}"
+    return HeadCut(rows, messages, end, entry_time_ms, append_time_ms), None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ..metadata import MessageFormatError, PrefixError, entry_time_ms, peek
 from .files import Files, read_up_to
+from .head_cut import NO_CUT, HeadCut
 from .segment_format import (
     CHECKED_BODY_BYTES,
     MAX_ENTRY_ID,
@@ -198,17 +199,20 @@ def index_from_records(
     header: SegmentHeader,
     index: TimeIndex,
     append_time_ms: int,
+    *,
+    cut: HeadCut = NO_CUT,
     row_limit: int = MAX_ENTRY_ID,
 ) -> int:
     """Add to ``index`` every record behind what it already holds; returns the last append time.
 
-    Stops before row ``row_limit``.
+    ``cut`` is what was removed from the segment's head. Stops before row ``row_limit``.
 
     Entries lost to rot get rows as well (at the offset where the damage begins, with all their
     messages counted for the last of them), so that ids and indexes behind them stay right.
     """
     if index.count == 0:
         index.end_offset = header.size_bytes
+    _index_removed(index, cut, row_limit)
     for record in scan_records(
         files, fd, header, index.end_offset, header.first_entry_id + index.count
     ):
@@ -229,4 +233,13 @@ def index_from_records(
         if record.damaged is not None or record.offset != damage:
             index.content_unknown()
         append_time_ms = max(append_time_ms, fields.append_time_ms)
-    return append_time_ms
+    return max(append_time_ms, cut.append_time_max_ms)
+
+
+def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
+    """Rows for removed entries, the same whether their records are still there or not."""
+    start = index.end_offset
+    while index.count < min(cut.rows, row_limit):
+        known = cut.message_count if index.count == cut.rows - 1 else index.next_message
+        index.append(cut.entry_time_max_ms, known, start, cut.end_offset)
+        index.content_unknown()

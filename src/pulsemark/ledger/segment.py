@@ -17,7 +17,7 @@ from .entry import Entry, EntryKind, RecordHead
 from .errors import CorruptFileError
 from .fd_cache import FdCache
 from .files import Buffer, Files, read_up_to
-from .head_cut import read_cut, write_cut
+from .head_cut import HeadCut, read_cut, write_cut
 from .index_format import CHUNK_ROWS, BadIndexError, Chunk
 from .position import Position
 from .prefix_sample import PrefixSample
@@ -103,16 +103,24 @@ class Segment:
         return self.first_index + self._next_message
 
     def truncate(self, entry_count: int) -> None:
-        """Forget all entries from ``entry_count`` on: they no longer count, or never did."""
-        self._sample = None
+        """Forget all entries from ``entry_count`` on: they no longer count, or never did.
+
+        Raises OSError or CorruptFileError before anything has changed, never behind that.
+        """
         was_shown = self.entry_count
+        if entry_count < self.index.count:
+            self.chunk(entry_count)  # the one part that may have to be read or mended first
+        self._sample = None
         to_digest = self.index.truncate(entry_count)
         self.show(entry_count)
         if to_digest is not None:
             self._digest(*to_digest)
         if entry_count < was_shown:
-            self.append_time_max_ms = self.header.stamp_floor_ms
-            self._learn_last_append_time()
+            floor_ms, self.append_time_max_ms = self.append_time_max_ms, self.header.stamp_floor_ms
+            try:
+                self._learn_last_append_time()
+            except (OSError, DamagedRecordError):
+                self.append_time_max_ms = floor_ms  # too late at worst: time never goes back
 
     def _digest(self, start: int, end: int) -> None:
         """Sum up these bytes for the index; where they cannot be read, no sum vouches for them."""
@@ -166,41 +174,48 @@ class Segment:
     def _learn_last_append_time(self) -> None:
         """From the last record: rows of the index do not tell."""
         last = self.index.count - 1
-        if last >= 0:
+        if last >= self.cut_rows:
             for probe in self.probes(last, self.row(last).offset, 1, IoCount()):
                 self.append_time_max_ms = max(self.append_time_max_ms, probe.append_time_ms)
 
     def load_cut(self) -> None:
         """Learn how many of the first entries were removed. Raises UnsupportedVersionError."""
-        rows = read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
-        self.cut_rows = min(rows, self.entry_count)
+        self.cut_rows = min(self._read_cut().rows, self.entry_count)
+
+    def _read_cut(self) -> HeadCut:
+        return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
 
     def cut_head(self, rows: int) -> None:
         """Remove the first ``rows`` entries: durable before they disappear. Gives back space."""
-        write_cut(self._files, self.path, self.ledger_id, self.header.segment_no, rows)
+        last = self.row(rows - 1)
+        cut = HeadCut(
+            rows, last.next_message, last.end_offset, last.time_ms, self.append_time_max_ms
+        )
+        write_cut(self._files, self.path, self.ledger_id, self.header.segment_no, cut)
         self.cut_rows = rows
-        start = self.header.size_bytes
-        end = self.row(rows - 1).end_offset
+        start, end = self.header.size_bytes, last.end_offset
         with self._fds.use(self.path) as fd, suppress(OSError):  # not every file system can
             self._files.punch_hole(fd, start, end - start)
 
     def read_new_records(self) -> None:
         """Add rows for the records behind the last one known."""
+        cut = self._read_cut()
         with self._fds.use(self.path) as fd:
             self.append_time_max_ms = index_from_records(
-                self._files, fd, self.header, self.index, self.append_time_max_ms
+                self._files, fd, self.header, self.index, self.append_time_max_ms, cut=cut
             )
 
     def _mend_index(self, row: int) -> None:
         """The index file went bad at ``row``: make that chunk again from the records."""
         number = row // CHUNK_ROWS
         _log.warning("%s: the index is damaged at row %d and made again", self.path, row)
+        cut = self._read_cut()
         with self._mending, self._fds.use(self.path) as fd:
             fresh = self.index.before_chunk(number)
             if number == 0:
                 fresh.end_offset = self.header.size_bytes
             limit = min((number + 1) * CHUNK_ROWS, self.index.count)
-            index_from_records(self._files, fd, self.header, fresh, 0, limit)
+            index_from_records(self._files, fd, self.header, fresh, 0, cut=cut, row_limit=limit)
             if fresh.count < limit:
                 raise CorruptFileError(self.path, f"records behind row {fresh.count} are gone")
             self.index.mend(number, fresh)

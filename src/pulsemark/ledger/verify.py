@@ -36,6 +36,8 @@ from .verify_topic import Checked, FolderView, TopicCheck
 
 __all__ = ["Checked", "verify_folder"]
 
+_REMOVED = "a segment that was removed; it goes at the next opening"
+
 
 def verify_folder(
     path: Path | str,
@@ -151,6 +153,7 @@ def _journal_findings(journal: JournalContent) -> Iterator[Finding]:
 def _beyond_help(view: FolderView) -> Iterator[Finding]:
     """Segments whose headers are damaged and could not be put together again."""
     listed = view.catalog.segments if view.catalog else {}
+    removed = view.catalog.removed if view.catalog else set()
     named = {header.previous_ledger_id for header in view.headers.values()}
     for segment_id, reason in sorted(view.rotten.items()):
         path = view.path(segment_id)
@@ -158,7 +161,9 @@ def _beyond_help(view: FolderView) -> Iterator[Finding]:
             continue
         is_known = segment_id in listed or segment_id[0] in named
         try:
-            if is_known or has_records(view.files, view.folder, segment_id):
+            if segment_id in removed:
+                yield LeftoverFile(path=path, reason=_REMOVED)
+            elif is_known or has_records(view.files, view.folder, segment_id):
                 yield DamagedHeader(path=path, reason=reason, salvaged=False)
             else:
                 why = "a segment without header and records: its first write never ended"
@@ -173,7 +178,7 @@ def _orphans(view: FolderView, topics: dict[str, int]) -> Iterator[Finding]:
     for segment_id, header in sorted(view.headers.items()):
         path = view.path(segment_id)
         if segment_id in removed:
-            reason = "a segment that was removed; it goes at the next opening"
+            reason = _REMOVED
         elif topics.get(header.topic) != header.topic_id:
             reason = "a segment of a topic that was deleted"
         else:

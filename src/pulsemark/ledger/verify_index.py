@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..metadata.crc import crc32c
 from .files import Files, read_up_to
+from .head_cut import NO_CUT, HeadCut
 from .index_format import (
     CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
@@ -63,7 +64,13 @@ class IndexCheck:
     """One index file. Give it every row, in order, then ask for ``problems``."""
 
     def __init__(
-        self, files: Files, path: Path, header: SegmentHeader, *, exact_floor: bool = True
+        self,
+        files: Files,
+        path: Path,
+        header: SegmentHeader,
+        *,
+        cut: HeadCut = NO_CUT,
+        exact_floor: bool = True,
     ) -> None:
         """``exact_floor``: the header was not put together again. Raises OSError."""
         self._files = files
@@ -89,6 +96,7 @@ class IndexCheck:
             return
         self._size = files.size(self._fd)
         self._open()
+        self._remove(cut)
 
     def _open(self) -> None:
         if self._size >= INDEX_HEADER_SIZE + TRAILER_SIZE:
@@ -139,10 +147,19 @@ class IndexCheck:
         self._append(next_message, record.offset, record.end_offset)
 
     def lose(self, offset: int, end_offset: int) -> None:
-        """The next row has no record: it was damaged, or removed from the head."""
+        """The next row has no whole record."""
         self._rows.damaged.add(self._count - self._rows.first_row)
         self._exact_times = False
         self._append(self._next_message, offset, end_offset)
+
+    def _remove(self, cut: HeadCut) -> None:
+        """The first rows are those of removed entries: nobody needs them."""
+        for _ in range(cut.rows):
+            self._rows.damaged.add(self._count - self._rows.first_row)
+            if self._count == cut.rows - 1:
+                self._time_max_ms = max(self._time_max_ms, cut.entry_time_max_ms)
+                self._next_message = cut.message_count
+            self._append(self._next_message, self._end_offset, cut.end_offset)
 
     def _append(self, next_message: int, offset: int, end_offset: int) -> None:
         rows = self._rows

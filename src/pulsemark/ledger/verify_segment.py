@@ -25,6 +25,7 @@ from .findings import (
     WrongRecord,
 )
 from .folder import index_path
+from .head_cut import NO_CUT, HeadCut
 from .position import Position
 from .scan import ScannedRecord, scan_records
 from .segment_format import SegmentHeader
@@ -48,7 +49,7 @@ class SegmentPlan:
     """No entries come any more, and its index file should be complete."""
     salvaged: bool = False
     """The header was put together again."""
-    cut_rows: int = 0
+    cut: HeadCut = NO_CUT
     """First entries that were removed."""
 
 
@@ -61,13 +62,12 @@ class SegmentCheck:
         header = plan.header
         self._topic = header.topic
         self._path = plan.path
-        self._cut_entry_id = header.first_entry_id + plan.cut_rows
-        self._expected_id = header.first_entry_id
+        self._expected_id = header.first_entry_id + plan.cut.rows
         """Entry that comes next."""
-        self.next_index: int | None = header.first_index
+        self.next_index: int | None = header.first_index + plan.cut.message_count
         """Index that comes next; None behind entries without records."""
         self._append_time_ms = 0
-        self.end_offset = header.size_bytes
+        self.end_offset = plan.cut.end_offset or header.size_bytes
         """Where the last record that counts ends."""
         self.is_void = False
         """Whether there are records behind it that do not count."""
@@ -82,7 +82,11 @@ class SegmentCheck:
         fd = self._files.open(plan.path, os.O_RDONLY)
         try:
             index = IndexCheck(
-                self._files, index_path(plan.path), plan.header, exact_floor=not plan.salvaged
+                self._files,
+                index_path(plan.path),
+                plan.header,
+                cut=plan.cut,
+                exact_floor=not plan.salvaged,
             )
             try:
                 yield from self._records(fd, index)
@@ -100,9 +104,10 @@ class SegmentCheck:
     # Records
 
     def _records(self, fd: int, index: IndexCheck) -> Iterator[Finding]:
-        header = self._plan.header
         self.size_bytes = self._files.size(fd)
-        for record in scan_records(self._files, fd, header, self.end_offset, header.first_entry_id):
+        for record in scan_records(
+            self._files, fd, self._plan.header, self.end_offset, self._expected_id
+        ):
             if self._is_beyond(record):
                 self.is_void = True
                 yield VoidEntries(
@@ -125,16 +130,14 @@ class SegmentCheck:
     def _gap(self, record: ScannedRecord, index: IndexCheck) -> Iterator[Finding]:
         """Entries before ``record`` that have no record."""
         end_id = record.fields.entry_id
-        first = max(self._expected_id, self._cut_entry_id)
-        if first < end_id:
-            yield DamagedEntries(
-                topic=self._topic,
-                path=self._path,
-                first=self._position(first),
-                end=self._position(end_id),
-                offset=self.end_offset,
-                reason=f"no whole record before byte {record.offset}",
-            )
+        yield DamagedEntries(
+            topic=self._topic,
+            path=self._path,
+            first=self._position(self._expected_id),
+            end=self._position(end_id),
+            offset=self.end_offset,
+            reason=f"no whole record before byte {record.offset}",
+        )
         for _ in range(self._expected_id, end_id):
             index.lose(self.end_offset, record.offset)
         self._expected_id, self.next_index = end_id, None
@@ -142,21 +145,20 @@ class SegmentCheck:
     def _record(self, record: ScannedRecord, index: IndexCheck) -> Iterator[Finding]:
         fields = record.fields
         position = self._position(fields.entry_id)
-        is_there = fields.entry_id >= self._cut_entry_id
         reason = record.damaged
         if reason is None and fields.kind > _LAST_KIND:
             reason = f"entry kind {fields.kind}"
-        if reason is None and is_there:
+        if reason is None:
             self.entries += 1
             self.messages += fields.message_count
-        elif is_there:
+        else:
             yield DamagedEntries(
                 topic=self._topic,
                 path=self._path,
                 first=position,
                 end=self._position(fields.entry_id + 1),
                 offset=record.offset,
-                reason=reason or "",
+                reason=reason,
             )
         yield from self._continuity(record, position)
         index.add(record)
@@ -195,15 +197,14 @@ class SegmentCheck:
         if end_id is None and plan.end_index is None:
             end_id = plan.header.first_entry_id + index.rows_told()
             told = "the index file knows them"
-        first = max(self._expected_id, self._cut_entry_id)
-        if end_id is not None and first < end_id:
+        if end_id is not None and self._expected_id < end_id:
             lost = None
             if plan.end_index is not None and self.next_index is not None:
                 lost = plan.end_index - self.next_index
             yield LostEntries(
                 topic=self._topic,
                 path=self._path,
-                first=self._position(first),
+                first=self._position(self._expected_id),
                 end=self._position(end_id),
                 message_count=lost,
                 reason=f"no whole record from byte {self.end_offset} on, though {told}",

@@ -237,8 +237,8 @@ class TopicCheck:
 
 
 def _with_cut(files: Files, plan: SegmentPlan) -> tuple[SegmentPlan, str | None]:
-    rows, problem = examine_cut(files, plan.path, *_id(plan.header))
-    return replace(plan, cut_rows=rows), problem
+    cut, problem = examine_cut(files, plan.path, *_id(plan.header))
+    return replace(plan, cut=cut), problem
 
 
 def _run(files: Files, plan: SegmentPlan) -> tuple[SegmentCheck, list[Finding]]:
