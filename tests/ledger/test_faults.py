@@ -90,6 +90,18 @@ def story(simulated, files, model):
         before = Position(ledger.end_position.ledger_id, 0)
         model.topic(ORDERS).trim(ledger, before)
 
+    def cut_head():
+        ledger = store.open_topic(ORDERS)
+        first = ledger.first_position or EARLIEST
+        model.topic(ORDERS).truncate_head(ledger, first._replace(entry_id=first.entry_id + 2))
+
+    def cut_tail():
+        ledger = store.open_topic(AUDIT)
+        sent = model.topic(AUDIT).sent
+        there = [entry.position for entry in ledger.read(EARLIEST) if entry.message_count]
+        for place in there[-2:-1]:
+            model.topic(AUDIT).truncate_tail(ledger, sent[place], ledger.epoch + 1)
+
     steps = [
         lambda: burst(store, model, ORDERS, 5),
         lambda: burst(store, model, AUDIT, 2),
@@ -106,6 +118,10 @@ def story(simulated, files, model):
         lambda: burst(store, model, ORDERS, 4),
         store.checkpoint,
         lambda: burst(store, model, AUDIT, 4),
+        cut_head,
+        cut_tail,
+        lambda: burst(store, model, ORDERS, 2),
+        lambda: burst(store, model, AUDIT, 2),
         lambda: check_now(store, model, ORDERS),
         lambda: check_now(store, model, AUDIT),
     ]
@@ -149,7 +165,7 @@ def test_the_story_without_faults_is_sound_and_repeats_itself(tmp_path):
         files = simulated.files()
         files.trace = []
         assert story(simulated, files, model) == []
-        assert model.acknowledged == 33
+        assert model.acknowledged == 35
         simulated.close()
         traces.append(files.trace[files.trace.index("open LOCK") :])
         check_after(simulated, model)

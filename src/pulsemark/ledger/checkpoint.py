@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from .catalog import Catalog, SegmentId
@@ -52,6 +53,7 @@ class Checkpointer:
         self._options = options
         self._began: list[Segment] = []
         self._ended: list[Segment] = []
+        self._void: list[Segment] = []
         self._removed: set[SegmentId] = set()
         self._kept_up_to = 0
         self._one_at_a_time = threading.Lock()
@@ -74,6 +76,15 @@ class Checkpointer:
     def segment_ended(self, segment: Segment) -> None:
         """No entry follows in this segment: its index is to be sealed."""
         self._ended.append(segment)
+
+    def segment_void(self, segment: Segment) -> None:
+        """Nothing of this segment ever counted: its file is to go, before the journal forgets it.
+
+        Behind a journal that has, what its failed write left would look like a ledger's end.
+        """
+        segment.removed = True
+        self._began.remove(segment)
+        self._void.append(segment)
 
     def segments_removed(self, segments: set[SegmentId]) -> None:
         """Files were removed; the catalog may forget them once the journal has."""
@@ -110,9 +121,9 @@ class Checkpointer:
             with self._committer.lock:
                 # Taken before the journal's file ends: no later file speaks of these.
                 removed = set(self._removed)
-            last_id, written = self._end_journal()
-            began, ended = self._new_segments()
-            if not self._sync(written):
+            last_id, written = self._committer.rotate_journal()
+            began, ended, void = self._new_segments()
+            if not (self._sync(written) and self._remove(void)):
                 self._kept_up_to = last_id
             try:
                 if began:
@@ -136,27 +147,15 @@ class Checkpointer:
                 with self._committer.lock:
                     self._removed -= removed
 
-    def _end_journal(self) -> tuple[int, list[Written]]:
-        """End the journal's file: its id, and what was written to segments until then."""
-        ended: list[tuple[int, list[Written]]] = []
-        done = threading.Event()
-
-        def then(last_id: int, written: list[Written]) -> None:
-            ended.append((last_id, written))
-            done.set()
-
-        self._committer.rotate_journal(then)
-        done.wait()
-        return ended[0]
-
-    def _new_segments(self) -> tuple[list[Segment], list[Segment]]:
-        """What is to be listed, and what is to be sealed; what is still pending has to wait."""
+    def _new_segments(self) -> tuple[list[Segment], list[Segment], list[Segment]]:
+        """What is to be listed, sealed, removed; what is still pending has to wait."""
         with self._committer.lock:
             began = [s for s in self._began if s.entry_count]
             self._began = [s for s in self._began if not s.entry_count and s.index.count]
             ended = [s for s in self._ended if s.entry_count == s.index.count]
             self._ended = [s for s in self._ended if s.entry_count < s.index.count]
-        return began, ended
+            void, self._void = self._void, []
+        return began, ended, void
 
     def _sync(self, written: list[Written]) -> bool:
         """Make what the journal holds durable in its own place; whether that worked."""
@@ -180,6 +179,20 @@ class Checkpointer:
         if failed:
             self._committer.fence(list(failed.values()), OSError("a file could not be synced"))
         return synced
+
+    def _remove(self, void: list[Segment]) -> bool:
+        """Remove the files of void segments, durably; whether that worked."""
+        try:
+            for segment in void:
+                self._fds.forget(segment.path)
+                with suppress(FileNotFoundError):
+                    self._files.unlink(segment.path)
+            if void:
+                self._files.sync_folder(ledgers_folder(self._folder))
+        except OSError as error:
+            _log.error("void segments stay, and so does the journal: %s", error)
+            return False
+        return True
 
     def _seal(self, segments: list[Segment]) -> None:
         for segment in segments:

@@ -130,9 +130,6 @@ class Written:
     fd: int
 
 
-RotationDone = Callable[[int, list[Written]], None]
-
-
 class GroupCommit:
     """The committer's thread and the batch that gathers for it."""
 
@@ -164,7 +161,6 @@ class GroupCommit:
         self.settled = threading.Condition(threading.Lock())
         self._groups: dict[Segment, Group] = {}
         self.pending_bytes = 0
-        self._rotate: RotationDone | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
         self._thread.start()
@@ -184,22 +180,23 @@ class GroupCommit:
         """Wait while too much is pending. The lock is free meanwhile."""
         self._room.wait_for(lambda: self.pending_bytes <= self.max_pending_bytes)
 
-    def rotate_journal(self, then: RotationDone) -> None:
-        """Have the committer end the journal's file between two batches.
+    def rotate_journal(self) -> tuple[int, list[Written]]:
+        """End the journal's file between two batches. Not from a callback.
 
-        ``then`` is called in its thread with the highest journal id that ended, and with every
-        segment written since the last rotation. Whoever gets those releases their descriptors.
+        Returns the highest journal id that ended, and every segment written since the last
+        rotation. Whoever gets those releases their descriptors.
         """
-        with self.lock:
-            self._rotate = then
-            self._work.notify()
+        with self._leading:
+            self._commit_gathered()
+            if self._unsynced:
+                self._sync()
+            written, self._dirty = list(self._dirty.values()), {}
+            return self._journal.rotate(), written
 
     def flush(self) -> None:
-        """Wait until nothing is pending, and what was has been told. Not from a callback."""
-        with self._room:
-            self._room.wait_for(lambda: self.pending_bytes == 0)
+        """Commit what is pending, in the caller's thread. Not from a callback."""
         with self._leading:
-            pass  # the batch that was the last one is through
+            self._commit_gathered()
 
     def fence(self, owners: Collection[Owner], error: Exception) -> None:
         """Fail whatever these have pending; they go on in new ledgers. Not from a callback."""
@@ -218,15 +215,12 @@ class GroupCommit:
     def _run(self) -> None:
         while True:
             with self.lock:
-                self._work.wait_for(
-                    lambda: self._groups or self._stopping or self._rotate,
-                    self._seconds_to_sync(),
-                )
+                if not (self._groups or self._stopping):
+                    self._work.wait(self._seconds_to_sync())
             with self._leading:
                 committed = self._commit_gathered()
-                if self._seconds_to_sync() == 0 or self._rotate or self._stopping:
+                if self._unsynced and (self._stopping or self._seconds_to_sync() == 0):
                     self._sync()
-                self._rotate_if_asked()
             with self.lock:
                 if self._stopping and not committed and not self._groups:
                     return
@@ -265,13 +259,6 @@ class GroupCommit:
         except OSError as error:
             _log.error("acknowledged entries of the last interval may be lost: %s", error)
             self._settle([], [], error, owners.values())
-
-    def _rotate_if_asked(self) -> None:
-        with self.lock:
-            rotate, self._rotate = self._rotate, None
-        if rotate is not None:
-            written, self._dirty = list(self._dirty.values()), {}
-            rotate(self._journal.rotate(), written)
 
     def _commit(self, groups: list[Group]) -> None:
         refs = []
@@ -314,6 +301,8 @@ class GroupCommit:
             if not self._unsynced:
                 self._unsynced_since_s = time.monotonic()
             self._unsynced.update((id(group.owner), group.owner) for group in good)
+            with self.lock:
+                self._work.notify()  # this may be another thread: the committer's keeps the time
         self._settle(good, failed, failure)
         if self._broken:
             broken, self._broken = self._broken, []

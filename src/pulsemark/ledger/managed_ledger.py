@@ -352,6 +352,8 @@ class ManagedLedger(TopicLog):
             segment.truncate(segment.entry_count)
             if segment.entry_count:
                 kept.append(segment)
+            else:
+                self._store.segment_void(segment)
         self._segments = tuple(kept)
         self._next_index = super().next_index if kept else 0
         if self._segment is not None and not self._segment.entry_count:

@@ -348,6 +348,10 @@ class LocalStore:
         """No entry follows in this segment."""
         self._checkpointer.segment_ended(segment)
 
+    def segment_void(self, segment: Segment) -> None:
+        """Nothing of this segment, which began here, became durable."""
+        self._checkpointer.segment_void(segment)
+
     def unlist_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
         """Decide, durably, that a topic no longer has these segments. Raises CatalogError."""
         self.catalog.remove_segments(ledger.topic_id, _ids(segments))
