@@ -15,7 +15,7 @@ OPTIONS = StoreOptions(
 @pytest.fixture
 def simulated(tmp_path):
     """A store on a simulated disk."""
-    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
+    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS, threaded=True)
     yield simulated
     simulated.close()
 
@@ -125,7 +125,7 @@ def test_pending_batch_of_a_fenced_topic_fails_too(simulated):
 
 def test_checkpoint_that_fails_while_a_batch_is_on_its_way(tmp_path):
     """A segment whose sync fails in a checkpoint fences its topic between two batches."""
-    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
+    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS, threaded=True)
     files = simulated.files()
     store, model = simulated.open(files), StoreModel()
     topic = store.open_topic(ORDERS)
@@ -157,7 +157,7 @@ def test_checkpoint_that_fails_while_a_batch_is_on_its_way(tmp_path):
 def test_open_files_stay_within_bounds(tmp_path, fault):
     """However many topics are written between two checkpoints, few files are open at once."""
     options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, fd_limit=8)
-    simulated = SimulatedStore(tmp_path / "data", options=options)
+    simulated = SimulatedStore(tmp_path / "data", options=options, threaded=True)
     files = simulated.files()
     store, model = simulated.open(files), StoreModel()
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(60)]

@@ -34,7 +34,9 @@ def positions_of(log):
 def test_power_cut_takes_the_newest_entries_and_makes_no_hole(memory_folder, seed):
     """What is left of each topic is a beginning of what was acknowledged, synced parts whole."""
     random = Random(seed)
-    simulated = SimulatedStore(memory_folder / "data", seed=seed, options=options(60_000))
+    simulated = SimulatedStore(
+        memory_folder / "data", seed=seed, options=options(60_000), threaded=True
+    )
     store = simulated.open()
     topics = [store.open_topic(name) for name in ORDERS]
     sent = {name: [] for name in ORDERS}
@@ -64,7 +66,7 @@ def test_power_cut_takes_the_newest_entries_and_makes_no_hole(memory_folder, see
 
 def test_appends_do_not_wait_for_a_sync_each(memory_folder):
     """Within the interval acknowledgements cost no sync, but for a segment's first block."""
-    simulated = SimulatedStore(memory_folder / "data", options=options(60_000))
+    simulated = SimulatedStore(memory_folder / "data", options=options(60_000), threaded=True)
     files = simulated.files()
     topic = simulated.open(files).open_topic(ORDERS[0])
     topic.append(b"first").commit.wait(10)
@@ -77,7 +79,9 @@ def test_appends_do_not_wait_for_a_sync_each(memory_folder):
 
 def test_after_the_interval_nothing_is_lost(memory_folder):
     """The committer syncs by itself once the interval has passed."""
-    simulated = SimulatedStore(memory_folder / "data", survival="none", options=options(20))
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(20), threaded=True
+    )
     files = simulated.files()
     topic = simulated.open(files).open_topic(ORDERS[0])
     topic.append(b"first").commit.wait(10)
@@ -94,7 +98,7 @@ def test_after_the_interval_nothing_is_lost(memory_folder):
 
 def test_failed_sync_of_the_interval_fences(memory_folder):
     """A sync that fails after the acknowledgement ends the ledgers; what follows is durable."""
-    simulated = SimulatedStore(memory_folder / "data", options=options(60_000))
+    simulated = SimulatedStore(memory_folder / "data", options=options(60_000), threaded=True)
     files = simulated.files()
     store = simulated.open(files)
     topic = store.open_topic(ORDERS[0])

@@ -4,8 +4,8 @@ The store's files live on a `SimulatedDisk`; its SQLite catalog is a real file, 
 durable when they return. When the processes end, by a kill or a power cut, the catalog is kept as
 it was at that moment: what the dead process's threads still commit does not count.
 
-Everything that happens is a function of the seed: batches are made of what was appended under the
-committer's lock, checkpoints are made when asked for, callbacks have run when `settle` returns.
+Everything that happens is a function of the seed: there is no committer's thread, batches are made
+by whoever waits for a commit or calls `settle`, and checkpoints are made when asked for.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class SimulatedStore:
         seed: decides what power cuts and failed syncs leave.
         syncs: False makes every sync a lie, for control runs.
         options: the store's; no checkpoint is made but on demand unless they say so.
+        threaded: whether there is a committer's thread all the same, as interval mode needs.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class SimulatedStore:
         syncs: bool = True,
         clock: Clock | None = None,
         options: StoreOptions | None = None,
+        threaded: bool = False,
     ) -> None:
         self.folder = folder
         self.disk = SimulatedDisk(seed, survival=survival)
@@ -55,6 +57,7 @@ class SimulatedStore:
             checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS
         )
         self._syncs = syncs
+        self._threaded = threaded
         self._catalog: bytes | None = None
         self._ended = False
         self.store: LocalStore | None = None
@@ -71,6 +74,8 @@ class SimulatedStore:
         self.store = LocalStore.open(
             self.folder, clock=self.clock, options=self.options, files=files
         )
+        if not self._threaded:
+            self.store.committer.stop()  # its thread: commits are still made, by those who wait
         return self.store
 
     def close(self) -> None:
@@ -141,5 +146,5 @@ def _silence() -> Iterator[None]:
 
 
 def settle(store: LocalStore) -> None:
-    """Wait until nothing is pending and its callbacks have run."""
+    """Commit what is pending."""
     store.committer.flush()

@@ -14,6 +14,7 @@ opened again that is settled. Trimmed entries may be there or not.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ..ledger import (
@@ -50,13 +51,40 @@ class Sent:
         self.state = ACKED if error is None else FAILED
 
 
+@dataclass(frozen=True, slots=True)
+class CursorState:
+    """What a cursor had acknowledged at some moment, of entries known or not."""
+
+    mark_delete: Position
+    ranges: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def of(cls, cursor: Cursor) -> CursorState:
+        """As it is now."""
+        acked = cursor.record(snapshot=True).acked
+        ranges = ((a.ledger_id, a.first_entry_id, a.last_entry_id) for a in acked)
+        return cls(cursor.mark_delete, tuple(ranges))
+
+    def acked(self, positions: Collection[Position]) -> frozenset[Position]:
+        """Which of these are acknowledged."""
+        return frozenset(
+            p
+            for p in positions
+            if p <= self.mark_delete
+            or any(
+                ledger_id == p.ledger_id and first <= p.entry_id <= last
+                for ledger_id, first, last in self.ranges
+            )
+        )
+
+
 @dataclass(slots=True)
 class CursorModel:
-    """States of one cursor, as sets of acknowledged positions."""
+    """States of one cursor."""
 
-    durable: frozenset[Position] | None = None
+    durable: CursorState | None = None
     """None: it need not exist."""
-    attempts: list[frozenset[Position] | None] = field(default_factory=list)
+    attempts: list[CursorState | None] = field(default_factory=list)
     """States that may have become durable since."""
 
 
@@ -118,13 +146,13 @@ class TopicModel:
         is_new = name not in ledger.cursors
         cursor = ledger.open_cursor(name, initial=EARLIEST)
         if is_new:
-            self.cursors.setdefault(name, CursorModel()).attempts.append(self._acked(cursor))
+            self.cursors.setdefault(name, CursorModel()).attempts.append(CursorState.of(cursor))
         return cursor
 
     def persist(self, cursor: Cursor) -> None:
         """Persist a cursor's state, and remember it."""
         model = self.cursors.setdefault(cursor.name, CursorModel())
-        state = self._acked(cursor)
+        state = CursorState.of(cursor)
         model.attempts.append(state)
 
         def settle(error: BaseException | None) -> None:
@@ -146,9 +174,6 @@ class TopicModel:
 
         ledger.delete_cursor(name).add_done_callback(settle)
 
-    def _acked(self, cursor: Cursor) -> frozenset[Position]:
-        return frozenset(p for p in self.sent if cursor.is_acked(p))
-
     # Checking
 
     def problems(self, log: TopicLog, *, reopened: bool = False) -> list[str]:
@@ -163,7 +188,7 @@ class TopicModel:
         self._check_order(log, entries, found)
         there = {entry.position for entry in entries}
         for entry in entries:
-            self._check_entry(entry, found)
+            found += self.problems_of(entry)
         for sent in self.sent.values():
             if sent.position in there or sent.position < self.trimmed_before:
                 continue
@@ -206,7 +231,9 @@ class TopicModel:
         if log.next_index != index:
             found.append(f"{self.name}: next index {log.next_index}, not {index}")
 
-    def _check_entry(self, entry: Entry, found: list[str]) -> None:
+    def problems_of(self, entry: Entry) -> list[str]:
+        """What is wrong with an entry that was read; from now on it has been seen."""
+        found: list[str] = []
         place = f"{self.name}: entry {entry.position}"
         sent = self.sent.get(entry.position)
         if sent is None and entry.kind == EntryKind.CONTROL and not entry.body:
@@ -215,8 +242,7 @@ class TopicModel:
                 b"", 1, entry.position, entry.index, entry.append_time_ms
             )
         if sent is None:
-            found.append(f"{place} was never sent")
-            return
+            return [f"{place} was never sent"]
         if sent.state == GONE:
             found.append(f"{place} came back")
         if entry.body != sent.body:
@@ -230,8 +256,7 @@ class TopicModel:
         try:
             stamp = peek(entry.prefix)
         except PrefixError as error:
-            found.append(f"{place}: {error}")
-            return
+            return [*found, f"{place}: {error}"]
         if (
             stamp is not None
             and stamp.HasField("index")
@@ -243,15 +268,22 @@ class TopicModel:
         ):
             found.append(f"{place} is stamped with another index or time than promised")
         sent.state = SEEN
+        return found
 
     def _check_cursors(self, ledger: ManagedLedger, there: set[Position], found: list[str]) -> None:
         for name, model in self.cursors.items():
             cursor = ledger.cursors.get(name)
-            state = None if cursor is None else self._acked(cursor) & there
+            state = None if cursor is None else CursorState.of(cursor)
             allowed = [model.durable, *model.attempts]
-            if state not in [a if a is None else a & there for a in allowed]:
+            if _acked(state, there) not in [_acked(other, there) for other in allowed]:
                 found.append(f"{self.name}: cursor {name} is not as it was last persisted")
             model.durable, model.attempts = state, []
+
+
+def _acked(
+    state: CursorState | None, positions: Collection[Position]
+) -> frozenset[Position] | None:
+    return None if state is None else state.acked(positions)
 
 
 @dataclass(slots=True)
