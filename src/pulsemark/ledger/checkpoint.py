@@ -196,7 +196,9 @@ class Checkpointer:
 
     def _seal(self, segments: list[Segment]) -> None:
         for segment in segments:
-            if segment.entry_count and not segment.index.sealed and not segment.removed:
+            if segment.index.sealed or segment.removed or segment.tail_cut_pending:
+                continue
+            if segment.entry_count:
                 try:
                     segment.index.seal(segment.append_time_max_ms)
                 except OSError as error:

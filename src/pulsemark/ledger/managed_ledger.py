@@ -265,11 +265,18 @@ class ManagedLedger(TopicLog):
                 )
             self._end_ledger()  # fails before anything is changed, if it does
             kept, dropped = cut_tail(self._segments, index)
+            shortened = kept[-1] if kept else None
+            if shortened is not None:
+                shortened.tail_cut_pending = True
             self._segments = kept
             self._segment = None
             self._next_index = index
             begun = self.begin_epoch(epoch)
         begun.commit.wait()
+        if shortened is not None:
+            with store.committer.lock:
+                shortened.tail_cut_pending = False
+                store.segment_ended(shortened)
         store.unlist_segments(self, dropped)
         store.remove_segments(dropped)
         return begun

@@ -82,6 +82,8 @@ class Segment:
         """The file was unlinked: the entries were trimmed, or the topic deleted."""
         self.sync_failed = False
         """A sync of the file failed: it must never be synced again."""
+        self.tail_cut_pending = False
+        """Its tail was cut, and no later header says so yet: its index file must not, either."""
         self._next_message = 0
         self._sample: PrefixSample | None = None
         self._map = memoryview(b"")
