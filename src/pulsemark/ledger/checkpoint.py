@@ -196,11 +196,11 @@ class Checkpointer:
 
     def _seal(self, segments: list[Segment]) -> None:
         for segment in segments:
-            if segment.index.sealed or segment.removed or segment.tail_cut_pending:
-                continue
-            if segment.entry_count:
+            index = segment.index
+            to_do = not (index.sealed or index.sync_failed)
+            if to_do and segment.entry_count and not (segment.removed or segment.tail_cut_pending):
                 try:
-                    segment.index.seal(segment.append_time_max_ms)
+                    index.seal(segment.append_time_max_ms)
                 except OSError as error:
                     # Only a cache: made again when the segment is next opened.
                     _log.warning("%s: index not sealed: %s", segment.path, error)

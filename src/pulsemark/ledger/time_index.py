@@ -136,6 +136,8 @@ class TimeIndex:
         self.next_message = 0
         self.end_offset = 0
         self.sealed = False
+        self.sync_failed = False
+        """A sync of the file failed: it must never be synced again."""
 
     # Appending
 
@@ -262,7 +264,11 @@ class TimeIndex:
         try:
             end = at + write_all(self._files, fd, parts, at)
             self._files.ftruncate(fd, end)
-            self._files.fdatasync(fd)
+            try:
+                self._files.fdatasync(fd)
+            except OSError:
+                self.sync_failed = True
+                raise
         finally:
             self._files.close(fd)
         self.sealed = True
