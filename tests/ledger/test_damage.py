@@ -368,6 +368,20 @@ def test_index_deleted_under_a_live_store_does_no_harm(open_store):
     assert [bytes(e.body) for e in all_entries(open_store().open_topic(ORDERS))] == bodies
 
 
+def test_end_and_index_of_a_segment_lost_under_a_live_store(long_sample):
+    """Each entry of the lost end is a typed error; those before it and the next index stay."""
+    with LocalStore.open(long_sample.folder) as store:
+        topic = store.open_topic(ORDERS)
+        whole = 2200
+        index_path(long_sample.segment).write_bytes(b"")
+        os.truncate(long_sample.segment, long_sample.offsets[whole])
+        store._fds.forget(index_path(long_sample.segment))
+        store._chunks._chunks.clear()
+        lost = list(range(whole, 2500))
+        assert read_all(topic) == (dict(enumerate(long_sample.bodies[:whole])), lost)
+        assert topic.next_index == 2500
+
+
 def all_entries(topic):
     """Every entry of a topic."""
     entries, place = [], EARLIEST

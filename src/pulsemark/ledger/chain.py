@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from .scan import index_lost_rows
 from .segment import Segment
 from .segment_format import UNKNOWN_COUNT, SegmentHeader
 
@@ -108,7 +109,11 @@ def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
     elif not index.sealed and (count is None or index.count < count):
         segment.read_new_records()
     if count is not None and index.count < count and not index.sealed:
-        _add_lost_rows(segment, count, link.end_index)
+        _log.error("%s: %d entries are gone from its end", segment.path, count - index.count)
+        told = index.next_message
+        if link.end_index is not None:
+            told = link.end_index - segment.first_index
+        index_lost_rows(index, count, told)
     if count is None:
         count = index.count
         if link.end_index is not None:
@@ -118,16 +123,3 @@ def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
         segment.truncate(count)  # what never counted must not be counted by the next header
     else:
         segment.show(index.count)
-
-
-def _add_lost_rows(segment: Segment, count: int, end_index: int | None) -> None:
-    """Rows for entries that were durable and are gone from the segment's end."""
-    index = segment.index
-    _log.error("%s: %d entries are gone from its end", segment.path, count - index.count)
-    end = index.end_offset
-    while index.count < count:
-        messages = index.next_message
-        if index.count == count - 1 and end_index is not None:
-            messages = max(messages, end_index - segment.first_index)
-        index.append(0, messages, end, end)
-        index.content_unknown()

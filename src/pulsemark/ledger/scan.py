@@ -243,3 +243,15 @@ def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
         known = cut.message_count if index.count == cut.rows - 1 else index.next_message
         index.append(cut.entry_time_max_ms, known, start, cut.end_offset)
         index.content_unknown()
+
+
+def index_lost_rows(index: TimeIndex, count: int, next_message: int) -> None:
+    """Rows, up to ``count``, for entries that are known and whose records are gone at the end.
+
+    ``next_message`` is what the last one of them must come to.
+    """
+    end = index.end_offset
+    while index.count < count:
+        known = next_message if index.count == count - 1 else index.next_message
+        index.append(0, max(known, index.next_message), end, end)
+        index.content_unknown()

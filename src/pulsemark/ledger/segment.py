@@ -14,14 +14,13 @@ from pathlib import Path
 from ..metadata import PREFIX_HEADER_SIZE_BYTES
 from ..metadata.crc import crc32c
 from .entry import Entry, EntryKind, RecordHead
-from .errors import CorruptFileError
 from .fd_cache import FdCache
 from .files import Buffer, Files, read_up_to
 from .head_cut import HeadCut, read_cut, write_cut
 from .index_format import CHUNK_ROWS, BadIndexError, Chunk
 from .position import Position
 from .prefix_sample import PrefixSample
-from .scan import index_from_records
+from .scan import index_from_records, index_lost_rows
 from .segment_format import (
     CHECKED_BODY_BYTES,
     MAX_PREFIX_BYTES,
@@ -107,7 +106,7 @@ class Segment:
     def truncate(self, entry_count: int) -> None:
         """Forget all entries from ``entry_count`` on: they no longer count, or never did.
 
-        Raises OSError or CorruptFileError before anything has changed, never behind that.
+        Raises OSError before anything has changed, never behind that.
         """
         was_shown = self.entry_count
         if entry_count < self.index.count:
@@ -218,8 +217,7 @@ class Segment:
                 fresh.end_offset = self.header.size_bytes
             limit = min((number + 1) * CHUNK_ROWS, self.index.count)
             index_from_records(self._files, fd, self.header, fresh, 0, cut=cut, row_limit=limit)
-            if fresh.count < limit:
-                raise CorruptFileError(self.path, f"records behind row {fresh.count} are gone")
+            index_lost_rows(fresh, limit, self.index.next_behind(number))
             self.index.mend(number, fresh)
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
@@ -229,10 +227,7 @@ class Segment:
         return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
 
     def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
-        """The chunk of the index that holds ``row``; made again where its file went bad.
-
-        Raises CorruptFileError where the records are gone, too.
-        """
+        """The chunk of the index that holds ``row``; made again where its file went bad."""
         try:
             return self.index.chunk_of(row, io)
         except BadIndexError:

@@ -419,6 +419,11 @@ class TimeIndex:
             return 0
         return self.row(row - 1, io).next_message
 
+    def next_behind(self, number: int) -> int:
+        """Messages of the segment up to the end of chunk ``number``, whatever became of that."""
+        following = self._next_before[number + 1 : number + 2]
+        return following[0] if following else self.next_message
+
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
         """The first row below ``limit`` whose running maximum is >= ``time_ms``; else ``limit``."""
         number = bisect_left(self._time_before, time_ms) - 1
