@@ -30,17 +30,15 @@ from pulsemark.ledger import (
     compaction,
     view_writer,
 )
+from pulsemark.ledger.compacted_format import VIEW_PROPERTY_KIND
 from pulsemark.ledger.compacted_log import CompactedLog, ReadableLog
 from pulsemark.ledger.compacted_view import Key
 from pulsemark.ledger.compaction import compact
 from pulsemark.ledger.compaction_keys import INCOMPLETE_CHUNKS_AGE_MS
 from pulsemark.ledger.current_view import (
-    PROPERTY_KIND,
     claim_of,
     compacted_log,
     current_view,
-    drop_view,
-    remove_orphaned_views,
     view_name,
 )
 from pulsemark.ledger.errors import CompactionFailedError, CompactionRunningError
@@ -823,33 +821,29 @@ def test_replaced_while_it_is_read(topic):
         CompactedLog(topic, lambda: old).read(EARLIEST)
 
 
-def test_namesake(topic, open_store):
-    """A topic does not inherit the view of a deleted one that had its name."""
+def test_deleted_topic_takes_its_views_along(topic, open_store):
+    """Nothing is left of the view of a deleted topic, and none for one that gets its name."""
     put(topic, "a", b"1")
     compact(topic)
     store = topic.store
     store.delete_topic(TOPIC)
     again = store.open_topic(TOPIC)
     assert current_view(again) is None
-    assert remove_orphaned_views(store) == 1
     assert views(again) == []
-    assert store.catalog.items(PROPERTY_KIND) == []
-    assert remove_orphaned_views(store) == 0
+    assert store.catalog.items(VIEW_PROPERTY_KIND) == []
 
 
-def test_dropped(topic, open_store):
-    """A view that was dropped is gone for good, and the next compaction begins with the log."""
+def test_views_of_a_deleted_topic_go_at_the_next_opening(topic, open_store):
+    """Where the process ended between deleting a topic and its views, the views go later."""
     put(topic, "a", b"1")
-    last = put(topic, "a", b"2")
     compact(topic)
-    drop_view(topic)
-    assert (views(topic), claim_of(topic)) == ([], None)
-    assert len(positions(compacted_log(topic))) == 2
-    topic.store.close()
-    topic = open_store().open_topic(TOPIC)
-    assert current_view(topic) is None
-    assert compact(topic).generation == 1
-    assert positions(compacted_log(topic)) == [last]
+    store = topic.store
+    store._delete_views = lambda topic_id: None
+    store.delete_topic(TOPIC)
+    store.close()
+    store = open_store()
+    assert set(store.catalog.topics()) == {"cursors"}
+    assert store.catalog.items(VIEW_PROPERTY_KIND) == []
 
 
 def test_lost_property(topic, open_store):
@@ -858,9 +852,9 @@ def test_lost_property(topic, open_store):
     compact(topic)
     topic.truncate_head(topic.end_position)
     key = str(topic.topic_id)
-    value = topic.store.catalog.get(PROPERTY_KIND, key)
+    value = topic.store.catalog.get(VIEW_PROPERTY_KIND, key)
     for lost in (b"", b"\1", value + b"x", value[:4] + b"\x09" + value[5:]):
-        topic.store.catalog.put(PROPERTY_KIND, key, lost)
+        topic.store.catalog.put(VIEW_PROPERTY_KIND, key, lost)
         topic.store.open_topic(view_name(topic.topic_id, 7)).append(b"unfinished").commit.wait()
         topic.store.close()
         topic = open_store().open_topic(TOPIC)
@@ -872,8 +866,8 @@ def test_newer_version(topic, open_store):
     put(topic, "a", b"1")
     compact(topic)
     key = str(topic.topic_id)
-    value = topic.store.catalog.get(PROPERTY_KIND, key)
-    topic.store.catalog.put(PROPERTY_KIND, key, b"\x02" + value[1:] + b"more")
+    value = topic.store.catalog.get(VIEW_PROPERTY_KIND, key)
+    topic.store.catalog.put(VIEW_PROPERTY_KIND, key, b"\x02" + value[1:] + b"more")
     topic.store.close()
     topic = open_store().open_topic(TOPIC)
     with pytest.raises(UnsupportedVersionError) as caught:

@@ -255,7 +255,7 @@ def test_a_lost_ledger_does_not_hide_those_before_it(filled, open_store):
 
 def test_compacted_view_counts_again(filled, open_store):
     """Which view counts was in the catalog alone; without it the newest finished one does."""
-    from pulsemark.ledger.current_view import PROPERTY_KIND
+    from pulsemark.ledger.compacted_format import VIEW_PROPERTY_KIND
 
     views = [f"compacted/{filled.open_topic(AUDIT).topic_id}/{n}" for n in (1, 2)]
     for name in views:
@@ -264,7 +264,7 @@ def test_compacted_view_counts_again(filled, open_store):
     filled.close()
     remove_catalog(filled.folder)
     store = open_store()
-    assert store.catalog.get(PROPERTY_KIND, topic_id) == b""
+    assert store.catalog.get(VIEW_PROPERTY_KIND, topic_id) == b""
     assert not set(views) & set(store.topic_names())
 
 

@@ -57,6 +57,8 @@ from .position import EARLIEST, Position
 
 VIEW_TOPIC_PREFIX = "compacted/"
 """Names of views begin with this; those of clients' topics have a domain and a namespace."""
+VIEW_PROPERTY_KIND = "compaction"
+"""Kind of the catalog's property that names the view of a topic that counts."""
 VIEW_VERSION = 1
 BLOCK_ROWS = 512
 

@@ -3,8 +3,8 @@
 Each view is a topic of its own in the store, with a name that no client can choose:
 ``compacted/<topic id>/<generation>``. The catalog's property (kind ``compaction``, key the topic's
 id) names the generation that counts; any other is the rest of something that did not end, and is
-removed by the next compaction. Topic ids are never used again, so a topic never inherits the view
-of one that had its name.
+removed by the next compaction. The views of a topic go when it is deleted; ids are never used
+again, so a topic never inherits the view of one that had its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .compacted_format import VIEW_TOPIC_PREFIX, BadViewError, ViewSummary, unpack_property
+from .compacted_format import (
+    VIEW_PROPERTY_KIND,
+    VIEW_TOPIC_PREFIX,
+    BadViewError,
+    ViewSummary,
+    unpack_property,
+)
 from .compacted_log import CompactedLog
 from .compacted_view import CompactedView
 from .errors import CompactionRunningError, CorruptEntryError, LedgerError, TopicNotFoundError
@@ -25,8 +31,6 @@ from .store import LocalStore
 from .topic_log import TopicLog
 
 _log = logging.getLogger(__name__)
-
-PROPERTY_KIND = "compaction"
 
 
 class CompactionState:
@@ -92,15 +96,8 @@ def compacting(ledger: ManagedLedger) -> Iterator[None]:
 def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
     """From now on ``view`` counts, durably, in one transaction. Blocks."""
     value = view.summary.pack(view.generation)
-    ledger.store.catalog.put(PROPERTY_KIND, str(ledger.topic_id), value)
+    ledger.store.catalog.put(VIEW_PROPERTY_KIND, str(ledger.topic_id), value)
     _loaded(ledger).view = view
-
-
-def drop_view(ledger: ManagedLedger) -> None:
-    """Forget what was compacted: for a topic that is deleted or emptied. Blocks."""
-    ledger.store.catalog.delete(PROPERTY_KIND, str(ledger.topic_id))
-    _loaded(ledger).view = None
-    remove_other_views(ledger.store, ledger.topic_id, 0)
 
 
 def view_name(topic_id: int, generation: int) -> str:
@@ -113,21 +110,6 @@ def remove_other_views(store: LocalStore, topic_id: int, generation: int) -> Non
     for other in _generations(store).get(topic_id, ()):
         if other != generation:
             _remove(store, topic_id, other)
-
-
-def remove_orphaned_views(store: LocalStore) -> int:
-    """Remove the views of topics that are no more; how many. For a store that was just opened."""
-    topics = set(store.catalog.topics().values())
-    orphans = [
-        (topic_id, generation)
-        for topic_id, generations in _generations(store).items()
-        for generation in generations
-        if topic_id not in topics
-    ]
-    for topic_id, generation in orphans:
-        store.catalog.delete(PROPERTY_KIND, str(topic_id))
-        _remove(store, topic_id, generation)
-    return len(orphans)
 
 
 def _remove(store: LocalStore, topic_id: int, generation: int) -> None:
@@ -166,7 +148,7 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
 
 def _load_view(ledger: ManagedLedger) -> CompactedView | None:
     store, topic_id = ledger.store, ledger.topic_id
-    value = store.catalog.get(PROPERTY_KIND, str(topic_id))
+    value = store.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
     if value is None:
         return None
     try:

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 
 from ..proto.cursor_pb2 import CursorRecord
 from .catalog import Catalog
-from .compacted_format import VIEW_TOPIC_PREFIX
+from .compacted_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from .cursor_store import CURSOR_TOPIC
 from .errors import CorruptEntryError, TopicNotFoundError
 from .files import Files, OsFiles
@@ -135,13 +135,11 @@ def _highest_topic_id(reader: FolderReader) -> int:
 
 def _let_views_count(catalog: Catalog, topics: dict[str, int]) -> None:
     """Of a compacted topic the catalog knew which view counts; now any that was finished does."""
-    from .current_view import PROPERTY_KIND
-
     for name in topics:
         if name.startswith(VIEW_TOPIC_PREFIX):
             topic_id = name.removeprefix(VIEW_TOPIC_PREFIX).partition("/")[0]
-            if catalog.get(PROPERTY_KIND, topic_id) is None:
-                catalog.put(PROPERTY_KIND, topic_id, b"")
+            if catalog.get(VIEW_PROPERTY_KIND, topic_id) is None:
+                catalog.put(VIEW_PROPERTY_KIND, topic_id, b"")
 
 
 # On demand

@@ -21,9 +21,9 @@ from ..metadata import Clock, SystemClock
 from .catalog import Catalog, SegmentId
 from .chain import counting_segments
 from .checkpoint import Checkpointer
-from .compacted_format import VIEW_TOPIC_PREFIX
+from .compacted_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from .cursor_store import CURSOR_TOPIC, CursorStore
-from .errors import CorruptFileError, StoreClosedError, TopicNotFoundError
+from .errors import CorruptFileError, LedgerError, StoreClosedError, TopicNotFoundError
 from .fd_cache import FdCache
 from .files import Files, OsFiles, write_all
 from .folder import (
@@ -112,6 +112,7 @@ class LocalStore:
             self.committer.stop()
             raise
         self._checkpointer.start()
+        self._delete_orphaned_views()
 
     @classmethod
     def open(
@@ -313,7 +314,10 @@ class LocalStore:
         return Segment(self._files, self._fds, path, header, index)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic with all its entries and cursors. Blocks. Raises TopicNotFoundError."""
+        """Remove a topic with its entries, cursors and compacted views. Blocks.
+
+        Raises TopicNotFoundError, CatalogError, OSError.
+        """
         with self._open_lock:
             ledger = self.open_topic(name, create=False)
             ledger.close()
@@ -326,6 +330,24 @@ class LocalStore:
             self.cursors.forget_topic(ledger.topic_id)
             self._remove_files(segments)
             self._checkpointer.segments_removed(set(segments))
+            self._delete_views(ledger.topic_id)
+
+    def _delete_views(self, topic_id: int) -> None:
+        prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
+        for name in [name for name in self._topic_ids if name.startswith(prefix)]:
+            self.delete_topic(name)
+        self.catalog.delete(VIEW_PROPERTY_KIND, str(topic_id))
+
+    def _delete_orphaned_views(self) -> None:
+        """A crash may have come between a topic's deletion and that of its views."""
+        there = set(self._topic_ids.values())
+        views = [n for n in self._topic_ids if n.startswith(VIEW_TOPIC_PREFIX)]
+        owners = {int(n.removeprefix(VIEW_TOPIC_PREFIX).partition("/")[0]) for n in views}
+        for topic_id in owners - there:
+            try:
+                self._delete_views(topic_id)
+            except (OSError, LedgerError) as error:
+                _log.warning("views of topic %d stay until the next opening: %s", topic_id, error)
 
     # What managed ledgers call
 
