@@ -71,6 +71,7 @@ campaigns: torture ## That, every call and bit of the short tests, and kill -9 o
 		-n $(PYTEST_WORKERS) tests/ledger/test_faults.py tests/ledger/test_damage.py
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python tools/full_disk_campaign.py --cycles 20
 
 clean: ## Remove what the other targets made, the environment included
 	rm -rf $(VENV) .demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \

@@ -89,6 +89,11 @@ class _Collector:
             services.budget.bytes_in_flight,
         )
         yield self._single(
+            "pulsemark_storage_is_well",
+            "0: an append failed, and no probe could be written since; producers wait",
+            services.storage.is_well,
+        )
+        yield self._single(
             "pulsemark_unsent_bytes",
             "Bytes written to clients and not yet taken by their sockets",
             sum(session.unsent_bytes() for session in services.sessions),

@@ -47,6 +47,10 @@ class PublishingSession(Protocol):
         """The number of publishes in flight changed: reading may have to stop, or may go on."""
         ...
 
+    def storage_failed(self, error: BaseException) -> None:
+        """Publishes could not be stored."""
+        ...
+
 
 class PublishBudget:
     """Bytes in flight between a SEND and its receipt, over all connections."""
@@ -192,6 +196,7 @@ class Receipts:
         else:
             group.counters.failed_entries += count
             log.error("%d publishes failed: %s", count, error)
+            self._session.storage_failed(error)
         self._session.publishes_changed()
 
 

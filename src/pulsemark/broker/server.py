@@ -44,6 +44,7 @@ from .receipts import PublishBudget
 from .schemas import Schemas
 from .services import Services
 from .session import Session
+from .storage_health import StorageHealth
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ class Broker:
             topics=topics,
             schemas=schemas,
             budget=PublishBudget(self.config.max_in_flight_publish_bytes),
+            storage=StorageHealth(partial(self._run_blocking, self.store.probe)),
             run_blocking=self._run_blocking,
             service_url=lambda: self.service_url,
             http_url=lambda: self.http_url,
@@ -260,6 +262,7 @@ class Broker:
             self._housekeeping.close()
         if self._services is None:
             return
+        self._services.storage.close()
         sessions = self._services.sessions
         for session in tuple(sessions):
             session.stop_reading()

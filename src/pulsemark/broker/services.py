@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import BrokerConfig
 from .receipts import PublishBudget
+from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
     from .http.connection import HttpConnection
@@ -26,6 +27,7 @@ class Services:
     topics: Topics
     schemas: Schemas
     budget: PublishBudget
+    storage: StorageHealth
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
     #: URL of the binary protocol that clients are told.

@@ -199,6 +199,10 @@ class Session(asyncio.BufferedProtocol):
         """Data written and not yet taken by the socket."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
+    def storage_failed(self, error: BaseException) -> None:
+        """An append failed: no producer is let in until the disk takes writes again."""
+        self.services.storage.failed(error)
+
     # -- reading pauses -------------------------------------------------------------------------
 
     def publishes_changed(self) -> None:

@@ -4,6 +4,7 @@
 
     PULSEMARK                            what this folder is: JSON with the format version
     LOCK                                 locked by the process that writes; holds its pid
+    PROBE                                only while it is found out whether the disk is full
     catalog.sqlite                       tenants, topics, segment lists
     journal/<slot>.journal
     ledgers/<ledger id>-<segment>.log    records
@@ -18,6 +19,7 @@ import json
 import os
 import re
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import FolderLockedError, ForeignFolderError, UnsupportedVersionError
@@ -27,6 +29,8 @@ FOLDER_VERSION = 1
 MARKER_NAME = "PULSEMARK"
 LOCK_NAME = "LOCK"
 CATALOG_NAME = "catalog.sqlite"
+PROBE_NAME = "PROBE"
+_PROBE_BYTES = 1 << 20
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.log")
 _JOURNAL_NAME = re.compile(r"([0-9a-f]{8})\.journal")
 
@@ -150,3 +154,18 @@ def lock_folder(files: Files, folder: Path) -> int:
         files.close(fd)
         raise
     return fd
+
+
+def probe_folder(files: Files, folder: Path) -> None:
+    """Write a file of 1 MiB, sync it and remove it. Raises OSError where that cannot be done."""
+    path = folder / PROBE_NAME
+    try:
+        fd = files.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            write_all(files, fd, [bytes(_PROBE_BYTES)], 0)
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+    finally:
+        with suppress(FileNotFoundError):
+            files.unlink(path)

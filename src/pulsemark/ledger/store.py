@@ -35,6 +35,7 @@ from .folder import (
     list_journal_slots,
     lock_folder,
     prepare_folder,
+    probe_folder,
     segment_path,
 )
 from .group_commit import GroupCommit
@@ -387,6 +388,10 @@ class LocalStore:
         self._checkpointer.segments_removed(set(ids))
 
     # Ending
+
+    def probe(self) -> None:
+        """See whether the disk takes writes, apart from any ledger. Blocks. Raises OSError."""
+        probe_folder(self._files, self.folder)
 
     def checkpoint(self) -> None:
         """Sync all segments and free the journal now. Blocks."""

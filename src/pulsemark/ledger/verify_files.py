@@ -8,7 +8,14 @@ from pathlib import Path
 
 from .files import Files
 from .findings import Finding, ForeignFile, LeftoverFile
-from .folder import CATALOG_NAME, LOCK_NAME, MARKER_NAME, journal_folder, ledgers_folder
+from .folder import (
+    CATALOG_NAME,
+    LOCK_NAME,
+    MARKER_NAME,
+    PROBE_NAME,
+    journal_folder,
+    ledgers_folder,
+)
 
 _ROOT_NAMES = {
     MARKER_NAME,
@@ -41,6 +48,8 @@ def _in_root(files: Files, folder: Path) -> Iterator[Finding]:
     for name in sorted(set(_names(files, folder)) - _ROOT_NAMES):
         if _OLD_CATALOG.fullmatch(name):
             yield LeftoverFile(path=folder / name, reason="a catalog that was replaced")
+        elif name == PROBE_NAME:
+            yield LeftoverFile(path=folder / name, reason="a probe whose process ended")
         else:
             yield _unknown(folder / name, MARKER_NAME + ".new")
 

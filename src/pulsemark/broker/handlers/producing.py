@@ -80,6 +80,7 @@ async def _open_producer(session: Session, command: CommandProducer, ticket: obj
         )
         opened.schema_version = version
         await _create_initial_subscription(topic, command.initial_subscription_name)
+        await services.storage.wait_until_well()
         ready = await topic.producers.add(opened)
         if session.is_closed or session.opening.get(place) is not ticket:
             # Closed by the client while it was being opened.
@@ -139,6 +140,8 @@ def handle_send(session: Session, event: Send) -> None:
         return
     except tuple(kind for kind, _ in SEND_ERRORS) as error:
         code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
+        if code == ServerError.PersistenceError:
+            session.storage_failed(error)
         _refuse_send(session, sender, command, RefusedError(code, str(error)))
         return
     sender.messages_in += count

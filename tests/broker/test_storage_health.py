@@ -1,0 +1,78 @@
+"""Producers that wait for a disk which takes no writes."""
+
+import asyncio
+
+import pytest
+
+from pulsemark.broker import storage_health
+from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.storage_health import StorageHealth
+from pulsemark.proto.pulsar_api_pb2 import ServerError
+
+FULL = OSError(28, "No space left on device")
+
+
+class Disk:
+    """A disk that takes writes when it is told so."""
+
+    def __init__(self, *, works):
+        self.works = works
+        self.probes = 0
+
+    async def probe(self):
+        """Write, or fail."""
+        self.probes += 1
+        if not self.works:
+            raise FULL
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(storage_health, "PROBE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(storage_health, "WAIT_MAX_S", 0.2)
+
+
+async def test_nobody_waits_while_all_is_well():
+    """Without a failed append nothing is probed."""
+    disk = Disk(works=False)
+    health = StorageHealth(disk.probe)
+    await health.wait_until_well()
+    assert (health.is_well, disk.probes) == (True, 0)
+
+
+async def test_producers_go_on_as_soon_as_a_probe_is_written():
+    """All that wait are let in by the first probe that succeeds, and no other follows."""
+    disk = Disk(works=False)
+    health = StorageHealth(disk.probe)
+    health.failed(FULL)
+    waiting = [asyncio.ensure_future(health.wait_until_well()) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    assert not any(task.done() for task in waiting)
+    assert not health.is_well
+    disk.works = True
+    await asyncio.gather(*waiting)
+    assert health.is_well
+    probes = disk.probes
+    await asyncio.sleep(0.05)
+    assert disk.probes == probes
+
+
+async def test_who_waits_too_long_is_told_why():
+    """A disk that stays full refuses the producer with the disk's own words."""
+    health = StorageHealth(Disk(works=False).probe)
+    health.failed(FULL)
+    with pytest.raises(RefusedError, match="No space left") as refused:
+        await health.wait_until_well()
+    assert refused.value.code == ServerError.PersistenceError
+    health.close()
+
+
+async def test_failures_meanwhile_start_no_second_probing():
+    """However many appends fail, one probe at a time is under way."""
+    disk = Disk(works=False)
+    health = StorageHealth(disk.probe)
+    for _ in range(10):
+        health.failed(FULL)
+        await asyncio.sleep(0)
+    assert disk.probes == 1
+    health.close()

@@ -1,0 +1,711 @@
+"""docs/formats.md is a specification: its bytes, numbers and names are those of the code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+from array import array
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from pulsemark import ledger
+from pulsemark.ledger import (
+    EARLIEST,
+    FolderReader,
+    ForeignFolderError,
+    LedgerError,
+    LocalStore,
+    Position,
+    StoreOptions,
+    errors,
+    findings,
+    folder,
+)
+from pulsemark.ledger import catalog as catalog_module
+from pulsemark.ledger import (
+    compacted_format,
+    head_cut,
+    index_format,
+    journal_format,
+    segment_format,
+)
+from pulsemark.ledger.catalog import Catalog
+from pulsemark.ledger.compacted_format import RecordType
+from pulsemark.ledger.entry import EntryKind
+from pulsemark.ledger.files import OsFiles
+from pulsemark.ledger.findings import Finding, Severity
+from pulsemark.ledger.head_cut import HeadCut, cut_path, examine_cut, pack_cut
+from pulsemark.ledger.index_format import (
+    CHUNK_HEADER_SIZE,
+    CHUNK_ROWS,
+    INDEX_HEADER_SIZE,
+    ROW_SIZE,
+    TRAILER_SIZE,
+    Chunk,
+    Trailer,
+    chunk_offset,
+    index_seed,
+    pack_index_header,
+    unpack_chunk,
+    unpack_trailer,
+)
+from pulsemark.ledger.journal_format import GroupRef, JournalHeader, pack_block_head
+from pulsemark.ledger.journal_replay import replay
+from pulsemark.ledger.rebuild import rebuild_catalog
+from pulsemark.ledger.segment_format import (
+    BODY_CRC_OURS,
+    BODY_CRC_PRODUCER,
+    SegmentHeader,
+    ledger_seed,
+    pack_body_crc,
+    pack_record_head,
+    unpack_record_head,
+    unpack_segment_header,
+)
+from pulsemark.ledger.verify import verify_folder
+from pulsemark.ledger.verify_files import stray_files
+from pulsemark.metadata import (
+    BrokerTimeStamper,
+    IndexStamper,
+    StamperChain,
+    crc32c,
+    pack_stamp,
+    split,
+)
+from pulsemark.proto.cursor_pb2 import CursorRecord
+from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.raw_messages import unbatched_message
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+LINES = DOCUMENT.splitlines()
+ORDERS = "persistent://public/default/orders"
+START_MS = 1_700_000_000_000
+LETTERS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
+FILES = OsFiles()
+
+
+# The document, taken apart
+
+
+def rows_of(start: int) -> list[list[str]]:
+    """The cells of the first table at or behind a line, without its head."""
+    while not LINES[start].startswith("|"):
+        start += 1
+    rows = []
+    for line in LINES[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def table(head: str) -> list[list[str]]:
+    """The one table whose first line begins so."""
+    (start,) = (n for n, line in enumerate(LINES) if line.startswith(f"| {head} |"))
+    return rows_of(start)
+
+
+def section(heading: str) -> str:
+    """What stands below a heading, up to the next one of its rank or above."""
+    rank = heading.partition(" ")[0]
+    end = rf"(?=^#{{1,{len(rank)}}} |\Z)"
+    (found,) = re.findall(rf"^{re.escape(heading)}\n(.*?){end}", DOCUMENT, re.M | re.S)
+    return str(found)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A row of a layout; without offset and size where they are not fixed."""
+
+    offset: int | None
+    size: int | None
+    type: str
+    name: str
+
+
+def layout(heading: str) -> list[Field]:
+    """The layout below ``### heading``."""
+    return [
+        Field(int(at) if at else None, int(size) if size else None, kind, name)
+        for at, size, kind, name, *_ in rows_of(LINES.index(f"### {heading}"))
+    ]
+
+
+LINE = re.compile(r"([0-9a-f]{8})  ((?:[0-9a-f]{2} ?)+)(?: *; (.+))?")
+
+
+@dataclass
+class Part:
+    """Bytes of an example with their note."""
+
+    data: bytes
+    note: str
+
+
+def example(path: str) -> list[tuple[str, list[Part]]]:
+    """The example of a file: its parts by section. Offsets must count up without a gap."""
+    _, _, behind = DOCUMENT.partition("## Worked example")[2].partition(f"`{path}`")
+    (block,) = re.findall(r"\A[^`]*^```xxd\n(.*?)^```$", behind, re.M | re.S)
+    sections: list[tuple[str, list[Part]]] = []
+    offset = 0
+    for line in block.splitlines():
+        if line.startswith("; "):
+            sections.append((line[2:], []))
+            continue
+        match = LINE.fullmatch(line)
+        assert match, line
+        assert int(match[1], 16) == offset, line
+        data = bytes.fromhex(match[2])
+        offset += len(data)
+        if match[3]:
+            sections[-1][1].append(Part(data, match[3]))
+        else:
+            sections[-1][1][-1].data += data
+    return sections
+
+
+def bytes_of(path: str) -> bytes:
+    """The bytes of an example."""
+    return b"".join(part.data for _, parts in example(path) for part in parts)
+
+
+SEGMENT = "ledgers/0000000000000007-00000000.log"
+INDEX = "ledgers/0000000000000007-00000000.idx"
+CUT = "ledgers/0000000000000007-00000000.cut"
+JOURNAL = "journal/00000000.journal"
+EXAMPLES = [SEGMENT, INDEX, CUT, JOURNAL]
+
+
+# Layouts and numbers
+
+
+LAYOUTS = {
+    "Segment header": segment_format._FIXED.format,
+    "Record header": segment_format.RECORD_HEADER.format,
+    "Index header": index_format._HEADER.format + "I",
+    "Chunk header": index_format._CHUNK_LEAD.format + index_format._CHUNK.format[1:],
+    "Trailer": index_format._CHUNK_LEAD.format + index_format._TRAILER.format[1:],
+    "Cut": head_cut._CUT.format + "I",
+    "Journal header": journal_format._HEADER.format + "I16s",
+    "Block header": journal_format._LEAD.format + journal_format._BLOCK.format[1:],
+    "Group": journal_format._GROUP.format,
+    "View record": compacted_format.RECORD.format,
+    "View entry": compacted_format._ENTRY.format,
+    "View block": compacted_format._BLOCK.format,
+    "View footer": compacted_format._BLOCK.format + compacted_format._SUMMARY.format[1:],
+    "View property": compacted_format._PROPERTY.format,
+}
+
+
+def test_all_layouts_are_checked() -> None:
+    """Every table of offsets in the document is compared with a layout of the code."""
+    headings = [
+        next(before[4:] for before in reversed(LINES[:n]) if before.startswith("### "))
+        for n, line in enumerate(LINES)
+        if line.startswith("| offset |")
+    ]
+    assert headings == list(LAYOUTS)
+
+
+@pytest.mark.parametrize("heading", LAYOUTS)
+def test_layout(heading: str) -> None:
+    """Offsets, sizes and types of the fields are those that the code packs."""
+    offset, letters = 0, "<"
+    for field in layout(heading):
+        if field.size is None or field.offset != offset:
+            break  # behind the fixed part of a segment's header
+        letters += LETTERS.get(field.type, f"{field.size}s")
+        assert field.type not in LETTERS or struct.calcsize(LETTERS[field.type]) == field.size
+        offset += field.size
+    packed = re.sub(r"(\d+)([A-Z])", lambda m: m[2] * int(m[1]), LAYOUTS[heading])
+    assert letters == packed
+    assert offset == struct.calcsize(LAYOUTS[heading])
+
+
+def test_constants() -> None:
+    """Every constant has the value that the code gives it; no magic or version is left out."""
+    quoted = {name.strip("`"): value for name, value in table("constant")}
+    for name, value in quoted.items():
+        module, _, attribute = name.partition(".")
+        actual = getattr(import_module(f"pulsemark.ledger.{module}"), attribute)
+        expected = bytes.fromhex(value.strip("`")) if value.startswith("`") else int(value)
+        assert actual == expected, name
+    for code in (
+        folder, segment_format, index_format, head_cut, journal_format, compacted_format,
+        catalog_module,
+    ):  # fmt: skip
+        short = code.__name__.rpartition(".")[2]
+        for attribute in vars(code):
+            own = f"{attribute} = " in Path(str(code.__file__)).read_text(encoding="utf-8")
+            if own and re.search(r"_(MAGIC|VERSION|MARKER)$", attribute):
+                assert f"{short}.{attribute}" in quoted
+
+
+def test_numbers_in_the_text() -> None:
+    """Numbers in the sentences, which follow from constants."""
+    chunk = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
+    assert f"Chunk `n` stands at {INDEX_HEADER_SIZE} + `n` x {chunk}." in DOCUMENT
+    assert chunk_offset(3) == INDEX_HEADER_SIZE + 3 * chunk
+    assert f"The trailer is the file's last {TRAILER_SIZE} bytes." in DOCUMENT
+    assert f"Of the nine bytes `123456789` it is {crc32c(b'123456789'):#x}." in DOCUMENT
+    assert f"a block of at most {ledger_journal('_SMALL_BLOCK_BYTES')} bytes" in DOCUMENT
+    assert f"{len(ledger_journal('_ZEROS'))} zeros are written behind it" in DOCUMENT
+    store = import_module("pulsemark.ledger.store")
+    assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
+    cursors = import_module("pulsemark.ledger.cursor_store")
+    more = f"more than {cursors._COMPACT_MIN_RECORDS} records"
+    assert f"{more}, and more than {cursors._COMPACT_RATIO} for each cursor" in DOCUMENT
+    assert f"named `{cursors.CURSOR_TOPIC}`" in DOCUMENT
+    assert f"`{compacted_format.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
+    kinds = ", ".join(f"{kind.value} {kind.name.lower()}" for kind in EntryKind)
+    assert f"| kind | {kinds} |" in DOCUMENT
+    words = {"ENTRY": "entry", "BLOCK": "index block", "FOOTER": "footer",
+             "MORE": "more of the record before"}  # fmt: skip
+    types = ", ".join(f"{kind.value} {words[kind.name]}" for kind in RecordType)
+    assert f"| record type | {types} |" in DOCUMENT
+
+
+def ledger_journal(name: str):  # type: ignore[no-untyped-def]
+    """A private constant of the journal's."""
+    return getattr(import_module("pulsemark.ledger.journal"), name)
+
+
+def test_columns_of_a_view_block() -> None:
+    """The columns of an index block are named in the order in which they are packed."""
+    names = [
+        "message count (u32)", "ledger id", "entry id", "next index", "append time", "entry time",
+        "ledger id and entry id of the record", "time maximum", "messages before",
+    ]  # fmt: skip
+    text = section("### View block")
+    places = []
+    at = 0
+    for name in names:
+        at = text.index(name, at)
+        places.append(at)
+        at += len(name)
+    assert places == sorted(places)
+    assert len(compacted_format._COLUMNS) == len(names) + 1
+
+
+# Names
+
+
+def test_every_name_of_the_folder_is_there(tmp_path: Path) -> None:
+    """Each file that the code gives a name is in the document's picture and tables."""
+    text = section("## The folder")
+    segment = folder.segment_path(Path(), 7, 0)
+    names = [
+        folder.MARKER_NAME,
+        folder.LOCK_NAME,
+        folder.CATALOG_NAME,
+        folder.journal_path(Path(), 0).name,
+        folder.journal_path(Path(), 1).name,
+        folder.journal_folder(Path()).name + "/",
+        folder.ledgers_folder(Path()).name + "/",
+        segment.name,
+        folder.index_path(segment).name,
+        cut_path(segment).name,
+        cut_path(segment).name + ".new",
+        folder.MARKER_NAME + ".new",
+        *(f"{folder.CATALOG_NAME}{suffix}" for suffix in ("-wal", "-shm", ".old-1")),
+        "lost+found",
+    ]
+    for name in names:
+        assert name in text, name
+    assert f"`{segment}`" in DOCUMENT
+    for name in (*names[:3], *names[10:]):
+        place = tmp_path / ("ledgers" if name.endswith(".cut.new") else "") / name
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+    assert not [f for f in stray_files(FILES, tmp_path) if type(f).__name__ == "ForeignFile"]
+
+
+def test_catalog_tables(tmp_path: Path) -> None:
+    """Tables and columns are those that a new catalog has."""
+    catalog = Catalog(tmp_path / "catalog.sqlite")
+    columns = {
+        (name, column)
+        for (name,) in catalog._rows("SELECT name FROM sqlite_schema WHERE type='table'")
+        if not name.startswith("sqlite_")
+        for (_, column, *_) in catalog._rows(f"PRAGMA table_info({name})")
+    }
+    version = catalog._rows("PRAGMA user_version")[0][0]
+    catalog.close()
+    assert {(t.strip("`"), c.strip("`")) for t, c, _ in table("table")} == columns
+    assert f"`PRAGMA user_version` is {version}" in DOCUMENT
+
+
+def test_property_kinds() -> None:
+    """Every kind of property that the sources store is listed, and no other."""
+    listed = {kind.strip("`") for kind, _, _ in table("kind")}
+    used = set()
+    for path in (ROOT / "src" / "pulsemark").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        used |= set(re.findall(r"catalog\.(?:put|items|get|delete)\(?,?\s*\"([a-z-]+)\"", text))
+        used |= set(re.findall(r"(?:POLICY|PROPERTY)_KIND = \"([a-z-]+)\"", text))
+    assert listed == used
+
+
+def test_cursor_fields() -> None:
+    """The fields of a cursor record have the numbers and names of the .proto file."""
+    fields = CursorRecord.DESCRIPTOR.fields
+    assert [(int(n), name.strip("`")) for n, name, *_ in table("number")] == [
+        (field.number, field.name) for field in fields
+    ]
+    kinds = ", ".join(f"{v.name} = {v.number}" for v in CursorRecord.Kind.DESCRIPTOR.values)
+    assert kinds in DOCUMENT
+
+
+def names_in(module: object, base: type) -> set[str]:
+    """The names of a module's classes of one kind."""
+    return {
+        name
+        for name, what in vars(module).items()
+        if isinstance(what, type) and issubclass(what, base) and what is not base
+    }
+
+
+def test_errors_and_findings() -> None:
+    """Every error named exists, and every finding of `verify` is told with its severity."""
+    known = names_in(errors, LedgerError) | {"OSError"}
+    assert set(re.findall(r"\b[A-Z]\w+Error\b", DOCUMENT)) <= known
+    kinds = names_in(findings, Finding)
+    damage = section("## Damage")
+    for name in kinds:
+        rows = [row for row in table("damage") if re.search(rf"\b{name}\b", " ".join(row))]
+        assert rows, name
+        level = getattr(findings, name)
+        if isinstance(getattr(level, "level", None), Severity) and level.level is not (
+            Severity.DAMAGE
+        ):
+            word = level.level.name.lower()
+            for row in rows:
+                cell = next(cell for cell in row[3:] if name in cell)
+                assert word in cell, (name, row)
+    named = set(re.findall(r"\b(?:Damaged|Lost|Missing|Void|Torn|Unlisted)[A-Z]\w+", damage))
+    assert named <= kinds
+
+
+# The worked example
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_example_names_its_fields(path: str) -> None:
+    """Where a section is a layout its lines are the layout's fields, with their values."""
+    for title, parts in example(path):
+        if title not in LAYOUTS:
+            continue
+        fields = layout(title)
+        assert [part.note.partition(" = ")[0] for part in parts] == [f.name for f in fields]
+        for part, field in zip(parts, fields, strict=True):
+            assert field.size is None or len(part.data) == field.size, part
+            if " = " in part.note:
+                (value,) = struct.unpack("<" + LETTERS[field.type], part.data)
+                assert part.note == f"{field.name} = {value}"
+
+
+def message(payload: bytes, time_ms: int, *, checksum: bool = True) -> bytes:
+    """A message as producers send it."""
+    return unbatched_message(
+        payload, publish_time_ms=time_ms, producer_name="p", checksum=checksum
+    )
+
+
+def make_example(path: Path) -> bytes:
+    """The example's folder, made by a store; the segment's bytes before its head was cut."""
+    clock = SettableClock(START_MS)
+    options = StoreOptions(checkpoint_interval_ms=2**40)
+    with LocalStore.open(path, clock=clock, options=options) as store:
+        store.open_topic("persistent://public/default/first")
+        for _ in range(3):
+            store.next_ledger_id()
+        orders = store.open_topic(ORDERS)
+        clock.advance(1)
+        for number in range(12):
+            count = 1 if number else 31
+            orders.append(message(b"hello", START_MS), message_count=count).commit.wait(10)
+        store.next_ledger_id()
+        orders.roll()
+        clock.set(START_MS + 123)
+        orders.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+        orders.append(message(b"hello", START_MS)).commit.wait(10)
+        clock.set(START_MS + 125)
+        orders.stampers = StamperChain()
+        orders.append(message(b"old", START_MS + 124, checksum=False)).commit.wait(10)
+        segment = orders.segments()[-1].path.read_bytes()
+        orders.truncate_head(Position(7, 1))
+    return segment
+
+
+def test_example_is_what_a_store_writes(tmp_path: Path) -> None:
+    """Segment, index file and cut file are, byte by byte, those of a real folder."""
+    segment = make_example(tmp_path / "data")
+    assert segment == bytes_of(SEGMENT)
+    assert (tmp_path / "data" / INDEX).read_bytes() == bytes_of(INDEX)
+    assert (tmp_path / "data" / CUT).read_bytes() == bytes_of(CUT)
+
+
+HEADER = SegmentHeader(
+    topic=ORDERS, topic_id=3, ledger_id=7, segment_no=0, first_entry_id=0, first_index=42,
+    entry_time_floor_ms=START_MS, stamp_floor_ms=START_MS + 1, previous_ledger_id=5,
+    previous_entry_count=12,
+)  # fmt: skip
+
+
+def packed_segment() -> bytes:
+    """The example's segment, put together from its parts."""
+    stamp, hello = pack_stamp(START_MS + 123, 42), message(b"hello", START_MS)
+    old = message(b"old", START_MS + 124, checksum=False)
+    seed = ledger_seed(7)
+    first = pack_record_head(
+        seed, 0, EntryKind.DATA, 1, START_MS + 123, 42, stamp, hello, BODY_CRC_PRODUCER
+    )
+    second = pack_record_head(
+        seed, 1, EntryKind.DATA, 1, START_MS + 125, 43, b"", old, BODY_CRC_OURS
+    )
+    return HEADER.pack() + first + hello + second + old + pack_body_crc(old)
+
+
+CUT_HEAD = HeadCut(1, 1, 218, START_MS + 123, START_MS + 125)
+GROUPS = [GroupRef(7, 0, 5, 136), GroupRef(9, 2, 3, 1_000_000)]
+CONTENT = [b"hello", b"you"]
+JOURNAL_HEADER = JournalHeader(journal_id=3, previous_id=2, previous_end=4096)
+TRAILER = Trailer(2, 2, 281, START_MS + 124, START_MS + 125)
+
+
+def packed_index() -> bytes:
+    """The example's index file, put together from its parts."""
+    seed, content = index_seed(7, 0), packed_segment()[136:]
+    times = array("Q", [START_MS + 123, START_MS + 124])
+    nexts, offsets = array("I", [1, 2]), array("I", [136, 218])
+    chunk = Chunk(0, START_MS, 0, 281, times, nexts, offsets, crc32c(content))
+    return pack_index_header(7, 0) + chunk.pack(seed) + TRAILER.pack(seed)
+
+
+def packed_journal() -> bytes:
+    """The example's journal file, put together from its parts."""
+    return JOURNAL_HEADER.pack() + pack_block_head(3, 64, GROUPS, CONTENT) + b"".join(CONTENT)
+
+
+def test_example_is_what_the_formats_pack() -> None:
+    """All four examples are what the format modules make of these values."""
+    assert packed_segment() == bytes_of(SEGMENT)
+    assert packed_index() == bytes_of(INDEX)
+    assert pack_cut(7, 0, CUT_HEAD) == bytes_of(CUT)
+    assert packed_journal() == bytes_of(JOURNAL)
+
+
+def test_format_modules_read_the_example(tmp_path: Path) -> None:
+    """The format modules read the document's bytes back."""
+    segment, index = bytes_of(SEGMENT), bytes_of(INDEX)
+    assert unpack_segment_header(segment, Path(SEGMENT)) == HEADER
+    first = unpack_record_head(segment, 136, ledger_seed(7))
+    second = unpack_record_head(segment, 136 + first.record_size_bytes, ledger_seed(7))
+    assert (first.body_check, second.body_check) == (BODY_CRC_PRODUCER, BODY_CRC_OURS)
+    assert 136 + first.record_size_bytes + second.record_size_bytes == len(segment)
+    chunk = unpack_chunk(index[INDEX_HEADER_SIZE:], index_seed(7, 0), 0)
+    assert list(chunk.offsets) == [136, 136 + first.record_size_bytes]
+    assert chunk.content_crc == crc32c(segment[136:])
+    assert unpack_trailer(index[-TRAILER_SIZE:], index_seed(7, 0)) == TRAILER
+    path = tmp_path / "00000000.log"
+    cut_path(path).write_bytes(bytes_of(CUT))
+    assert examine_cut(FILES, path, 7, 0) == (CUT_HEAD, None)
+
+
+def folder_of_the_document(path: Path, *names: str) -> Path:
+    """A folder with the examples of these files and nothing else."""
+    for name in ("ledgers", "journal"):
+        (path / name).mkdir(parents=True)
+    (path / folder.MARKER_NAME).write_text('{"version": 1}\n', encoding="utf-8")
+    for name in names:
+        (path / name).write_bytes(bytes_of(name))
+    return path
+
+
+def test_readers_read_the_example(tmp_path: Path) -> None:
+    """A reader finds both entries in the document's bytes; with the cut file, the second one."""
+    whole = folder_of_the_document(tmp_path / "whole", SEGMENT, INDEX)
+    with FolderReader(whole) as reader:
+        first, second = reader.log(ORDERS).read(EARLIEST)
+    metadata, body = split(first.stored)
+    assert metadata is not None
+    assert (metadata.broker_timestamp, metadata.index) == (START_MS + 123, 42)
+    assert bytes(body) == message(b"hello", START_MS)
+    assert bytes(second.stored) == message(b"old", START_MS + 124, checksum=False)
+    assert (second.position, second.index) == (Position(7, 1), 43)
+    cut = folder_of_the_document(tmp_path / "cut", SEGMENT, INDEX, CUT)
+    for _ in range(2):
+        with FolderReader(cut) as reader:
+            assert [e.position for e in reader.log(ORDERS).read(EARLIEST)] == [Position(7, 1)]
+        (cut / INDEX).unlink(missing_ok=True)
+    assert {type(f).__name__ for f in verify_folder(whole)} == {"DamagedCatalog"}
+    with LocalStore.open(whole) as store:
+        assert len(store.open_topic(ORDERS).read(EARLIEST)) == 2
+
+
+def test_replay_reads_the_example(tmp_path: Path) -> None:
+    """Replaying the document's journal gives its two groups, old bytes behind it or not."""
+    path = folder_of_the_document(tmp_path, JOURNAL)
+    for tail in (b"", bytes(1000), packed_journal()[64:]):
+        (path / JOURNAL).write_bytes(bytes_of(JOURNAL) + tail)
+        found: list[tuple[GroupRef, bytes]] = []
+        report = replay(FILES, path, lambda ref, data: found.append((ref, bytes(data))))  # noqa: B023
+        assert found == list(zip(GROUPS, CONTENT, strict=True))
+        assert (report.last_id, report.blocks, report.damaged_blocks) == (3, 1, 0)
+
+
+# Versions
+
+
+def raise_version(path: Path, at: int, checksum_at: int) -> None:
+    """Give a file's header a version to come, with a right checksum."""
+    data = bytearray(path.read_bytes())
+    data[at] = 0x7F
+    data[checksum_at : checksum_at + 4] = crc32c(bytes(data[:checksum_at])).to_bytes(4, "little")
+    path.write_bytes(data)
+
+
+def raise_catalog(path: Path) -> None:
+    """Give a catalog a version to come."""
+    import sqlite3
+
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version=9")
+    db.close()
+
+
+def newer(what: str, at: int, path: Path) -> None:
+    """Make one kind of file newer: its version (8) or its features (10)."""
+    if what == "marker":
+        (path / folder.MARKER_NAME).write_text('{"version": 2}', encoding="utf-8")
+    elif what == "catalog":
+        raise_catalog(path / folder.CATALOG_NAME)
+    else:
+        name, checksum_at = {"segment": (SEGMENT, 132), "index file": (INDEX, 28),
+                             "cut file": (CUT, 56), "journal": (JOURNAL, 44)}[what]  # fmt: skip
+        raise_version(path / name, at, checksum_at)
+
+
+def answer(action) -> str:  # type: ignore[no-untyped-def]
+    """What comes of it: the error's name, or what it returns."""
+    try:
+        return str(action())
+    except LedgerError as error:
+        return type(error).__name__
+
+
+def owner(path: Path) -> str:
+    """What the owner sees of the example's topic."""
+    with LocalStore.open(path) as store:
+        return f"{len(store.open_topic(ORDERS).read(EARLIEST))} entry"
+
+
+def reader(path: Path) -> str:
+    """What a reader sees of it."""
+    with FolderReader(path) as found:
+        return f"{len(found.log(ORDERS).read(EARLIEST))} entry"
+
+
+def verified(path: Path) -> str:
+    """What verification finds."""
+    kinds = {type(f).__name__ for f in verify_folder(path) if f.severity is Severity.DAMAGE}
+    return ", ".join(sorted(kinds))
+
+
+def rebuilt(path: Path) -> str:
+    """What rebuild-catalog does."""
+    return "done" if rebuild_catalog(path).moved_to else "nothing to move"
+
+
+ANSWERS = {"made again": "1 entry", "made again, in memory": "1 entry",
+           "moved aside, whatever its version": "done"}  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [8, 10], ids=["version", "features"])
+@pytest.mark.parametrize("row", table("file")[:6], ids=lambda row: row[0])
+def test_newer_files(row: list[str], at: int, tmp_path: Path) -> None:
+    """What each reader does with a file of a version or feature to come is as the table says."""
+    what, *told = row
+    make_example(tmp_path / "made")
+    if what == "journal":
+        (tmp_path / "made" / JOURNAL).write_bytes(packed_journal())
+    for number, (action, cell) in enumerate(
+        zip((owner, reader, verified, rebuilt), told, strict=True)
+    ):
+        path = tmp_path / str(number)
+        shutil.copytree(tmp_path / "made", path)
+        newer(what, at, path)
+        expected = ANSWERS.get(cell) or cell.partition(",")[0]
+        if expected == "not read":
+            expected = "done" if action is rebuilt else "1 entry"
+        assert answer(lambda: action(path)) == expected, action.__name__  # noqa: B023
+        aside = (path / f"{folder.CATALOG_NAME}.old-1").exists()
+        if action is rebuilt:
+            assert aside is (what != "marker")
+
+
+def test_kept_folders_are_where_it_says() -> None:
+    """Every version has its folders in the place that the document names."""
+    (place,) = re.findall(r"are kept in `([^`]+)`", DOCUMENT)
+    names = [path.name for path in (ROOT / place).iterdir() if path.is_dir()]
+    for version in range(1, folder.FOLDER_VERSION + 1):
+        assert any(name.startswith(f"v{version}-") for name in names)
+
+
+def test_marker_is_as_told(tmp_path: Path) -> None:
+    """The marker has the keys that the table names; without it there is no folder."""
+    LocalStore.open(tmp_path / "data").close()
+    import json
+
+    marker = json.loads((tmp_path / "data" / folder.MARKER_NAME).read_bytes())
+    assert [key.strip("`") for key, *_ in table("key")] == list(marker)
+    assert f"| `what` | string | `{marker['what']}` |" in DOCUMENT
+    assert ledger.ForeignFolderError is ForeignFolderError
+
+
+# The sections
+
+
+def test_sections_stand_in_order() -> None:
+    """The document has all that a specification needs, and names every operation."""
+    wanted = ["The folder", "Rules for all files", "Marker and lock", "Segment", "Index file",
+              "Cut file", "Journal", "Cursors", "Compacted views", "Catalog", "Worked example",
+              "Versions", "The chain: which entries count", "Damage", "Crash safety"]  # fmt: skip
+    assert [line[3:] for line in LINES if line.startswith("## ")] == wanted
+    operations = re.findall(r"^### (.+)$", section("## Crash safety"), re.M)
+    assert operations == ["Opening", "Append", "Roll", "Checkpoint", "Closing",
+                          "Persisting a cursor", "trim", "truncate_head", "truncate_tail",
+                          "delete_topic", "Compaction", "rebuild-catalog"]  # fmt: skip
+
+
+def test_tables_are_whole() -> None:
+    """Every row of every table has as many cells as its head."""
+    width = 0
+    for line in LINES:
+        if not line.startswith("|"):
+            width = 0
+            continue
+        cells = line.count("|")
+        assert width in (0, cells), line
+        width = cells
+
+
+def test_links_inside_lead_somewhere() -> None:
+    """Every link to a place in the document names one of its headings."""
+    headings = {
+        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
+        for line in LINES
+        if line.startswith("#")
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", DOCUMENT)) <= headings
+
+
+def test_documents_lead_here() -> None:
+    """README and ARCHITECTURE name the document."""
+    for name in ("README.md", "ARCHITECTURE.md"):
+        assert "(docs/formats.md)" in (ROOT / name).read_text(encoding="utf-8")

@@ -1,0 +1,188 @@
+"""A disk that fills up and is freed again, under the official client, over and over.
+
+    python tools/full_disk_campaign.py --cycles 20
+
+Mounts a file system of 16 MiB in memory (Linux, as root), with a broker's data folder on it. Each
+cycle fills the disk while a producer sends: its sends must fail with an error, not hang; everything
+acknowledged until then must still be readable. Then space is freed, and the same producer must get
+through again. At the end every message that was acknowledged is there, and indexes have no gap.
+Prints a table and one line of JSON; exit code 1 if anything was wrong, 3 where it may not mount.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pulsar
+from kill_broker_campaign import BrokerProcess
+
+from pulsemark.ledger import EARLIEST, FolderReader, Position
+
+TOPIC = "persistent://public/default/full"
+DISK_BYTES = 16 << 20
+PAYLOAD_BYTES = 10_000
+MAY_NOT_MOUNT = 3
+RESUME_WITHIN_S = 5.0
+MESSAGES_BETWEEN = 20
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[Path]:
+    """A file system of its own."""
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)], check=True
+    )
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@dataclass
+class Campaign:
+    """What was acknowledged, and what was found."""
+
+    disk: Path
+    acked: list[bytes] = field(default_factory=list)
+    failed: int = 0
+    resume_s: list[float] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    _number: int = 0
+
+    def cycle(self, number: int, client: pulsar.Client, producer: pulsar.Producer) -> None:
+        """Send, fill the disk, read, free the disk, send again."""
+        self._check_read(client, f"cycle {number}")
+        for _ in range(MESSAGES_BETWEEN):
+            if not self._send(producer):
+                self.problems.append(f"cycle {number}: a send failed with space on the disk")
+        ballast = self.disk / "ballast"
+        with suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(bytes(64 << 10))
+                file.flush()
+        for _ in range(2 * DISK_BYTES // PAYLOAD_BYTES):
+            if not self._send(producer):
+                break
+        else:
+            self.problems.append(f"cycle {number}: no send failed on a full disk")
+        self._check_read(client, f"cycle {number}, disk full")
+        ballast.unlink()
+        freed = time.monotonic()
+        while not self._send(producer):
+            if time.monotonic() - freed > RESUME_WITHIN_S:
+                break
+        self.resume_s.append(time.monotonic() - freed)
+        if self.resume_s[-1] > RESUME_WITHIN_S:
+            self.problems.append(f"cycle {number}: no write within {RESUME_WITHIN_S} s of space")
+
+    def _send(self, producer: pulsar.Producer) -> bool:
+        self._number += 1
+        payload = (b"%08d-" % self._number).ljust(PAYLOAD_BYTES, b"x")
+        try:
+            producer.send(payload)
+        except pulsar.PulsarException:
+            self.failed += 1
+            return False
+        self.acked.append(payload[:9])
+        return True
+
+    def _check_read(self, client: pulsar.Client, when: str) -> None:
+        reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
+        got = set()
+        try:
+            while reader.has_message_available():
+                got.add(reader.read_next(5000).data()[:9])
+        except pulsar.PulsarException as error:
+            self.problems.append(f"{when}: reading failed: {error}")
+        finally:
+            reader.close()
+        for name in set(self.acked) - got:
+            self.problems.append(f"{when}: {name!r} was acknowledged and is not read")
+
+    def check_folder(self, folder: Path) -> None:
+        """Indexes without a gap, and everything acknowledged."""
+        index, place, bodies = 0, EARLIEST, b""
+        with FolderReader(folder) as reader:
+            log = reader.log(TOPIC)
+            while part := log.read(place, max_entries=100):
+                for entry in part:
+                    if entry.first_index != index:
+                        self.problems.append(f"index {entry.first_index}, not {index}")
+                    index = entry.index + 1
+                    bodies += bytes(entry.body[:200])
+                last = part[-1].position
+                place = Position(last.ledger_id, last.entry_id + 1)
+        for name in self.acked:
+            if name not in bodies:
+                self.problems.append(f"{name!r} is not in the folder")
+
+
+def run(cycles: int, disk: Path) -> Campaign:
+    """All cycles, two on each data folder, so that the disk stays small."""
+    whole = Campaign(disk)
+    for number in range(0, cycles, 2):
+        campaign = Campaign(disk)
+        folder = disk / f"data-{number}"
+        broker = BrokerProcess(folder)
+        client = pulsar.Client(
+            broker.service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+        )
+        try:
+            producer = client.create_producer(TOPIC, send_timeout_millis=1000)
+            campaign.cycle(number, client, producer)
+            campaign.cycle(number + 1, client, producer)
+        finally:
+            client.close()
+            broker.kill(signal.SIGTERM)
+        campaign.check_folder(folder)
+        subprocess.run(["rm", "-r", str(folder)], check=True)
+        whole.acked += campaign.acked
+        whole.failed += campaign.failed
+        whole.resume_s += campaign.resume_s
+        whole.problems += campaign.problems
+    return whole
+
+
+def main() -> int:
+    """Run the campaign."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cycles", type=int, default=10)
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            with small_disk(Path(temporary)) as disk:
+                campaign = run(arguments.cycles, disk)
+        except (subprocess.CalledProcessError, FileNotFoundError) as error:
+            print(f"cannot mount a file system: {error}", file=sys.stderr)
+            return MAY_NOT_MOUNT
+    report = {
+        "campaign": "full disk under the official client",
+        "cycles": len(campaign.resume_s),
+        "acknowledged": len(campaign.acked),
+        "failed_sends": campaign.failed,
+        "problems": len(campaign.problems),
+        "resume_s_median": round(sorted(campaign.resume_s)[len(campaign.resume_s) // 2], 3),
+        "resume_s_max": round(max(campaign.resume_s), 3),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    for name, value in report.items():
+        print(f"{name:18} {value}")
+    for problem in campaign.problems[:20]:
+        print(problem, file=sys.stderr)
+    print(json.dumps({**report, "found": campaign.problems[:20]}))
+    return 1 if campaign.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
