@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
+import sqlite3
 import struct
 from array import array
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from pulsemark import ledger
 from pulsemark.ledger import (
     EARLIEST,
+    CorruptEntryError,
     FolderReader,
-    ForeignFolderError,
     LedgerError,
     LocalStore,
     Position,
     StoreOptions,
+    compacted_format,
     errors,
     findings,
     folder,
-)
-from pulsemark.ledger import catalog as catalog_module
-from pulsemark.ledger import (
-    compacted_format,
     head_cut,
     index_format,
     journal_format,
     segment_format,
+)
+from pulsemark.ledger import (
+    catalog as catalog_module,
 )
 from pulsemark.ledger.catalog import Catalog
 from pulsemark.ledger.compacted_format import RecordType
@@ -66,6 +70,7 @@ from pulsemark.ledger.segment_format import (
     unpack_record_head,
     unpack_segment_header,
 )
+from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.ledger.verify import verify_folder
 from pulsemark.ledger.verify_files import stray_files
 from pulsemark.metadata import (
@@ -114,7 +119,7 @@ def section(heading: str) -> str:
     """What stands below a heading, up to the next one of its rank or above."""
     rank = heading.partition(" ")[0]
     end = rf"(?=^#{{1,{len(rank)}}} |\Z)"
-    (found,) = re.findall(rf"^{re.escape(heading)}\n(.*?){end}", DOCUMENT, re.M | re.S)
+    (found,) = re.findall(rf"^{re.escape(heading)}\n(.*?){end}", DOCUMENT, re.MULTILINE | re.DOTALL)
     return str(found)
 
 
@@ -150,7 +155,7 @@ class Part:
 def example(path: str) -> list[tuple[str, list[Part]]]:
     """The example of a file: its parts by section. Offsets must count up without a gap."""
     _, _, behind = DOCUMENT.partition("## Worked example")[2].partition(f"`{path}`")
-    (block,) = re.findall(r"\A[^`]*^```xxd\n(.*?)^```$", behind, re.M | re.S)
+    (block,) = re.findall(r"\A[^`]*^```xxd\n(.*?)^```$", behind, re.MULTILINE | re.DOTALL)
     sections: list[tuple[str, list[Part]]] = []
     offset = 0
     for line in block.splitlines():
@@ -253,8 +258,9 @@ def test_numbers_in_the_text() -> None:
     assert chunk_offset(3) == INDEX_HEADER_SIZE + 3 * chunk
     assert f"The trailer is the file's last {TRAILER_SIZE} bytes." in DOCUMENT
     assert f"Of the nine bytes `123456789` it is {crc32c(b'123456789'):#x}." in DOCUMENT
-    assert f"a block of at most {ledger_journal('_SMALL_BLOCK_BYTES')} bytes" in DOCUMENT
-    assert f"{len(ledger_journal('_ZEROS'))} zeros are written behind it" in DOCUMENT
+    journal = import_module("pulsemark.ledger.journal")
+    assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
+    assert f"{len(journal._ZEROS)} zeros are written behind it" in DOCUMENT
     store = import_module("pulsemark.ledger.store")
     assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursor_store")
@@ -268,11 +274,6 @@ def test_numbers_in_the_text() -> None:
              "MORE": "more of the record before"}  # fmt: skip
     types = ", ".join(f"{kind.value} {words[kind.name]}" for kind in RecordType)
     assert f"| record type | {types} |" in DOCUMENT
-
-
-def ledger_journal(name: str):  # type: ignore[no-untyped-def]
-    """A private constant of the journal's."""
-    return getattr(import_module("pulsemark.ledger.journal"), name)
 
 
 def test_columns_of_a_view_block() -> None:
@@ -302,6 +303,7 @@ def test_every_name_of_the_folder_is_there(tmp_path: Path) -> None:
     names = [
         folder.MARKER_NAME,
         folder.LOCK_NAME,
+        folder.PROBE_NAME,
         folder.CATALOG_NAME,
         folder.journal_path(Path(), 0).name,
         folder.journal_path(Path(), 1).name,
@@ -318,7 +320,7 @@ def test_every_name_of_the_folder_is_there(tmp_path: Path) -> None:
     for name in names:
         assert name in text, name
     assert f"`{segment}`" in DOCUMENT
-    for name in (*names[:3], *names[10:]):
+    for name in (*names[:4], *names[11:]):
         place = tmp_path / ("ledgers" if name.endswith(".cut.new") else "") / name
         place.parent.mkdir(exist_ok=True)
         place.touch()
@@ -411,9 +413,7 @@ def test_example_names_its_fields(path: str) -> None:
 
 def message(payload: bytes, time_ms: int, *, checksum: bool = True) -> bytes:
     """A message as producers send it."""
-    return unbatched_message(
-        payload, publish_time_ms=time_ms, producer_name="p", checksum=checksum
-    )
+    return unbatched_message(payload, publish_time_ms=time_ms, producer_name="p", checksum=checksum)
 
 
 def make_example(path: Path) -> bytes:
@@ -570,13 +570,16 @@ def raise_version(path: Path, at: int, checksum_at: int) -> None:
     path.write_bytes(data)
 
 
+def change_catalog(path: Path, statement: str) -> None:
+    """Do one thing to a catalog."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(statement)
+        db.commit()
+
+
 def raise_catalog(path: Path) -> None:
     """Give a catalog a version to come."""
-    import sqlite3
-
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version=9")
-    db.close()
+    change_catalog(path, "PRAGMA user_version=9")
 
 
 def newer(what: str, at: int, path: Path) -> None:
@@ -591,10 +594,10 @@ def newer(what: str, at: int, path: Path) -> None:
         raise_version(path / name, at, checksum_at)
 
 
-def answer(action) -> str:  # type: ignore[no-untyped-def]
+def answer(action: Callable[[Path], str], path: Path) -> str:
     """What comes of it: the error's name, or what it returns."""
     try:
-        return str(action())
+        return action(path)
     except LedgerError as error:
         return type(error).__name__
 
@@ -643,7 +646,7 @@ def test_newer_files(row: list[str], at: int, tmp_path: Path) -> None:
         expected = ANSWERS.get(cell) or cell.partition(",")[0]
         if expected == "not read":
             expected = "done" if action is rebuilt else "1 entry"
-        assert answer(lambda: action(path)) == expected, action.__name__  # noqa: B023
+        assert answer(action, path) == expected, action.__name__
         aside = (path / f"{folder.CATALOG_NAME}.old-1").exists()
         if action is rebuilt:
             assert aside is (what != "marker")
@@ -660,12 +663,238 @@ def test_kept_folders_are_where_it_says() -> None:
 def test_marker_is_as_told(tmp_path: Path) -> None:
     """The marker has the keys that the table names; without it there is no folder."""
     LocalStore.open(tmp_path / "data").close()
-    import json
-
     marker = json.loads((tmp_path / "data" / folder.MARKER_NAME).read_bytes())
     assert [key.strip("`") for key, *_ in table("key")] == list(marker)
     assert f"| `what` | string | `{marker['what']}` |" in DOCUMENT
-    assert ledger.ForeignFolderError is ForeignFolderError
+
+
+# Damage
+
+THREE_LEDGERS = StoreOptions(segment_size_bytes=300, checkpoint_interval_ms=2**40)
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three ledgers of two segments of two entries, two cursors' records, a cut head."""
+    path = tmp_path_factory.mktemp("closed") / "data"
+    with LocalStore.open(path, clock=SettableClock(), options=THREE_LEDGERS) as store:
+        orders = store.open_topic(ORDERS)
+        for number in range(12):
+            orders.append(b"%02d" % number * 10).commit.wait(10)
+            if number in (3, 7):
+                orders.roll()
+        cursor = orders.open_cursor("billing", initial=EARLIEST)
+        cursor.persist().wait(10)
+        cursor.ack_cumulative(orders.read(EARLIEST)[0].position)
+        cursor.persist().wait(10)
+    return path
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose owner was killed: three entries stand in a block of the journal each."""
+    path = tmp_path_factory.mktemp("killed") / "data"
+    with LocalStore.open(path, clock=SettableClock(), options=THREE_LEDGERS) as store:
+        for number in range(3):
+            store.open_topic(ORDERS).append(b"%d" % number).commit.wait(10)
+        shutil.copytree(path, path.parent / "copy")
+    journal = path.parent / "copy" / JOURNAL
+    journal.write_bytes(journal.read_bytes().rstrip(b"\0") + bytes(64))
+    return path.parent / "copy"
+
+
+def segments(path: Path) -> list[Path]:
+    """The topic's segments; those of cursors are in ledger 0."""
+    return sorted(p for p in path.glob("ledgers/*.log") if int(p.name[:16], 16))
+
+
+def flip(path: Path, at: int) -> None:
+    """Turn a bit of a byte; from the end where it is negative."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    """Write over bytes of a file."""
+    old = path.read_bytes()
+    path.write_bytes(old[:at] + data + old[at + len(data) :])
+
+
+def gone(path: Path, *, whole_ledger: bool = False) -> None:
+    """Lose a segment with its index file, or all of its ledger."""
+    for each in path.parent.glob(f"{path.name[:16] if whole_ledger else path.stem}*"):
+        each.unlink()
+
+
+def cut_head(path: Path, then: Callable[[Path], object]) -> None:
+    """Remove the first entry, with the space that it took, then do that to the cut file."""
+    with LocalStore.open(path, options=THREE_LEDGERS) as store:
+        orders = store.open_topic(ORDERS)
+        first = orders.first_position
+        assert first is not None
+        orders.truncate_head(Position(first.ledger_id, 1))
+    segment = segments(path)[0]
+    overwrite(segment, 136, bytes(50))  # not every file system makes holes
+    then(cut_path(segment))
+
+
+def torn(path: Path) -> None:
+    """Half a record behind the newest segment, whose index file is gone."""
+    segment = segments(path)[-1]
+    segment.write_bytes(segment.read_bytes() + segment.read_bytes()[136:170])
+    segment.with_suffix(".idx").unlink()
+
+
+def contradict(path: Path) -> None:
+    """Another address in an index file, its checksum made right."""
+    index = segments(path)[1].with_suffix(".idx")
+    data = bytearray(index.read_bytes())
+    end = len(data) - TRAILER_SIZE
+    data[end - 4] += 1
+    seed = index_seed(int(index.name[:16], 16), int(index.stem[17:], 16))
+    data[36:40] = crc32c(bytes(data[40:end]), seed).to_bytes(4, "little")
+    index.write_bytes(data)
+
+
+def renamed(path: Path) -> None:
+    """A copy of a segment under the name of another."""
+    shutil.copy(segments(path)[0], path / "ledgers" / f"{999:016x}-00000000.log")
+
+
+def never_counted(path: Path) -> None:
+    """A new leader drops an entry, and its segment stays as it was."""
+    with LocalStore.open(path, options=THREE_LEDGERS) as store:
+        store.open_topic(ORDERS).truncate_tail(11, epoch=1)
+
+
+CLOSED: dict[str, Callable[[Path], object]] = {
+    "folder or marker missing, marker unreadable": lambda p: (p / "PULSEMARK").unlink(),
+    "catalog missing, empty, or older than the folder": lambda p: (p / "catalog.sqlite").unlink(),
+    "catalog damaged": lambda p: (p / "catalog.sqlite").write_bytes(b"no database " * 999),
+    "catalog lists too little": lambda p: change_catalog(
+        p / "catalog.sqlite", "DELETE FROM segment WHERE ledger_id=1 AND segment_no=1"
+    ),
+    "segment header: one bit": lambda p: flip(segments(p)[1], 50),
+    "segment header: more": lambda p: overwrite(segments(p)[1], 0, bytes(136)),
+    "segment header beyond help": lambda p: overwrite(
+        segments(p)[1], 0, bytes(segments(p)[1].stat().st_size)
+    ),
+    "segment under another segment's name": renamed,
+    "record header or body, a whole record behind it": lambda p: flip(segments(p)[1], 136 + 45),
+    "last record of a sealed segment": lambda p: flip(segments(p)[-1], -7),
+    "last record, the index file does not know it, nothing counts it": torn,
+    "end of a segment gone, a later header counts the entries": lambda p: segments(p)[
+        1
+    ].write_bytes(segments(p)[1].read_bytes()[:-7]),
+    "zeros behind the last record": lambda p: os.truncate(segments(p)[-1], 364),
+    "segment file gone, in the middle of a ledger": lambda p: gone(segments(p)[3]),
+    "newest segment file gone": lambda p: gone(segments(p)[-1]),
+    "whole ledger gone": lambda p: gone(segments(p)[2], whole_ledger=True),
+    "index file missing, cut short, foreign": lambda p: shutil.copy(
+        segments(p)[0].with_suffix(".idx"), segments(p)[1].with_suffix(".idx")
+    ),
+    "index file: wrong bit in header or chunk": lambda p: flip(
+        segments(p)[0].with_suffix(".idx"), 50
+    ),
+    "index file: wrong bit in the trailer": lambda p: flip(segments(p)[0].with_suffix(".idx"), -5),
+    "index file contradicts the records, checksums right": contradict,
+    "cut file damaged or foreign": lambda p: cut_head(p, lambda cut: flip(cut, 30)),
+    "cut file missing": lambda p: cut_head(p, Path.unlink),
+    "entries or segments that never counted": never_counted,
+    "cursor record": lambda p: flip(p / "ledgers" / f"{0:016x}-00000000.log", 104 + 45),
+    "`.new` file, `PROBE`, file of a segment that is gone": lambda p: (p / "PULSEMARK.new").touch(),
+    "old catalog": lambda p: (p / "catalog.sqlite.old-1").touch(),
+    "file of somebody else": lambda p: (p / "ledgers" / "notes.txt").touch(),
+}
+KILLED: dict[str, Callable[[Path], object]] = {
+    "journal block, a whole block behind it": lambda p: flip(p / JOURNAL, 100),
+    "journal: last block torn": lambda p: flip(p / JOURNAL, -70),
+    "journal header damaged": lambda p: flip(p / JOURNAL, 20),
+    "segments lack what the journal has (power cut)": lambda p: os.truncate(segments(p)[0], 200),
+}
+
+
+def entries_of(log: TopicLog) -> Iterator[str]:
+    """The name of the error of each entry that is damaged."""
+    place = EARLIEST
+    while place < log.end_position:
+        try:
+            part = log.read(place)
+        except CorruptEntryError as error:
+            yield type(error).__name__
+            place = error.next_position
+            continue
+        if not part:
+            return
+        place = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
+
+
+def errors_of_owner(path: Path) -> set[str]:
+    """The errors that the owner meets when it reads everything."""
+    with LocalStore.open(path, options=THREE_LEDGERS) as store:
+        return set(entries_of(store.open_topic(ORDERS)))
+
+
+def errors_of_reader(path: Path) -> set[str]:
+    """The errors that a reader meets."""
+    with FolderReader(path) as found:
+        return set(entries_of(found.log(ORDERS)))
+
+
+def all_findings(path: Path) -> set[str]:
+    """The kinds of findings of a verification; that the journal is in use goes without saying."""
+    return {type(f).__name__ for f in verify_folder(path)} - {"JournalInUse"}
+
+
+def errors_of_rebuilding(path: Path) -> set[str]:
+    """None, if it works."""
+    rebuild_catalog(path)
+    return set()
+
+
+DAMAGE = {row[0]: row[1:] for row in table("damage")}
+KINDS = names_in(findings, Finding) - {"JournalInUse"}
+ERRORS = names_in(errors, LedgerError)
+
+
+@pytest.mark.parametrize("what", [*CLOSED, *KILLED])
+def test_damage(what: str, closed: Path, killed: Path, tmp_path: Path) -> None:
+    """Errors and findings are those that the table names; none where it names none."""
+    actions = (errors_of_owner, errors_of_reader, all_findings, errors_of_rebuilding)
+    named: set[str] = set()
+    optional: object = None
+    for number, (action, cell) in enumerate(zip(actions, DAMAGE[what], strict=True)):
+        path = tmp_path / str(number)
+        shutil.copytree(closed if what in CLOSED else killed, path)
+        (CLOSED | KILLED)[what](path)
+        try:
+            seen = action(path)
+        except LedgerError as error:
+            seen = {type(error).__name__}
+        if not cell.startswith("same"):
+            known = ERRORS | KINDS if action is all_findings else ERRORS
+            named = set(re.findall(r"\b[A-Z]\w+\b", cell)) & known
+            optional = re.search(r"\b(if|where|for)\b|;", cell)
+        assert seen <= named, action.__name__
+        assert seen or not named or optional, action.__name__
+
+
+def test_lock_held(closed: Path, tmp_path: Path) -> None:
+    """While another holds the lock, the owner and rebuild-catalog are refused, readers are not."""
+    path = shutil.copytree(closed, tmp_path / "data")
+    fd = folder.lock_folder(FILES, path)
+    for action, cell in zip(
+        (errors_of_owner, errors_of_reader, all_findings, errors_of_rebuilding),
+        DAMAGE["lock held by a process"],
+        strict=True,
+    ):
+        if cell == "reads":
+            assert action(path) == set()
+        else:
+            with pytest.raises(getattr(errors, cell)):
+                action(path)
+    FILES.close(fd)
 
 
 # The sections
@@ -677,7 +906,7 @@ def test_sections_stand_in_order() -> None:
               "Cut file", "Journal", "Cursors", "Compacted views", "Catalog", "Worked example",
               "Versions", "The chain: which entries count", "Damage", "Crash safety"]  # fmt: skip
     assert [line[3:] for line in LINES if line.startswith("## ")] == wanted
-    operations = re.findall(r"^### (.+)$", section("## Crash safety"), re.M)
+    operations = re.findall(r"^### (.+)$", section("## Crash safety"), re.MULTILINE)
     assert operations == ["Opening", "Append", "Roll", "Checkpoint", "Closing",
                           "Persisting a cursor", "trim", "truncate_head", "truncate_tail",
                           "delete_topic", "Compaction", "rebuild-catalog"]  # fmt: skip
