@@ -838,12 +838,27 @@ def test_views_of_a_deleted_topic_go_at_the_next_opening(topic, open_store):
     put(topic, "a", b"1")
     compact(topic)
     store = topic.store
-    store._delete_views = lambda topic_id: None
+    store._delete_belongings = lambda topic_id: None
     store.delete_topic(TOPIC)
     store.close()
     store = open_store()
     assert set(store.catalog.topics()) == {"cursors"}
     assert store.catalog.items(VIEW_PROPERTY_KIND) == []
+
+
+def test_view_outlives_the_loss_of_its_log(topic, open_store):
+    """Where a topic's segments and the catalog are lost, the view is kept: it is all there is."""
+    put(topic, "a", b"1")
+    compact(topic)
+    store = topic.store
+    (segment,) = topic.segments()
+    store.close()
+    segment.path.unlink()
+    (store.folder / "catalog.sqlite").unlink()
+    for _ in range(2):
+        store = open_store()
+        assert view_name(topic.topic_id, 1) in store.catalog.topics()
+        store.close()
 
 
 def test_lost_property(topic, open_store):

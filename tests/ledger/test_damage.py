@@ -17,6 +17,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.folder import index_path
+from pulsemark.ledger.journal_format import JOURNAL_HEADER_SIZE
 from pulsemark.ledger.scan import scan_records
 from pulsemark.ledger.segment import read_segment_header
 from pulsemark.ledger.segment_format import ledger_seed, pack_body_crc, pack_record_head
@@ -213,7 +214,7 @@ def test_journal_cut_anywhere_keeps_what_was_before(memory_folder):
             ends = []
             for number in range(5):
                 topic.append(b"%d" % number * 40).commit.wait(10)
-                ends.append(store._journal.size_bytes + 64)
+                ends.append(store._journal.size_bytes + JOURNAL_HEADER_SIZE)
             path = topic.segments()[0].path
             simulated.kill()
             journal = folder / "journal" / "00000000.journal"
@@ -224,6 +225,62 @@ def test_journal_cut_anywhere_keeps_what_was_before(memory_folder):
             got, damaged = read_all(simulated.open().open_topic(ORDERS))
             assert got == {n: b"%d" % n * 40 for n in range(whole)}
             assert damaged == []
+            simulated.close()
+
+
+def test_rot_in_either_copy_of_a_journals_header_loses_nothing(memory_folder):
+    """With all segments lost as well: the other copy of the header says what the journal holds."""
+    options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+    for bit in range(0, 8 * JOURNAL_HEADER_SIZE, 37):
+        folder = memory_folder / str(bit)
+        simulated = SimulatedStore(folder, options=options)
+        topic = simulated.open().open_topic(ORDERS)
+        topic.append(b"kept").commit.wait(10)
+        path = topic.segments()[0].path
+        simulated.kill()
+        journal = folder / "journal" / "00000000.journal"
+        byte = simulated.disk.contents(journal)[bit // 8] ^ 1 << bit % 8
+        simulated.disk.overwrite(journal, bytes([byte]), bit // 8)
+        simulated.disk.overwrite(path, b"", 0, cut=True)
+        assert read_all(simulated.open().open_topic(ORDERS)) == ({0: b"kept"}, [])
+        simulated.close()
+
+
+def test_lost_journal_leaves_what_the_segments_have(memory_folder):
+    """A journal that is gone before its checkpoint: the owner counts what other readers count."""
+    options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+    simulated = SimulatedStore(memory_folder / "data", options=options)
+    topic = simulated.open().open_topic(ORDERS)
+    for number in range(3):
+        topic.append(b"%d" % number).commit.wait(10)
+    simulated.kill()
+    simulated.disk.process().unlink(memory_folder / "data" / "journal" / "00000000.journal")
+    topic = simulated.open().open_topic(ORDERS)
+    assert read_all(topic) == ({0: b"0", 1: b"1", 2: b"2"}, [])
+    assert topic.append(b"3").index == 3
+    simulated.close()
+
+
+def test_segment_lost_from_the_middle_of_a_ledger_is_told(memory_folder):
+    """Its entries are typed errors, not passed over, whether the index before it was sealed."""
+    options = StoreOptions(segment_size_bytes=300)
+    for sealed in (True, False):
+        simulated = SimulatedStore(memory_folder / f"{sealed}", options=options)
+        topic = simulated.open().open_topic(ORDERS)
+        for number in range(6):
+            topic.append(b"%d" % number * 100).commit.wait(10)
+        first, second, *_ = topic.segments()
+        simulated.close()
+        process = simulated.disk.process()
+        process.unlink(second.path)
+        if not sealed:
+            process.unlink(index_path(first.path))
+        for _ in range(2):
+            topic = simulated.open().open_topic(ORDERS)
+            bodies, lost = read_all(topic)
+            assert lost == list(range(second.first_entry_id, second.end_entry_id))
+            assert bodies == {n: b"%d" % n * 100 for n in range(6) if n not in lost}
+            assert topic.next_index == 6
             simulated.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 
 import pytest
 
@@ -14,10 +15,12 @@ from pulsemark.ledger import (
     FolderLockedError,
     ForeignFolderError,
     Position,
+    UnsupportedVersionError,
 )
 from pulsemark.ledger.catalog import Catalog
 from pulsemark.ledger.rebuild import LEDGER_IDS_SKIPPED, rebuild_catalog
 from pulsemark.ledger.segment_format import SegmentHeader
+from pulsemark.metadata import crc32c
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"
@@ -278,3 +281,52 @@ def test_segment_of_an_unknown_topic_is_kept_while_the_catalog_is_behind(open_st
     again = open_store()
     assert again.topic_names() == [AUDIT, ORDERS]
     assert path.exists()
+
+
+@pytest.mark.parametrize("step", ["skip_topic_ids", "put", "adopt"])
+def test_completing_that_was_cut_off_is_done_again(filled, open_store, monkeypatch, step):
+    """A process that ends while it completes a catalog leaves the rest to the next opening."""
+    from pulsemark.ledger.compaction import compact
+
+    compact(filled.open_topic(AUDIT))
+    filled.open_topic("persistent://public/default/last").open_cursor("c", initial=EARLIEST)
+    last_id = filled.open_topic("persistent://public/default/last").topic_id
+    filled.close()
+    remove_catalog(filled.folder)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            open_store()
+    store = open_store()
+    new = store.open_topic("persistent://public/default/new")
+    assert new.topic_id > last_id
+    assert new.cursors == {}
+    audit = store.open_topic(AUDIT)
+    assert store.catalog.get("compaction", str(audit.topic_id)) is not None
+
+
+@pytest.mark.parametrize("newer", ["segment", "catalog"])
+def test_what_a_newer_version_wrote_is_not_moved_aside(filled, open_store, newer):
+    """Rebuilding refuses before it has changed anything."""
+    path = filled.open_topic(AUDIT).segments()[0].path
+    filled.close()
+    catalog = filled.folder / "catalog.sqlite"
+    if newer == "catalog":
+        with sqlite3.connect(catalog) as db:
+            db.execute("PRAGMA user_version = 9")
+        db.close()
+    else:
+        data = bytearray(path.read_bytes())
+        size = int.from_bytes(data[12:16], "little")
+        data[8] = 9
+        data[size - 4 : size] = crc32c(bytes(data[: size - 4])).to_bytes(4, "little")
+        path.write_bytes(data)
+    before = catalog.read_bytes()
+    with pytest.raises(UnsupportedVersionError):
+        rebuild_catalog(filled.folder)
+    assert catalog.read_bytes() == before
+    assert not list(filled.folder.glob("*.old-*"))

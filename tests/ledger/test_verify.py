@@ -403,7 +403,7 @@ def test_damaged_journal(live, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(live.folder, copy)
     (journal,) = [p for p in copy.glob("journal/*") if p.read_bytes()[:4] == b"PMKJ"]
-    flip(journal, 8 * 100)
+    flip(journal, 8 * 170)
     found = list(verify_folder(copy))
     assert [type(f).__name__ for f in found if f.severity is Severity.DAMAGE] == ["DamagedJournal"]
     assert found[0].path == journal

@@ -167,6 +167,11 @@ class Catalog:
         )
         return [(ledger, number) for ledger, number in rows]
 
+    def listed_segments(self) -> set[SegmentId]:
+        """The segments of all topics."""
+        rows = self._rows("SELECT ledger_id, segment_no FROM segment")
+        return {(ledger, number) for ledger, number in rows}
+
     def add_segments(self, segments: Iterable[tuple[int, int, int]]) -> None:
         """List segments: (topic id, ledger id, segment number) each.
 

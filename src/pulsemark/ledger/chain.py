@@ -108,7 +108,10 @@ def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
         segment.load_index()
     elif not index.sealed and (count is None or index.count < count):
         segment.read_new_records()
-    if count is not None and index.count < count and not index.sealed:
+    if count is not None and index.count < count:
+        if index.sealed:  # the segment's end is gone, or the one that followed it
+            index.reopen()
+            segment.read_new_records()
         _log.error("%s: %d entries are gone from its end", segment.path, count - index.count)
         told = index.next_message
         if link.end_index is not None:

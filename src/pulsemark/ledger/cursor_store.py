@@ -121,11 +121,12 @@ class CursorStore:
             return DONE
         return self._write(_deleted(ledger.topic_id, name))
 
-    def forget_topic(self, topic_id: int) -> None:
-        """Forget all cursors of a deleted topic."""
-        for name in self.names(topic_id):
+    def forget_topic(self, topic_id: int) -> list[Commit]:
+        """Forget all cursors of a deleted topic; durable when these commits are done."""
+        names = self.names(topic_id)
+        for name in names:
             del self._stored[(topic_id, name)]
-            self._write(_deleted(topic_id, name))
+        return [self._write(_deleted(topic_id, name)) for name in names]
 
     def _write(self, record: CursorRecord) -> Commit:
         self._records += 1

@@ -15,6 +15,10 @@ class EntryKind(IntEnum):
     CONTROL = 1
 
 
+LAST_KIND = max(EntryKind)
+"""Records of any kind above are of a newer version."""
+
+
 @dataclass(slots=True)
 class Entry:
     """One entry with what its record header says.

@@ -1,4 +1,4 @@
-r"""Bytes of a journal file: one header, then blocks, one per group commit.
+r"""Bytes of a journal file: one header, twice, then blocks, one per group commit.
 
 All integers are little-endian. Header::
 
@@ -14,7 +14,9 @@ All integers are little-endian. Header::
     44  CRC32C of all before u32
     48  zero                 16
 
-A file whose header is all zeros is free. A block::
+The header stands there twice, since a file whose header is lost is taken for one that was never
+brought into use: rot in one of them does no harm. Where both are all zeros the file is free. A
+block::
 
      0  marker "PMKB"        4
      4  CRC32C               u32   seeded with the journal id and this block's offset: bytes left
@@ -47,7 +49,8 @@ JOURNAL_MAGIC = b"PMKJRNL\n"
 JOURNAL_VERSION = 1
 _HEADER = struct.Struct("<8sHHIQQQI")
 _U32 = struct.Struct("<I")
-JOURNAL_HEADER_SIZE = 64
+_COPY_SIZE = 64
+JOURNAL_HEADER_SIZE = 2 * _COPY_SIZE
 _LEAD = struct.Struct("<4sI")
 _BLOCK = struct.Struct("<II")
 BLOCK_HEADER_SIZE = _LEAD.size + _BLOCK.size
@@ -74,16 +77,21 @@ class JournalHeader:
             JOURNAL_MAGIC, JOURNAL_VERSION, 0, self.sync_interval_ms,
             self.journal_id, self.previous_id, self.previous_end, 0,
         )  # fmt: skip
-        return (body + _U32.pack(crc32c(body))).ljust(JOURNAL_HEADER_SIZE, b"\0")
+        return 2 * (body + _U32.pack(crc32c(body))).ljust(_COPY_SIZE, b"\0")
 
 
 def unpack_journal_header(data: bytes, path: Path) -> JournalHeader | None:
     """The header, or None where there is none: a free file, or one never brought into use.
 
-    A torn header reads as None too: the header is synced together with the first block, so
+    Where both copies are torn it is None too: they are synced together with the first block, so
     nothing in such a file was ever acknowledged. Raises UnsupportedVersionError.
     """
-    if len(data) < JOURNAL_HEADER_SIZE or data[:8] != JOURNAL_MAGIC:
+    copies = data[:_COPY_SIZE], data[_COPY_SIZE:JOURNAL_HEADER_SIZE]
+    return _unpack_copy(copies[0], path) or _unpack_copy(copies[1], path)
+
+
+def _unpack_copy(data: bytes, path: Path) -> JournalHeader | None:
+    if len(data) < _COPY_SIZE or data[:8] != JOURNAL_MAGIC:
         return None
     (_, version, features, sync_interval_ms,
      journal_id, previous_id, previous_end, _) = _HEADER.unpack_from(data)  # fmt: skip

@@ -31,12 +31,13 @@ from ..proto.cursor_pb2 import CursorRecord
 from .catalog import Catalog
 from .compacted_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from .cursor_store import CURSOR_TOPIC
-from .errors import CorruptEntryError, TopicNotFoundError
+from .errors import CatalogError, CorruptEntryError, TopicNotFoundError
 from .files import Files, OsFiles
 from .folder import CATALOG_NAME, check_marker, list_segments, lock_folder
 from .folder_reader import FolderReader
 from .position import EARLIEST, Position
-from .verify_catalog import connect_read_only
+from .verify_catalog import connect_read_only, read_catalog
+from .verify_journal import read_journal
 
 _log = logging.getLogger(__name__)
 LEDGER_IDS_SKIPPED = 1 << 20
@@ -96,9 +97,10 @@ def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
     ]
     highest = max((ledger_id for ledger_id, _ in list_segments(files, folder)), default=-1)
     next_ledger_id = highest + 1 + LEDGER_IDS_SKIPPED
-    catalog.adopt(topics, segments, next_ledger_id)
     catalog.skip_topic_ids(highest_topic_id)
     _let_views_count(catalog, topics)
+    # Last, and in one transaction: behind it the catalog no longer looks older than the folder.
+    catalog.adopt(topics, segments, next_ledger_id)
     _log.error(
         "%s: the catalog was lost, or older than the folder; %d topics with %d segments were "
         "found again. Namespaces, policies, schemas, partitioned topics and topics without "
@@ -151,7 +153,8 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     The folder must not be in use. Whatever happens in between, the next opening of the folder
     goes on: it finds no catalog, and makes one.
 
-    Raises FolderLockedError, ForeignFolderError, UnsupportedVersionError, CatalogError, OSError.
+    Raises FolderLockedError, ForeignFolderError, CatalogError, OSError; UnsupportedVersionError
+    where a newer version wrote the catalog or a segment: nothing is changed then.
     """
     from .store import LocalStore
 
@@ -159,6 +162,7 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     check_marker(files, folder)
     lock_fd = lock_folder(files, folder)
     try:
+        _check_versions(files, folder)
         moved_to = _move_aside(files, folder)
     finally:
         files.close(lock_fd)
@@ -175,6 +179,15 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
             kept_properties,
             all_kept,
         )
+
+
+def _check_versions(files: Files, folder: Path) -> None:
+    """Raise UnsupportedVersionError for what would be lost, or keep the folder from opening."""
+    with suppress(CatalogError):  # damaged: that is what it is rebuilt for
+        read_catalog(folder / CATALOG_NAME)
+    with FolderReader(folder, files=files) as reader:
+        reader.headers()
+    read_journal(files, folder)
 
 
 def _move_aside(files: Files, folder: Path) -> Path | None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..metadata import MessageFormatError, PrefixError, entry_time_ms, peek
+from .entry import LAST_KIND
 from .files import Files, read_up_to
 from .head_cut import NO_CUT, HeadCut
 from .segment_format import (
@@ -230,7 +231,7 @@ def index_from_records(
             break
         index.append(record.entry_time_ms, next_message, record.offset, record.end_offset)
         index.digest(record.data, record.offset)
-        if record.damaged is not None or record.offset != damage:
+        if record.damaged is not None or record.offset != damage or fields.kind > LAST_KIND:
             index.content_unknown()
         append_time_ms = max(append_time_ms, fields.append_time_ms)
     return max(append_time_ms, cut.append_time_max_ms)

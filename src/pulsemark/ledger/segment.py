@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..metadata import PREFIX_HEADER_SIZE_BYTES
 from ..metadata.crc import crc32c
-from .entry import Entry, EntryKind, RecordHead
+from .entry import LAST_KIND, Entry, EntryKind, RecordHead
 from .fd_cache import FdCache
 from .files import Buffer, Files, read_up_to
 from .head_cut import HeadCut, read_cut, write_cut
@@ -334,8 +334,10 @@ class Segment:
             at = offsets[number] - start
             try:
                 record = whole_record(data, view, at, seed)
-                if record[6] != entry_id or record[4] > _LAST_KIND:
+                if record[6] != entry_id:
                     raise BadRecordError(f"the record there is entry {record[6]}")
+                if record[4] > LAST_KIND:
+                    raise BadRecordError(f"its kind, {record[4]}, is not known")
             except BadRecordError as bad:
                 if number > first:
                     return
@@ -387,7 +389,7 @@ class Segment:
                 record: RecordTuple | None = whole_head(data, self.seed)
             except BadRecordError:
                 record, data = self._long_head(fd, offset, io)
-        if record is None or record[6] != self.first_entry_id + row or record[4] > _LAST_KIND:
+        if record is None or record[6] != self.first_entry_id + row or record[4] > LAST_KIND:
             raise DamagedRecordError(row, "there is no record header that matches its checksum")
         return RecordHead(
             Position(self.ledger_id, record[6]),
@@ -418,7 +420,6 @@ BROKER_TIMESTAMP_TAG = 0x08
 """Field 1 of the prefix's protobuf, which stampers write first; the ledger sees to it that its
 value is the record's append time."""
 _KINDS = tuple(EntryKind)
-_LAST_KIND = max(EntryKind)
 
 
 def read_segment_header(files: Files, path: Path) -> SegmentHeader:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -33,6 +33,7 @@ from .folder import (
     journal_path,
     ledgers_folder,
     list_journal_slots,
+    list_segments,
     lock_folder,
     prepare_folder,
     probe_folder,
@@ -53,6 +54,8 @@ from .time_index import ChunkCache, TimeIndex
 
 _log = logging.getLogger(__name__)
 _LEDGER_IDS_AT_ONCE = 64
+_DELETING = "deleting"
+"""Kind of the catalog's property that a topic, by its id, is being deleted."""
 
 Notify = Callable[[Callable[[], None]], object]
 
@@ -113,7 +116,7 @@ class LocalStore:
             self.committer.stop()
             raise
         self._checkpointer.start()
-        self._delete_orphaned_views()
+        self._end_deletions()
 
     @classmethod
     def open(
@@ -179,6 +182,7 @@ class LocalStore:
             complete_catalog(self._files, self.folder, self.catalog)
         else:
             self._list(touched)
+            self._list_forgotten(removed)
         self._remove_journal()
         self._remove_files(removed)
         self.catalog.forget_removed(removed)
@@ -206,6 +210,21 @@ class LocalStore:
                 self._remove_files([segment])
         if listed:
             self.catalog.add_segments(listed)
+
+    def _list_forgotten(self, removed: set[SegmentId]) -> None:
+        """List what a lost journal would have listed: other readers count it, too."""
+        topic_ids = set(self.catalog.topics().values())
+        known = self.catalog.listed_segments() | removed
+        forgotten = []
+        for segment in list_segments(self._files, self.folder):
+            if segment not in known:
+                with suppress(CorruptFileError):
+                    header = read_named_header(self._files, self.folder, segment)
+                    if header.topic_id in topic_ids:
+                        forgotten.append((header.topic_id, *segment))
+        if forgotten:
+            _log.warning("%s: listed now, and should have been: %s", self.folder, forgotten)
+            self.catalog.add_segments(forgotten)
 
     def _remove_journal(self) -> None:
         slots = list_journal_slots(self._files, self.folder)
@@ -326,29 +345,35 @@ class LocalStore:
             self._checkpointer.checkpoint()
             for segment in ledger.segments():
                 segment.removed = True
+            self.catalog.put(_DELETING, str(ledger.topic_id), b"")
             segments = self.catalog.delete_topic(ledger.topic_id)
             del self._ledgers[name], self._topic_ids[name]
-            self.cursors.forget_topic(ledger.topic_id)
             self._remove_files(segments)
             self._checkpointer.segments_removed(set(segments))
-            self._delete_views(ledger.topic_id)
+            self._delete_belongings(ledger.topic_id)
 
-    def _delete_views(self, topic_id: int) -> None:
+    def _delete_belongings(self, topic_id: int) -> None:
+        """Remove the cursors and compacted views of a topic that is no more."""
+        forgotten = self.cursors.forget_topic(topic_id)
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
             self.delete_topic(name)
         self.catalog.delete(VIEW_PROPERTY_KIND, str(topic_id))
+        for commit in forgotten:
+            commit.wait()
+        self.catalog.delete(_DELETING, str(topic_id))
 
-    def _delete_orphaned_views(self) -> None:
-        """A crash may have come between a topic's deletion and that of its views."""
-        there = set(self._topic_ids.values())
-        views = [n for n in self._topic_ids if n.startswith(VIEW_TOPIC_PREFIX)]
-        owners = {int(n.removeprefix(VIEW_TOPIC_PREFIX).partition("/")[0]) for n in views}
-        for topic_id in owners - there:
+    def _end_deletions(self) -> None:
+        """Go on where a process ended while it deleted a topic."""
+        there = {str(topic_id) for topic_id in self._topic_ids.values()}
+        for topic_id, _ in self.catalog.items(_DELETING):
             try:
-                self._delete_views(topic_id)
+                if topic_id in there:  # its entries are all there: it was not deleted
+                    self.catalog.delete(_DELETING, topic_id)
+                else:
+                    self._delete_belongings(int(topic_id))
             except (OSError, LedgerError) as error:
-                _log.warning("views of topic %d stay until the next opening: %s", topic_id, error)
+                _log.warning("rests of topic %s stay until the next opening: %s", topic_id, error)
 
     # What managed ledgers call
 

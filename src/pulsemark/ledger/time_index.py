@@ -334,6 +334,11 @@ class TimeIndex:
         self.truncate(self.count - self.count % CHUNK_ROWS)
         return None
 
+    def reopen(self) -> None:
+        """Let rows be added to a sealed index: those of its last, smaller chunk are forgotten."""
+        self.truncate(self.count - self.count % CHUNK_ROWS)
+        self.sealed = False
+
     def _take_over(self, chunk: Chunk) -> None:
         self._time_before.append(chunk.time_before_ms)
         self._next_before.append(chunk.next_before)

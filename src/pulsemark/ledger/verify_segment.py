@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .entry import EntryKind
+from .entry import LAST_KIND
 from .files import Files, read_up_to
 from .findings import (
     DamagedEntries,
@@ -32,7 +32,6 @@ from .segment_format import SegmentHeader
 from .verify_index import IndexCheck
 
 _READ_BYTES = 1 << 20
-_LAST_KIND = max(EntryKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class SegmentCheck:
         fields = record.fields
         position = self._position(fields.entry_id)
         reason = record.damaged
-        if reason is None and fields.kind > _LAST_KIND:
+        if reason is None and fields.kind > LAST_KIND:
             reason = f"entry kind {fields.kind}"
         if reason is None:
             self.entries += 1
