@@ -50,7 +50,7 @@ from .rebuild import complete_catalog, is_behind
 from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
-from .time_index import ChunkCache, TimeIndex
+from .time_index import ChunkCache, TimeIndex, sealed_end
 
 _log = logging.getLogger(__name__)
 _LEDGER_IDS_AT_ONCE = 64
@@ -178,6 +178,7 @@ class LocalStore:
                 if self._files.size(fd) > report.segment_ends[segment]:
                     self._files.ftruncate(fd, report.segment_ends[segment])
         self._sync(touched)
+        self._drop_short_indexes(touched)
         if is_behind(self._files, self.folder, self.catalog):
             complete_catalog(self._files, self.folder, self.catalog)
         else:
@@ -194,6 +195,17 @@ class LocalStore:
                 self._files.fdatasync(fd)
         if touched:
             self._files.sync_folder(ledgers_folder(self.folder))
+
+    def _drop_short_indexes(self, touched: set[SegmentId]) -> None:
+        """Entries whose ledger was fenced may come back: an index sealed without them is wrong."""
+        for segment in touched:
+            path = segment_path(self.folder, *segment)
+            end = sealed_end(self._files, index_path(path), *segment)
+            if end is not None:
+                with self._fds.use(path) as fd:
+                    is_short = self._files.size(fd) > end
+                if is_short:
+                    self._files.unlink(index_path(path))
 
     def _list(self, touched: Iterable[SegmentId]) -> None:
         known_topics = set(self.catalog.topics().values())

@@ -100,6 +100,21 @@ class ChunkCache:
             self._chunks.pop(key, None)
 
 
+def sealed_end(files: Files, path: Path, ledger_id: int, segment_no: int) -> int | None:
+    """Where a segment ends, as its sealed index file says; None: there is no such file."""
+    try:
+        fd = files.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        at = max(0, files.size(fd) - TRAILER_SIZE)
+        data = read_up_to(files, fd, TRAILER_SIZE, at)
+    finally:
+        files.close(fd)
+    trailer = unpack_trailer(data, index_seed(ledger_id, segment_no))
+    return None if trailer is None else trailer.end_offset
+
+
 class TimeIndex:
     """The rows of one segment. Row number = entry id - the segment's first entry id."""
 

@@ -50,6 +50,8 @@ class SegmentPlan:
     """The header was put together again."""
     cut: HeadCut = NO_CUT
     """First entries that were removed."""
+    is_in_journal: bool = False
+    """The next opening writes to it, and makes its index file again if that ends too early."""
 
 
 class SegmentCheck:
@@ -89,7 +91,8 @@ class SegmentCheck:
             )
             try:
                 yield from self._records(fd, index)
-                index.finish(self._expected_id - plan.header.first_entry_id)
+                counting_rows = self._expected_id - plan.header.first_entry_id
+                index.finish(0 if plan.is_in_journal else counting_rows)
                 yield from self._end(fd, index)
                 yield from self._index(index)
             finally:

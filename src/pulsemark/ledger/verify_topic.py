@@ -227,6 +227,7 @@ class TopicCheck:
         files = view.files
         if segment_id in journal.pieces:
             files = JournalOverlay(files, view.folder, journal)
+            plan = replace(plan, is_in_journal=True)
         cut_problem = None
         if self._is_first(number):
             plan, cut_problem = _with_cut(view.files, plan)
