@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -25,32 +25,24 @@ from .compacted_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from .cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import CorruptFileError, LedgerError, StoreClosedError, TopicNotFoundError
 from .fd_cache import FdCache
-from .files import Files, OsFiles, write_all
+from .files import Files, OsFiles
 from .folder import (
     CATALOG_NAME,
     index_path,
-    journal_folder,
-    journal_path,
-    ledgers_folder,
-    list_journal_slots,
-    list_segments,
     lock_folder,
     prepare_folder,
     probe_folder,
     segment_path,
 )
 from .group_commit import GroupCommit
-from .head_cut import cut_path
 from .journal import Journal
-from .journal_format import GroupRef
-from .journal_replay import ReplayReport, replay
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
-from .rebuild import complete_catalog, is_behind
+from .recovery import recover, remove_journal, remove_segment_files
 from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
-from .time_index import ChunkCache, TimeIndex, sealed_end
+from .time_index import ChunkCache, TimeIndex
 
 _log = logging.getLogger(__name__)
 _LEDGER_IDS_AT_ONCE = 64
@@ -89,7 +81,7 @@ class LocalStore:
             self.catalog = Catalog(folder / CATALOG_NAME)
             on_failure.callback(self.catalog.close)
             files.sync_folder(folder)
-            last_id = self._recover().last_id
+            last_id = recover(files, self._fds, folder, self.catalog)
             interval_ms = options.sync_interval_ms
             journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
             self._topic_ids = self.catalog.topics()
@@ -147,117 +139,6 @@ class LocalStore:
         except BaseException:
             files.close(lock_fd)
             raise
-
-    # Recovery
-
-    def _recover(self) -> ReplayReport:
-        removed = self.catalog.removed()
-        touched: set[SegmentId] = set()
-
-        def apply(group: GroupRef, content: memoryview) -> None:
-            segment = (group.ledger_id, group.segment_no)
-            if segment in removed:
-                return
-            touched.add(segment)
-            path = segment_path(self.folder, *segment)
-            fd = self._fds.acquire(path, create=True)
-            try:
-                write_all(self._files, fd, [content], group.offset)
-            finally:
-                self._fds.release(fd)
-
-        report = replay(self._files, self.folder, apply)
-        if report.damaged_blocks:
-            _log.error(
-                "%s: %d damaged blocks in the journal; run a verification",
-                self.folder,
-                report.damaged_blocks,
-            )
-        for segment in touched & report.segment_ends.keys():
-            with self._fds.use(segment_path(self.folder, *segment)) as fd:
-                if self._files.size(fd) > report.segment_ends[segment]:
-                    self._files.ftruncate(fd, report.segment_ends[segment])
-        self._sync(touched)
-        self._drop_short_indexes(touched)
-        if is_behind(self._files, self.folder, self.catalog):
-            complete_catalog(self._files, self.folder, self.catalog)
-        else:
-            self._list(touched)
-            self._list_forgotten(removed)
-        self._remove_journal()
-        self._remove_files(removed)
-        self.catalog.forget_removed(removed)
-        return report
-
-    def _sync(self, touched: set[SegmentId]) -> None:
-        for segment in sorted(touched):
-            with self._fds.use(segment_path(self.folder, *segment)) as fd:
-                self._files.fdatasync(fd)
-        if touched:
-            self._files.sync_folder(ledgers_folder(self.folder))
-
-    def _drop_short_indexes(self, touched: set[SegmentId]) -> None:
-        """Entries whose ledger was fenced may come back: an index sealed without them is wrong."""
-        for segment in touched:
-            path = segment_path(self.folder, *segment)
-            end = sealed_end(self._files, index_path(path), *segment)
-            if end is not None:
-                with self._fds.use(path) as fd:
-                    is_short = self._files.size(fd) > end
-                if is_short:
-                    self._files.unlink(index_path(path))
-
-    def _list(self, touched: Iterable[SegmentId]) -> None:
-        known_topics = set(self.catalog.topics().values())
-        listed = []
-        for segment in sorted(touched):
-            try:
-                header = read_named_header(self._files, self.folder, segment)
-            except CorruptFileError as error:
-                _log.error("%s", error)
-                continue
-            if header.topic_id in known_topics:
-                listed.append((header.topic_id, *segment))
-            else:
-                self._remove_files([segment])
-        if listed:
-            self.catalog.add_segments(listed)
-
-    def _list_forgotten(self, removed: set[SegmentId]) -> None:
-        """List what a lost journal would have listed: other readers count it, too."""
-        topic_ids = set(self.catalog.topics().values())
-        known = self.catalog.listed_segments() | removed
-        forgotten = []
-        for segment in list_segments(self._files, self.folder):
-            if segment not in known:
-                with suppress(CorruptFileError):
-                    header = read_named_header(self._files, self.folder, segment)
-                    if header.topic_id in topic_ids:
-                        forgotten.append((header.topic_id, *segment))
-        if forgotten:
-            _log.warning("%s: listed now, and should have been: %s", self.folder, forgotten)
-            self.catalog.add_segments(forgotten)
-
-    def _remove_journal(self) -> None:
-        slots = list_journal_slots(self._files, self.folder)
-        for slot in slots:
-            self._files.unlink(journal_path(self.folder, slot))
-        if slots:
-            self._files.sync_folder(journal_folder(self.folder))
-
-    def _remove_files(self, segments: Iterable[SegmentId]) -> None:
-        gone = False
-        for segment in segments:
-            path = segment_path(self.folder, *segment)
-            for each in (path, index_path(path), cut_path(path)):
-                self._fds.forget(each)
-                try:
-                    self._files.unlink(each)
-                    gone = True
-                except FileNotFoundError:
-                    pass
-        if gone:
-            self._files.sync_folder(ledgers_folder(self.folder))
 
     # Topics
 
@@ -360,7 +241,7 @@ class LocalStore:
             self.catalog.put(_DELETING, str(ledger.topic_id), b"")
             segments = self.catalog.delete_topic(ledger.topic_id)
             del self._ledgers[name], self._topic_ids[name]
-            self._remove_files(segments)
+            remove_segment_files(self._files, self._fds, self.folder, segments)
             self._checkpointer.segments_removed(set(segments))
             self._delete_belongings(ledger.topic_id)
 
@@ -421,7 +302,7 @@ class LocalStore:
     def remove_segments(self, segments: Sequence[Segment]) -> None:
         """Remove the files of segments that were unlisted."""
         ids = _ids(segments)
-        self._remove_files(ids)
+        remove_segment_files(self._files, self._fds, self.folder, ids)
         self._checkpointer.segments_removed(set(ids))
 
     # Ending
@@ -457,7 +338,7 @@ class LocalStore:
             self.committer.stop()
             self._journal.close()
             if self._checkpointer.complete:
-                self._remove_journal()
+                remove_journal(self._files, self.folder)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,166 @@
+"""What opening a data folder does first: the journal is written out, and then it may go.
+
+The order is what makes it safe to end at any point and begin again: the journal's bytes into
+their segments, synced; the catalog told of every segment; only then the journal removed, and
+behind it the files of segments that were removed while the journal still spoke of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from .catalog import Catalog, SegmentId
+from .errors import CorruptFileError
+from .fd_cache import FdCache
+from .files import Files, write_all
+from .folder import (
+    index_path,
+    journal_folder,
+    journal_path,
+    ledgers_folder,
+    list_journal_slots,
+    list_segments,
+    segment_path,
+)
+from .head_cut import cut_path
+from .journal_format import GroupRef
+from .journal_replay import ReplayReport, replay
+from .rebuild import complete_catalog, is_behind
+from .salvage import read_named_header
+from .time_index import sealed_end
+
+_log = logging.getLogger(__name__)
+
+
+def recover(files: Files, fds: FdCache, folder: Path, catalog: Catalog) -> int:
+    """Bring a folder in order that this process has locked; the highest journal id there was.
+
+    Raises UnsupportedVersionError, CatalogError, OSError.
+    """
+    removed = catalog.removed()
+    report, touched = _write_out(files, fds, folder, removed)
+    _drop_short_indexes(files, fds, folder, touched)
+    _sync(files, fds, folder, touched)
+    if is_behind(files, folder, catalog):
+        complete_catalog(files, folder, catalog)
+    else:
+        _list(files, fds, folder, catalog, touched)
+        _list_forgotten(files, folder, catalog, removed)
+    remove_journal(files, folder)
+    remove_segment_files(files, fds, folder, removed)
+    catalog.forget_removed(removed)
+    return report.last_id
+
+
+def remove_journal(files: Files, folder: Path) -> None:
+    """Remove the journal's files: what they hold is synced elsewhere."""
+    slots = list_journal_slots(files, folder)
+    for slot in slots:
+        files.unlink(journal_path(folder, slot))
+    if slots:
+        files.sync_folder(journal_folder(folder))
+
+
+def remove_segment_files(
+    files: Files, fds: FdCache, folder: Path, segments: Iterable[SegmentId]
+) -> None:
+    """Remove the files of segments, durably; those that are gone already do no harm."""
+    gone = False
+    for segment in segments:
+        path = segment_path(folder, *segment)
+        for each in (path, index_path(path), cut_path(path)):
+            fds.forget(each)
+            try:
+                files.unlink(each)
+                gone = True
+            except FileNotFoundError:
+                pass
+    if gone:
+        files.sync_folder(ledgers_folder(folder))
+
+
+def _write_out(
+    files: Files, fds: FdCache, folder: Path, removed: set[SegmentId]
+) -> tuple[ReplayReport, set[SegmentId]]:
+    """Write the journal's blocks into their segments; which segments those are."""
+    touched: set[SegmentId] = set()
+
+    def apply(group: GroupRef, content: memoryview) -> None:
+        segment = (group.ledger_id, group.segment_no)
+        if segment in removed:
+            return
+        touched.add(segment)
+        fd = fds.acquire(segment_path(folder, *segment), create=True)
+        try:
+            write_all(files, fd, [content], group.offset)
+        finally:
+            fds.release(fd)
+
+    report = replay(files, folder, apply)
+    if report.damaged_blocks:
+        blocks = report.damaged_blocks
+        _log.error("%s: %d damaged blocks in the journal; run a verification", folder, blocks)
+    for segment in touched & report.segment_ends.keys():
+        with fds.use(segment_path(folder, *segment)) as fd:
+            if files.size(fd) > report.segment_ends[segment]:
+                files.ftruncate(fd, report.segment_ends[segment])
+    return report, touched
+
+
+def _sync(files: Files, fds: FdCache, folder: Path, touched: set[SegmentId]) -> None:
+    for segment in sorted(touched):
+        with fds.use(segment_path(folder, *segment)) as fd:
+            files.fdatasync(fd)
+    if touched:
+        files.sync_folder(ledgers_folder(folder))
+
+
+def _drop_short_indexes(files: Files, fds: FdCache, folder: Path, touched: set[SegmentId]) -> None:
+    """Entries whose ledger was fenced may come back: an index sealed without them is wrong."""
+    for segment in touched:
+        path = segment_path(folder, *segment)
+        end = sealed_end(files, index_path(path), *segment)
+        if end is not None:
+            with fds.use(path) as fd:
+                is_short = files.size(fd) > end
+            if is_short:
+                files.unlink(index_path(path))
+
+
+def _list(
+    files: Files, fds: FdCache, folder: Path, catalog: Catalog, touched: set[SegmentId]
+) -> None:
+    """List the segments that the journal spoke of; those of no topic are removed."""
+    topic_ids = set(catalog.topics().values())
+    listed = []
+    for segment in sorted(touched):
+        try:
+            header = read_named_header(files, folder, segment)
+        except CorruptFileError as error:
+            _log.error("%s", error)
+            continue
+        if header.topic_id in topic_ids:
+            listed.append((header.topic_id, *segment))
+        else:
+            remove_segment_files(files, fds, folder, [segment])
+    if listed:
+        catalog.add_segments(listed)
+
+
+def _list_forgotten(files: Files, folder: Path, catalog: Catalog, removed: set[SegmentId]) -> None:
+    """List what a lost journal would have listed: other readers count it, too."""
+    topic_ids = set(catalog.topics().values())
+    known = catalog.listed_segments() | removed
+    forgotten = []
+    for segment in list_segments(files, folder):
+        if segment not in known:
+            with suppress(CorruptFileError):
+                header = read_named_header(files, folder, segment)
+                if header.topic_id in topic_ids:
+                    forgotten.append((header.topic_id, *segment))
+    if forgotten:
+        _log.warning("%s: listed now, and should have been: %s", folder, forgotten)
+        catalog.add_segments(forgotten)
