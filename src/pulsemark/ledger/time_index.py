@@ -266,24 +266,28 @@ class TimeIndex:
             self._files.close(fd)
 
     def seal(self, append_time_max_ms: int) -> None:
-        """Write what is left and the trailer, then sync: the segment has ended."""
+        """Write what is left, then the trailer, each synced: the segment has ended.
+
+        Where there is a trailer the chunks were durable before it, so what does not match its
+        checksum there is rot, and no write that a power cut has torn.
+        """
         self.flush(self.count)
         number, at = self._in_file, chunk_offset(self._in_file)
         rest = self._chunks.get(number)
-        parts = [rest.pack(self._seed)] if rest is not None else []
         trailer = Trailer(
             self.count, self.next_message, self.end_offset, self.time_max_ms, append_time_max_ms
         )
-        parts.append(trailer.pack(self._seed))
         fd = self._open_to_write()
         try:
-            end = at + write_all(self._files, fd, parts, at)
-            self._files.ftruncate(fd, end)
-            try:
-                self._files.fdatasync(fd)
-            except OSError:
-                self.sync_failed = True
-                raise
+            end = at
+            if self._files.size(fd) > at:  # sealed before, when it had other rows
+                self._files.ftruncate(fd, at)
+                self._sync(fd)
+            if rest is not None:
+                end += write_all(self._files, fd, [rest.pack(self._seed)], at)
+            self._sync(fd)
+            write_all(self._files, fd, [trailer.pack(self._seed)], end)
+            self._sync(fd)
         finally:
             self._files.close(fd)
         self.sealed = True
@@ -291,6 +295,13 @@ class TimeIndex:
             self._cache.put((self._ledger_id, self._segment_no, number), rest)
             self._chunks.pop(number, None)
             self._in_file = number + 1
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self._files.fdatasync(fd)
+        except OSError:
+            self.sync_failed = True
+            raise
 
     def _open_to_write(self) -> int:
         fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
