@@ -38,7 +38,7 @@ TRAILER = Trailer(
     entry_time_max_ms=1_700_000_000_124,
     append_time_max_ms=1_700_000_000_125,
 )
-# The worked example of docs/formats.md.
+# The header is that of the worked example in docs/formats.md; chunk and trailer are not.
 HEADER_HEX = "504d4b494e44580a 0100 0000 00000000 0700000000000000 00000000 2c0bb874"
 CHUNK_HEX = """
     504d4b43 0fd58173 00000000 02000000 0068e5cf8b010000 00000000 de000000 04030201 01000000
@@ -66,7 +66,7 @@ def same(one: Chunk, other: Chunk) -> bool:
 
 
 def test_index_has_the_documented_bytes():
-    """The worked example's index: header, a chunk of two rows, trailer."""
+    """An index file, byte by byte: header, a chunk of two rows, trailer."""
     assert pack_index_header(7, 0) == bytes.fromhex(HEADER_HEX)
     assert CHUNK.pack(SEED) == bytes.fromhex(CHUNK_HEX)
     assert TRAILER.pack(SEED) == bytes.fromhex(TRAILER_HEX)

@@ -38,7 +38,7 @@ HEADER = SegmentHeader(
     previous_ledger_id=5,
     previous_entry_count=12,
 )
-# The worked example of docs/formats.md.
+# Header and first record of the worked example in docs/formats.md.
 HEADER_HEX = """
     504d4b5345474d0a 0100 0000 88000000 0700000000000000 00000000 00000000
     0300000000000000 0000000000000000 2a00000000000000 0068e5cf8b010000
@@ -53,7 +53,8 @@ RECORD_HEX = """
     0e02 00000009 08fbd095ffbc31 102a
     0e01 cf85822f 0000000c 0a0170 1000 1880d095ffbc31 68656c6c6f
 """
-# An entry of no bytes and no messages, without prefix: our own checksum stands behind it.
+# Not in that example: an entry of no bytes and no messages, without prefix. Our own checksum
+# stands behind it.
 EMPTY_RECORD_HEX = """
     f7504d1e 3040cdfe 00000000 0000 00 00 00000000 00000000 7b68e5cf8b010000 2a00000000000000
     00000000
@@ -93,7 +94,7 @@ def test_segment_header_has_the_documented_bytes():
 
 
 def test_record_has_the_documented_bytes():
-    """The worked example's record: header, then the entry as Pulsar stores it."""
+    """The worked example's first record, header and entry; and a record of an empty entry."""
     assert record(MESSAGE, prefix=STAMP) == bytes.fromhex(RECORD_HEX)
     assert record(b"", count=0) == bytes.fromhex(EMPTY_RECORD_HEX)
 

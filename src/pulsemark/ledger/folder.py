@@ -9,6 +9,8 @@
     journal/<slot>.journal
     ledgers/<ledger id>-<segment>.log    records
     ledgers/<ledger id>-<segment>.idx    their addresses and times; may be deleted
+    ledgers/<ledger id>-<segment>.cut    how many first entries were removed
+    PULSEMARK.new, ledgers/*.cut.new     being written: renamed when they are whole
 
 No name a client chooses ever becomes part of a path.
 """

@@ -1,7 +1,8 @@
 r"""Bytes of a segment's index file (``.idx``): address and time of every entry, 16 bytes each.
 
-The file is a cache: every byte of it can be made again from the segment, identical, and is
-whenever the file is absent or fails a check. All integers are little-endian. Header::
+The file is a cache: it can be made again from the segment, and is whenever it is absent or fails a
+check. Every byte comes out as it was, but for the rows of entries that were removed or lost since.
+All integers are little-endian. Header::
 
      0  magic "PMKINDX\n"    8
      8  version              u16
