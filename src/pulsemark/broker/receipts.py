@@ -1,7 +1,8 @@
 """Receipts: what a producer hears about each SEND, when it is durable, in the order it sent.
 
-The ledger makes everything appended meanwhile durable with one sync, and tells it per topic and
-batch (`Commit`). A session gathers its receipts by commit and writes each group at once.
+The ledger makes everything appended meanwhile durable with one sync (`Batch`), and tells for each
+topic in it whether that worked (`Commit`). A session gathers its receipts by batch, over all topics
+that it publishes to, and writes each group at once.
 
 A SEND that is refused is answered in its turn, too: behind the receipts of those before it, for a
 client takes an answer out of order as a broken connection.
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from ..ledger import Appended, Commit, Position
+from ..ledger import Appended, Batch, Commit, Position
 from ..proto.pulsar_api_pb2 import CommandSend, ServerError
 from ..wire import commands
 from .config import BrokerConfig
@@ -33,7 +34,8 @@ log = logging.getLogger(__name__)
 NO_SEQUENCE_ID = (1 << 64) - 1
 
 Answer: TypeAlias = Callable[[], None]
-Publish: TypeAlias = tuple[Producer, int, int, Position]
+#: Producer, lowest and highest sequence id, where the entry stands, what it waits for, its topic.
+Publish: TypeAlias = tuple[Producer, int, int, Position, Commit, TopicCounters]
 
 
 class PublishingSession(Protocol):
@@ -86,15 +88,14 @@ class PublishBudget:
 
 
 class ReceiptGroup:
-    """What one session sent into one commit."""
+    """What one session sent into one batch."""
 
-    __slots__ = ("counters", "entries", "is_open", "message_count", "size_bytes", "taken_at_s")
+    __slots__ = ("batch", "entries", "is_open", "size_bytes", "taken_at_s")
 
-    def __init__(self, counters: TopicCounters) -> None:
-        self.counters = counters
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
         #: Publishes, and answers to refused ones in between.
         self.entries: list[Publish | Answer] = []
-        self.message_count = 0
         self.size_bytes = 0
         self.taken_at_s = time.monotonic()
         self.is_open = True
@@ -105,7 +106,7 @@ class Receipts:
 
     __slots__ = (
         "_budget",
-        "_groups",
+        "_group",
         "_max_bytes",
         "_max_entries",
         "_session",
@@ -120,7 +121,8 @@ class Receipts:
         self.bytes_in_flight = 0
         self._session = session
         self._budget = budget
-        self._groups: dict[Commit, ReceiptGroup] = {}
+        self._group: ReceiptGroup | None = None
+        """The latest; older ones are on their way."""
         self._max_entries = config.max_in_flight_publish_messages_per_connection
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
 
@@ -143,25 +145,25 @@ class Receipts:
     ) -> None:
         """A SEND is in the ledger; its receipt goes out when its commit is done."""
         commit = appended.commit
-        group = self._groups.get(commit)
-        if group is None:
-            group = self._groups[commit] = ReceiptGroup(counters)
-            group_settled = partial(self._settled, commit, group)
-        else:
-            group_settled = None
+        batch = commit.batch
+        group = self._group
+        is_new = group is None or group.batch is not batch or not group.is_open
+        if group is None or is_new:
+            group = self._group = ReceiptGroup(batch)
+        sequence_id = command.sequence_id
         highest = (
             command.highest_sequence_id
             if command.HasField("highest_sequence_id")
             else NO_SEQUENCE_ID
         )
-        group.entries.append((producer, command.sequence_id, highest, appended.position))
+        group.entries.append((producer, sequence_id, highest, appended.position, commit, counters))
         group.size_bytes += size_bytes
         producer.receipts = group
         self.entries_in_flight += 1
         self.bytes_in_flight += size_bytes
         self._budget.take(size_bytes)
-        if group_settled is not None:
-            commit.add_done_callback(group_settled)
+        if is_new:
+            batch.add_done_callback(partial(self._settled, group))
 
     def answer_in_turn(self, producer: Producer, answer: Answer) -> None:
         """Answer something behind the producer's receipts that are still to come."""
@@ -171,12 +173,13 @@ class Receipts:
         else:
             answer()
 
-    def _settled(self, commit: Commit, group: ReceiptGroup, error: BaseException | None) -> None:
-        """A commit is durable, or failed: answer everything in it, in order."""
-        del self._groups[commit]
+    def _settled(self, group: ReceiptGroup) -> None:
+        """A batch is durable, or parts of it failed: answer everything in it, in order."""
         group.is_open = False
+        latency_ms = (time.monotonic() - group.taken_at_s) * 1000
         frames: list[bytes] = []
         count = 0
+        failure: BaseException | None = None
         for entry in group.entries:
             if not isinstance(entry, tuple):
                 self._session.write(b"".join(frames))
@@ -184,24 +187,27 @@ class Receipts:
                 entry()
                 continue
             count += 1
-            frames.append(_receipt(entry) if error is None else _failure(entry, error))
+            error = entry[4].error
+            if error is None:
+                frames.append(_receipt(entry))
+                entry[5].write_latency_ms.add(latency_ms)
+            else:
+                frames.append(_failure(entry, error))
+                entry[5].failed_entries += 1
+                failure = error
         if frames:
             self._session.write(b"".join(frames))
         self.entries_in_flight -= count
         self.bytes_in_flight -= group.size_bytes
         self._budget.give_back(group.size_bytes)
-        if error is None:
-            latency_ms = (time.monotonic() - group.taken_at_s) * 1000
-            group.counters.write_latency_ms.add(latency_ms, count)
-        else:
-            group.counters.failed_entries += count
-            log.error("%d publishes failed: %s", count, error)
-            self._session.storage_failed(error)
+        if failure is not None:
+            log.error("publishes failed: %s", failure)
+            self._session.storage_failed(failure)
         self._session.publishes_changed()
 
 
 def _receipt(publish: Publish) -> bytes:
-    producer, sequence_id, highest_sequence_id, (ledger_id, entry_id) = publish
+    producer, sequence_id, highest_sequence_id, (ledger_id, entry_id), _, _ = publish
     return commands.send_receipt(
         producer.producer_id, sequence_id, ledger_id, entry_id, highest_sequence_id
     )

@@ -24,7 +24,7 @@ from .errors import (
     UnsupportedVersionError,
 )
 from .folder_reader import FolderLog, FolderReader
-from .group_commit import Commit
+from .group_commit import Batch, Commit
 from .managed_ledger import Appended, ManagedLedger
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
@@ -38,6 +38,7 @@ __all__ = [
     "LATEST",
     "AlreadyStampedError",
     "Appended",
+    "Batch",
     "CatalogError",
     "Commit",
     "CorruptCatalogError",

@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from .errors import FencedError
@@ -41,14 +42,37 @@ _JOIN_BELOW_BYTES = 16 * 1024
 DoneCallback = Callable[[BaseException | None], None]
 
 
+class Batch:
+    """What is committed together: for those who wait for appends to many topics at once."""
+
+    __slots__ = ("callbacks", "done", "lock")
+
+    def __init__(self, lock: threading.Condition) -> None:
+        self.lock = lock
+        self.callbacks: list[Callable[[], None]] = []
+        self.done = False
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Call ``callback()`` when every commit of the batch is done; at once if they are.
+
+        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do.
+        """
+        with self.lock:
+            if not self.done:
+                self.callbacks.append(callback)
+                return
+        callback()
+
+
 class Commit:
     """What all appends to one topic in one batch wait for."""
 
-    __slots__ = ("_callbacks", "_committer", "done", "error")
+    __slots__ = ("_callbacks", "_committer", "batch", "done", "error")
 
-    def __init__(self, committer: GroupCommit | None) -> None:
+    def __init__(self, committer: GroupCommit | None, batch: Batch) -> None:
         self._committer = committer
         self._callbacks: list[DoneCallback] = []
+        self.batch = batch
         self.done = committer is None
         self.error: BaseException | None = None
 
@@ -82,7 +106,9 @@ class Commit:
         return callbacks
 
 
-DONE = Commit(None)
+_NO_BATCH = Batch(threading.Condition(threading.Lock()))
+_NO_BATCH.done = True
+DONE = Commit(None, _NO_BATCH)
 """For what needs no commit."""
 
 
@@ -160,6 +186,8 @@ class GroupCommit:
         self._room = threading.Condition(self.lock)
         self.settled = threading.Condition(threading.Lock())
         self._groups: dict[Segment, Group] = {}
+        self._batch = Batch(self.settled)
+        """The one that gathers."""
         self.pending_bytes = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
@@ -171,7 +199,7 @@ class GroupCommit:
         """The group that gathers for ``segment``; a new one begins at ``offset``."""
         group = self._groups.get(segment)
         if group is None:
-            group = Group(owner, segment, offset, Commit(self))
+            group = Group(owner, segment, offset, Commit(self, self._batch))
             self._groups[segment] = group
             self._work.notify()
         return group
@@ -215,7 +243,7 @@ class GroupCommit:
     def _run(self) -> None:
         while True:
             with self.lock:
-                if not (self._groups or self._stopping):
+                if not (self._groups or self._batch.callbacks or self._stopping):
                     self._work.wait(self._seconds_to_sync())
             with self._leading:
                 committed = self._commit_gathered()
@@ -241,9 +269,20 @@ class GroupCommit:
     def _commit_gathered(self) -> bool:
         with self.lock:
             groups, self._groups = list(self._groups.values()), {}
+            if not groups and not self._batch.callbacks:
+                return False
+            batch, self._batch = self._batch, Batch(self.settled)
         if groups:
             self._commit(groups)
-        return bool(groups)
+        self._finish_batch(batch)
+        return True
+
+    def _finish_batch(self, batch: Batch) -> None:
+        with self.settled:
+            batch.done = True
+            callbacks, batch.callbacks = batch.callbacks, []
+        if callbacks:
+            self._deliver([partial(_call, callback) for callback in callbacks])
 
     def _seconds_to_sync(self) -> float | None:
         """In interval mode: until the oldest block not synced has to be; None: there is none."""
@@ -400,16 +439,21 @@ class GroupCommit:
                 calls += [(callback, fenced) for callback in group.commit._finish(fenced)]
             self.settled.notify_all()
         owners = {id(group.owner): group.owner for group in good}
+        self._deliver(
+            [
+                *(partial(_call, callback, outcome) for callback, outcome in calls),
+                *(partial(_call, owner.confirmed) for owner in owners.values()),
+            ]
+        )
 
+    def _deliver(self, calls: list[Callable[[], None]]) -> None:
         def deliver() -> None:
-            for callback, outcome in calls:
-                _call(callback, outcome)
-            for owner in owners.values():
-                _call(owner.confirmed)
+            for call in calls:
+                call()
 
         if self._notify is None:
             deliver()
-        else:
+        elif calls:
             _call(self._notify, deliver)
 
 

@@ -31,7 +31,7 @@ from ..proto.cursor_pb2 import CursorRecord
 from .catalog import Catalog
 from .compacted_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from .cursor_store import CURSOR_TOPIC
-from .errors import CatalogError, CorruptEntryError, TopicNotFoundError
+from .errors import CorruptCatalogError, CorruptEntryError, TopicNotFoundError
 from .files import Files, OsFiles
 from .folder import CATALOG_NAME, check_marker, list_segments, lock_folder
 from .folder_reader import FolderReader
@@ -183,7 +183,7 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
 
 def _check_versions(files: Files, folder: Path) -> None:
     """Raise UnsupportedVersionError for what would be lost, or keep the folder from opening."""
-    with suppress(CatalogError):  # damaged: that is what it is rebuilt for
+    with suppress(CorruptCatalogError):  # that is what it is rebuilt for
         read_catalog(folder / CATALOG_NAME)
     with FolderReader(folder, files=files) as reader:
         reader.headers()
