@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from .scan import index_lost_rows
+from .indexing import index_lost_rows
 from .segment import Segment
 from .segment_format import UNKNOWN_COUNT, SegmentHeader
 

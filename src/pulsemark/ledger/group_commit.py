@@ -39,6 +39,9 @@ _log = logging.getLogger(__name__)
 _JOIN_BELOW_BYTES = 16 * 1024
 """Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
 
+_MAX_PENDING_ENTRIES = 128 * 1024
+"""Appends wait while more are not yet durable: as many a recovery may have to read again."""
+
 DoneCallback = Callable[[BaseException | None], None]
 
 
@@ -134,6 +137,7 @@ class Group:
     commit: Commit
     buffers: list[Buffer] = field(default_factory=list)
     size_bytes: int = 0
+    entry_count: int = 0
     row_count: int = 0
     """Rows of the segment once this group is durable, and the messages they hold."""
     next_message: int = 0
@@ -189,6 +193,7 @@ class GroupCommit:
         self._batch = Batch(self.settled)
         """The one that gathers."""
         self.pending_bytes = 0
+        self._pending_entries = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
         self._thread.start()
@@ -204,9 +209,21 @@ class GroupCommit:
             self._work.notify()
         return group
 
-    def wait_for_room(self) -> None:
-        """Wait while too much is pending. The lock is free meanwhile."""
-        self._room.wait_for(lambda: self.pending_bytes <= self.max_pending_bytes)
+    def added(self, group: Group, size_bytes: int, row_count: int) -> None:
+        """An entry was added to a group. Waits while too much is pending; the lock is free then."""
+        group.size_bytes += size_bytes
+        group.entry_count += 1
+        group.row_count = row_count
+        self.pending_bytes += size_bytes
+        self._pending_entries += 1
+        if not self._has_room():
+            self._room.wait_for(self._has_room)
+
+    def _has_room(self) -> bool:
+        return (
+            self.pending_bytes <= self.max_pending_bytes
+            and self._pending_entries <= _MAX_PENDING_ENTRIES
+        )
 
     def rotate_journal(self) -> tuple[int, list[Written]]:
         """End the journal's file between two batches. Not from a callback.
@@ -415,7 +432,9 @@ class GroupCommit:
                 group.segment.show_group(group.row_count, group.next_message, group.append_time_ms)
             for owner in owners.values():
                 owner.fence()
-            self.pending_bytes -= sum(group.size_bytes for group in (*good, *failed))
+            for group in (*good, *failed):
+                self.pending_bytes -= group.size_bytes
+                self._pending_entries -= group.entry_count
             self._room.notify_all()
         self._finish(good, failed, error)
         self._flush_indexes(good)

@@ -190,8 +190,6 @@ class ManagedLedger(TopicLog):
                 group.size_bytes = self._offset = len(header)
                 committer.pending_bytes += len(header)
             group.buffers += (head, body, crc) if crc else (head, body)
-            group.size_bytes += size
-            group.row_count = segment.index.count + 1
             group.next_message = index + 1 - segment.first_index
             group.append_time_ms = now_ms
             stamped = self._stamps_time and prefix
@@ -203,9 +201,7 @@ class ManagedLedger(TopicLog):
             self._next_index = index + 1
             self._stamp_floor_ms = now_ms
             appended = Appended(Position(self._ledger_id, entry_id), index, now_ms, group.commit)
-            committer.pending_bytes += size
-            if committer.pending_bytes > committer.max_pending_bytes:
-                committer.wait_for_room()
+            committer.added(group, size, segment.index.count)
         return appended
 
     def append_control(

@@ -11,18 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..metadata import PREFIX_HEADER_SIZE_BYTES
 from ..metadata.crc import crc32c
 from .entry import LAST_KIND, Entry, EntryKind, RecordHead
 from .fd_cache import FdCache
 from .files import Buffer, Files, read_up_to
 from .head_cut import HeadCut, read_cut, write_cut
 from .index_format import CHUNK_ROWS, BadIndexError, Chunk
+from .indexing import index_from_records, index_lost_rows
 from .position import Position
 from .prefix_sample import PrefixSample
-from .scan import index_from_records, index_lost_rows
 from .segment_format import (
+    BROKER_TIMESTAMP_TAG,
     CHECKED_BODY_BYTES,
+    FIRST_TAG_AT,
     MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_LIMIT,
@@ -365,7 +366,7 @@ class Segment:
                     if number + 1 < self.entry_count:
                         offset = self.row(number + 1, io).offset
                     continue
-                stamped = record[3] and data[_FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG
+                stamped = record[3] and data[FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG
                 yield Probe(number, record[8] if stamped else -1, record[8], record[9], record[7])
                 offset += record_size_bytes(record)
 
@@ -415,10 +416,6 @@ class Probe:
     message_count: int
 
 
-_FIRST_TAG_AT = RECORD_HEADER_SIZE + PREFIX_HEADER_SIZE_BYTES
-BROKER_TIMESTAMP_TAG = 0x08
-"""Field 1 of the prefix's protobuf, which stampers write first; the ledger sees to it that its
-value is the record's append time."""
 _KINDS = tuple(EntryKind)
 
 

@@ -53,6 +53,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..metadata import PREFIX_HEADER_SIZE_BYTES
 from ..metadata.crc import crc32c
 from .errors import CorruptFileError, UnsupportedVersionError
 from .files import Buffer
@@ -323,6 +324,13 @@ def whole_head(data: bytes, seed: int) -> RecordTuple:
     if record[0] != RECORD_MARKER or crc32c(data[CORE_OFFSET:checked_end], seed) != record[1]:
         raise BadRecordError("the header does not match its checksum")
     return record
+
+
+FIRST_TAG_AT = RECORD_HEADER_SIZE + PREFIX_HEADER_SIZE_BYTES
+"""Where in a record with a prefix the tag of its first field stands."""
+BROKER_TIMESTAMP_TAG = 0x08
+"""Field 1 of the prefix's protobuf, which stampers write first; the ledger sees to it that its
+value is the record's append time."""
 
 
 def record_size_bytes(record: RecordTuple) -> int:
