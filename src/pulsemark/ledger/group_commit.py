@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +40,8 @@ _log = logging.getLogger(__name__)
 _JOIN_BELOW_BYTES = 16 * 1024
 """Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
 
+_BATCH_BYTES = 16 * 1024 * 1024
+"""What comes when a batch has grown to this waits for the next: longer writes are slower ones."""
 _MAX_PENDING_ENTRIES = 128 * 1024
 """Appends wait while more are not yet durable: as many a recovery may have to read again."""
 
@@ -48,11 +51,15 @@ DoneCallback = Callable[[BaseException | None], None]
 class Batch:
     """What is committed together: for those who wait for appends to many topics at once."""
 
-    __slots__ = ("callbacks", "done", "lock")
+    __slots__ = ("callbacks", "done", "groups", "is_cut_short", "settled", "size_bytes")
 
-    def __init__(self, lock: threading.Condition) -> None:
-        self.lock = lock
+    def __init__(self, settled: threading.Condition) -> None:
+        self.settled = settled
         self.callbacks: list[Callable[[], None]] = []
+        self.groups: dict[Segment, Group] = {}
+        self.size_bytes = 0
+        self.is_cut_short = False
+        """Groups were taken out: it has to be finished even if none is left."""
         self.done = False
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
@@ -60,11 +67,16 @@ class Batch:
 
         Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do.
         """
-        with self.lock:
+        with self.settled:
             if not self.done:
                 self.callbacks.append(callback)
                 return
         callback()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.groups) or self.is_cut_short
 
 
 class Commit:
@@ -189,9 +201,8 @@ class GroupCommit:
         self._work = threading.Condition(self.lock)
         self._room = threading.Condition(self.lock)
         self.settled = threading.Condition(threading.Lock())
-        self._groups: dict[Segment, Group] = {}
-        self._batch = Batch(self.settled)
-        """The one that gathers."""
+        self._batches = deque([Batch(self.settled)])
+        """Those that wait; the last one gathers."""
         self.pending_bytes = 0
         self._pending_entries = 0
         self._stopping = False
@@ -202,10 +213,13 @@ class GroupCommit:
 
     def group(self, owner: Owner, segment: Segment, offset: int) -> Group:
         """The group that gathers for ``segment``; a new one begins at ``offset``."""
-        group = self._groups.get(segment)
+        batch = self._batches[-1]
+        if batch.size_bytes >= _BATCH_BYTES:
+            batch = Batch(self.settled)
+            self._batches.append(batch)
+        group = batch.groups.get(segment)
         if group is None:
-            group = Group(owner, segment, offset, Commit(self, self._batch))
-            self._groups[segment] = group
+            group = batch.groups[segment] = Group(owner, segment, offset, Commit(self, batch))
             self._work.notify()
         return group
 
@@ -214,6 +228,7 @@ class GroupCommit:
         group.size_bytes += size_bytes
         group.entry_count += 1
         group.row_count = row_count
+        group.commit.batch.size_bytes += size_bytes
         self.pending_bytes += size_bytes
         self._pending_entries += 1
         if not self._has_room():
@@ -232,7 +247,7 @@ class GroupCommit:
         rotation. Whoever gets those releases their descriptors.
         """
         with self._leading:
-            self._commit_gathered()
+            self._commit_all()
             if self._unsynced:
                 self._sync()
             written, self._dirty = list(self._dirty.values()), {}
@@ -241,7 +256,7 @@ class GroupCommit:
     def flush(self) -> None:
         """Commit what is pending, in the caller's thread. Not from a callback."""
         with self._leading:
-            self._commit_gathered()
+            self._commit_all()
 
     def fence(self, owners: Collection[Owner], error: Exception) -> None:
         """Fail whatever these have pending; they go on in new ledgers. Not from a callback."""
@@ -260,14 +275,14 @@ class GroupCommit:
     def _run(self) -> None:
         while True:
             with self.lock:
-                if not (self._groups or self._batch.callbacks or self._stopping):
+                if not (self._batches[0].is_due or self._stopping):
                     self._work.wait(self._seconds_to_sync())
             with self._leading:
-                committed = self._commit_gathered()
+                self._commit_next()
                 if self._unsynced and (self._stopping or self._seconds_to_sync() == 0):
                     self._sync()
             with self.lock:
-                if self._stopping and not committed and not self._groups:
+                if self._stopping and not self._batches[0].is_due:
                     return
 
     def lead(self, commit: Commit) -> None:
@@ -278,17 +293,26 @@ class GroupCommit:
         """
         if not self._interval_ms and self._leading.acquire(blocking=False):
             try:
-                if not commit.done:
-                    self._commit_gathered()
+                while not commit.done and self._commit_next():
+                    pass
             finally:
                 self._leading.release()
 
-    def _commit_gathered(self) -> bool:
+    def _commit_all(self) -> None:
+        """What is pending now; not what others add meanwhile."""
+        for _ in range(len(self._batches)):
+            self._commit_next()
+
+    def _commit_next(self) -> bool:
+        """Commit the oldest batch; whether there was one."""
         with self.lock:
-            groups, self._groups = list(self._groups.values()), {}
-            if not groups and not self._batch.callbacks:
+            batch = self._batches[0]
+            if not batch.is_due:
                 return False
-            batch, self._batch = self._batch, Batch(self.settled)
+            self._batches.popleft()
+            if not self._batches:
+                self._batches.append(Batch(self.settled))
+            groups, batch.groups = list(batch.groups.values()), {}
         if groups:
             self._commit(groups)
         self._finish_batch(batch)
@@ -425,9 +449,11 @@ class GroupCommit:
         with self.lock:
             owners = {id(group.owner): group.owner for group in failed}
             owners.update((id(owner), owner) for owner in fenced)
-            for segment, group in list(self._groups.items()):
-                if id(group.owner) in owners:
-                    failed.append(self._groups.pop(segment))
+            for batch in self._batches:
+                for segment, group in list(batch.groups.items()):
+                    if id(group.owner) in owners:
+                        failed.append(batch.groups.pop(segment))
+                        batch.is_cut_short = True
             for group in good:
                 group.segment.show_group(group.row_count, group.next_message, group.append_time_ms)
             for owner in owners.values():
