@@ -4,28 +4,34 @@
 
 Beside each row, from the same run: whole entries read at every step of a binary search, which is
 how a broker without an outer stamp has to do it. ``reads`` and bytes are what the search itself
-counted, the most of all searches.
+counted, the most of all searches. Cold: the topic's files are dropped from the page cache before
+each search, and the store's own cache of index chunks is emptied.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import resource
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from report import Figure, lower, quantile, show
 
 from pulsemark.finder import Finder, Road
 from pulsemark.ledger import LocalStore, ManagedLedger
+from pulsemark.ledger.folder import index_path
 from pulsemark.metadata import StamperChain, entry_time_ms, peek
 from pulsemark.testing.clock import SettableClock
 
 START_MS = 1_700_000_000_000
 PER_MS = 10
 SEARCHES = 2000
+COLD_SEARCHES = 200
 
 
 def fill(topic: ManagedLedger, clock: SettableClock, entries: int) -> None:
@@ -57,6 +63,38 @@ def whole_entries(topic: ManagedLedger, time_ms: int) -> int:
         else:
             high = middle
     return low
+
+
+def drop_caches(store: LocalStore, topic: ManagedLedger) -> None:
+    """Nothing of the topic is in memory but what a search always has there."""
+    store.drop_read_caches()
+    for segment in topic.segments():
+        for path in (segment.path, index_path(segment.path)):
+            if path.exists():
+                fd = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+
+
+def cold(
+    store: LocalStore, topic: ManagedLedger, clock: SettableClock, rnd: random.Random
+) -> dict[str, list[float]]:
+    """Seconds of searches that find nothing in memory, by road, and of whole entries."""
+    store.checkpoint()
+    finder = Finder(topic)
+    roads: dict[str, Callable[[int], object]] = {
+        f"by {road.value}": partial(finder.by_time, road=road) for road in Road
+    }
+    roads["whole entries"] = partial(whole_entries, topic)
+    taken: dict[str, list[float]] = {name: [] for name in roads}
+    for _ in range(COLD_SEARCHES):
+        time_ms = rnd.randint(START_MS, clock.now_ms())
+        for name, search in roads.items():
+            drop_caches(store, topic)
+            begun = time.perf_counter()
+            search(time_ms)
+            taken[name].append(time.perf_counter() - begun)
+    return taken
 
 
 def measure(folder: Path, sizes: list[int]) -> list[Figure]:
@@ -101,6 +139,13 @@ def measure(folder: Path, sizes: list[int]) -> list[Figure]:
                     lower(name, quantile(taken[road], 0.5) * 1e6, quantile(whole, 0.5) * 1e6,
                           "us", "whole entries")
                 )  # fmt: skip
+            seconds = cold(store, topic, clock, rnd)
+            whole_cold = quantile(seconds.pop("whole entries"), 0.5) * 1e6
+            figures += [
+                lower(f"{name}, {size:,} entries, cold, p50", quantile(some, 0.5) * 1e6,
+                      whole_cold, "us", "whole entries, cold")
+                for name, some in seconds.items()
+            ]  # fmt: skip
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures.append(Figure("peak memory of the run", peak_mb, None, None, "MiB"))
     return figures

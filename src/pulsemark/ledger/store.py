@@ -305,6 +305,10 @@ class LocalStore:
         remove_segment_files(self._files, self._fds, self.folder, ids)
         self._checkpointer.segments_removed(set(ids))
 
+    def drop_read_caches(self) -> None:
+        """Forget what was kept of index files: for measuring what a first search costs."""
+        self._chunks.clear()
+
     # Ending
 
     def probe(self) -> None:

@@ -94,6 +94,10 @@ class ChunkCache:
             except KeyError:
                 return
 
+    def clear(self) -> None:
+        """Drop all."""
+        self._chunks.clear()
+
     def forget(self, ledger_id: int, segment_no: int) -> None:
         """Drop a segment's chunks: its index is being made again."""
         for key in [k for k in list(self._chunks) if k[:2] == (ledger_id, segment_no)]:
