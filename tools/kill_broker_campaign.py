@@ -2,11 +2,12 @@
 
     python tools/kill_broker_campaign.py --cycles 100 --seed 1
 
-Each cycle starts a broker, produces through two producers (one batches) and consumes through a
-subscription, kills the broker, and looks into the folder once the next one is up: every message
-that was acknowledged to a producer is there, indexes have no gap. At the end the subscription is
-drained: everything that was acknowledged to a producer has been received at least once. Prints a
-table and one line of JSON; exit code 1 if anything was wrong.
+One client lives through it all, with two producers (one batches) and a consumer. Each cycle starts
+a broker, lets the client find its way back, kills the broker some time after it has begun to
+acknowledge, and looks into the folder once the next one is up: every message that was acknowledged
+is there, indexes have no gap. At the end the subscription is drained: everything that was
+acknowledged has been received at least once. Prints a table and one line of JSON; exit code 1 if
+anything was wrong.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,11 +37,11 @@ SUBSCRIPTION = "campaign"
 class BrokerProcess:
     """A broker as a user starts it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int = 0) -> None:
         began = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pulsemark", "standalone", "--data-dir", str(folder),
-             "--port", "0", "--http-port", "0", "--json", "--log-level", "error"],
+             "--port", str(port), "--http-port", "0", "--json", "--log-level", "error"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -52,14 +54,27 @@ class BrokerProcess:
         self.process.wait(30)
 
 
-def subscribe(client: pulsar.Client) -> pulsar.Consumer:
-    """The campaign's one subscription."""
-    return client.subscribe(
-        TOPIC,
-        SUBSCRIPTION,
-        pulsar.ConsumerType.Shared,
-        initial_position=pulsar.InitialPosition.Earliest,
-    )
+class Load:
+    """One client for the whole campaign: it has to find its way back after each kill."""
+
+    def __init__(self, service_url: str) -> None:
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+        self.client = pulsar.Client(service_url, logger=logger)
+        self.consumer = self.client.subscribe(
+            TOPIC,
+            SUBSCRIPTION,
+            pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        self.producers = [
+            self.client.create_producer(
+                TOPIC,
+                batching_enabled=batching,
+                batching_max_publish_delay_ms=2,
+                max_pending_messages=100_000,
+            )
+            for batching in (False, True)
+        ]
 
 
 @dataclass
@@ -67,6 +82,8 @@ class Campaign:
     """What was promised, and what was found."""
 
     folder: Path
+    port: int
+    load: Load | None = None
     acked: dict[bytes, Position] = field(default_factory=dict)
     """By what each payload begins with."""
     received: set[bytes] = field(default_factory=set)
@@ -74,50 +91,45 @@ class Campaign:
     ready_ms: list[float] = field(default_factory=list)
     _checked: Position = EARLIEST
     _index: int = 0
-    _unchecked: dict[Position, list[bytes]] = field(default_factory=dict)
+    _promised: dict[Position, list[bytes]] = field(default_factory=dict)
+    """Payloads that were acknowledged since the last check."""
+    _read: dict[Position, bytes] = field(default_factory=dict)
+    _read_before: dict[Position, bytes] = field(default_factory=dict)
+    """Entries read by the last two checks: receipts may come before one or behind it."""
 
     def cycle(self, seed: int) -> None:
         """Start, load, kill; the check of the cycle before comes with the start."""
         random = Random(seed)
-        broker = BrokerProcess(self.folder)
+        promised, self._promised = self._promised, {}
+        broker = BrokerProcess(self.folder, self.port)
         self.ready_ms.append(broker.ready_ms)
-        self.check(seed)
-        client = pulsar.Client(
-            broker.service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-        )
+        self.check(seed, promised)
+        if self.load is None:
+            self.load = Load(broker.service_url)
         try:
-            threading.Timer(0.2 + random.random() * 0.8, broker.kill).start()
-            self._load(client, random, seed, broker)
+            self._publish(self.load, random, seed, broker)
         finally:
             broker.kill()
-            client.shutdown()
 
-    def _load(
-        self, client: pulsar.Client, random: Random, seed: int, broker: BrokerProcess
-    ) -> None:
-        try:
-            consumer = subscribe(client)
-            producers = [
-                client.create_producer(
-                    TOPIC,
-                    batching_enabled=batching,
-                    batching_max_publish_delay_ms=2,
-                    block_if_queue_full=True,
-                    send_timeout_millis=2000,
-                )
-                for batching in (False, True)
-            ]
-            number = 0
-            while broker.process.poll() is None:
-                for _ in range(random.randint(1, 30)):
-                    number += 1
-                    name = b"%d-%d-" % (seed, number)
-                    payload = name + random.randbytes(random.choice([0, 100, 2000]))
-                    acknowledged = self._acknowledge(name, payload)
-                    random.choice(producers).send_async(payload, acknowledged)
-                self._receive(consumer, 20, 5)
-        except pulsar.PulsarException:
-            pass  # the broker is gone
+    def _publish(self, load: Load, random: Random, seed: int, broker: BrokerProcess) -> None:
+        """Send until the broker is killed, some time after it has begun to acknowledge."""
+        number, acked_before = 0, len(self.acked)
+        killer: threading.Timer | None = None
+        give_up_at_s = time.monotonic() + 30
+        while broker.process.poll() is None:
+            for _ in range(random.randint(1, 30)):
+                number += 1
+                name = b"%d-%d-" % (seed, number)
+                payload = name + random.randbytes(random.choice([0, 100, 2000]))
+                acknowledged = self._acknowledge(name, payload)
+                random.choice(load.producers).send_async(payload, acknowledged)
+            self._receive(load.consumer, 20, 5)
+            if killer is None and len(self.acked) > acked_before:
+                killer = threading.Timer(random.random(), broker.kill)
+                killer.start()
+            elif killer is None and time.monotonic() > give_up_at_s:
+                self.problems.append(f"seed {seed}: nothing was acknowledged within 30 s")
+                return
 
     def _acknowledge(
         self, name: bytes, payload: bytes
@@ -126,7 +138,7 @@ class Campaign:
             if result == pulsar.Result.Ok:
                 position = Position(message_id.ledger_id(), message_id.entry_id())
                 self.acked[name] = position
-                self._unchecked.setdefault(position, []).append(payload)
+                self._promised.setdefault(position, []).append(payload)
 
         return acknowledged
 
@@ -142,8 +154,11 @@ class Campaign:
             pass
         return got
 
-    def check(self, seed: int) -> None:
-        """Read what came into the folder since the last check, and compare."""
+    def check(self, seed: int, promised: dict[Position, list[bytes]]) -> None:
+        """Read what came into the folder since the last check, and compare.
+
+        The client is at it again meanwhile: what is read before its receipt has come is kept.
+        """
         with FolderReader(self.folder) as reader:
             if TOPIC not in reader.topics():
                 if self.acked:
@@ -158,32 +173,38 @@ class Campaign:
                             f"not {self._index}"
                         )
                     self._index = entry.index + 1
-                    body = bytes(entry.body)
-                    for payload in self._unchecked.pop(entry.position, []):
-                        if payload not in body:
-                            self.problems.append(f"seed {seed}: wrong bytes at {entry.position}")
+                    self._read[entry.position] = bytes(entry.body)
                 last = part[-1].position
                 self._checked = Position(last.ledger_id, last.entry_id + 1)
-            for position in self._unchecked:
+        for position, payloads in promised.items():
+            body = self._read.get(position, self._read_before.get(position))
+            if body is None:
                 self.problems.append(f"seed {seed}: acknowledged entry {position} is lost")
-            self._unchecked.clear()
+            elif any(payload not in body for payload in payloads):
+                self.problems.append(f"seed {seed}: wrong bytes at {position}")
+        self._read_before, self._read = self._read, {}
 
     def drain(self) -> None:
         """All that was acknowledged to a producer has come to the subscription."""
-        broker = BrokerProcess(self.folder)
-        self.check(-1)
-        client = pulsar.Client(
-            broker.service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-        )
-        try:
-            consumer = subscribe(client)
-            while self._receive(consumer, 1000, 3000):
-                pass
-            for name in self.acked.keys() - self.received:
-                self.problems.append(f"never received: {name!r} at {self.acked[name]}")
-        finally:
-            client.close()
-            broker.kill(signal.SIGTERM)
+        promised, self._promised = self._promised, {}
+        broker = BrokerProcess(self.folder, self.port)
+        self.check(-1, promised)
+        assert self.load is not None
+        for producer in self.load.producers:
+            producer.flush()
+        while self._receive(self.load.consumer, 1000, 3000):
+            pass
+        for name in self.acked.keys() - self.received:
+            self.problems.append(f"never received: {name!r} at {self.acked[name]}")
+        self.load.client.close()
+        broker.kill(signal.SIGTERM)
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def main() -> int:
@@ -194,7 +215,7 @@ def main() -> int:
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
-        campaign = Campaign(Path(temporary) / "data")
+        campaign = Campaign(Path(temporary) / "data", free_port())
         for number in range(arguments.cycles):
             campaign.cycle(arguments.seed + number)
             if number % 50 == 49:
