@@ -205,6 +205,8 @@ class GroupCommit:
         """Those that wait; the last one gathers."""
         self.pending_bytes = 0
         self._pending_entries = 0
+        self._confirmed: dict[int, Owner] = {}
+        """Who has new durable entries and is to be told."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
         self._thread.start()
@@ -322,8 +324,10 @@ class GroupCommit:
         with self.settled:
             batch.done = True
             callbacks, batch.callbacks = batch.callbacks, []
-        if callbacks:
-            self._deliver([partial(_call, callback) for callback in callbacks])
+        owners, self._confirmed = self._confirmed, {}
+        # Those who wait for a receipt first, then those who wait for entries.
+        calls = [*callbacks, *(owner.confirmed for owner in owners.values())]
+        self._deliver([partial(_call, call) for call in calls])
 
     def _seconds_to_sync(self) -> float | None:
         """In interval mode: until the oldest block not synced has to be; None: there is none."""
@@ -483,13 +487,8 @@ class GroupCommit:
                 fenced = FencedError(group.owner.name, str(error))
                 calls += [(callback, fenced) for callback in group.commit._finish(fenced)]
             self.settled.notify_all()
-        owners = {id(group.owner): group.owner for group in good}
-        self._deliver(
-            [
-                *(partial(_call, callback, outcome) for callback, outcome in calls),
-                *(partial(_call, owner.confirmed) for owner in owners.values()),
-            ]
-        )
+        self._confirmed.update((id(group.owner), group.owner) for group in good)
+        self._deliver([partial(_call, callback, outcome) for callback, outcome in calls])
 
     def _deliver(self, calls: list[Callable[[], None]]) -> None:
         def deliver() -> None:
