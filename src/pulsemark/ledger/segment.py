@@ -390,8 +390,10 @@ class Segment:
                 record: RecordTuple | None = whole_head(data, self.seed)
             except BadRecordError:
                 record, data = self._long_head(fd, offset, io)
-        if record is None or record[6] != self.first_entry_id + row or record[4] > LAST_KIND:
+        if record is None or record[6] != self.first_entry_id + row:
             raise DamagedRecordError(row, "there is no record header that matches its checksum")
+        if record[4] > LAST_KIND:
+            raise DamagedRecordError(row, f"its kind, {record[4]}, is not known")
         return RecordHead(
             Position(self.ledger_id, record[6]),
             _KINDS[record[4]],
