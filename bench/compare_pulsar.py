@@ -39,7 +39,7 @@ SETTINGS = {
 ROWS = {
     "unbatched": ("produce 100 B, no batching", ["-s", "100", "-db", "-r", "200000"]),
     "batched": ("produce 100 B, batching", ["-s", "100", "-r", "1000000"]),
-    "large": ("produce 128 KiB, no batching", ["-s", "131072", "-db", "-r", "20000"]),
+    "large": ("produce 128 KiB, no batching", ["-s", "131072", "-db", "-r", "5000", "-o", "200"]),
     "topics": ("produce 100 B, no batching, 1,000 topics",
                ["-s", "100", "-db", "-r", "200000", "-t", "1000"]),
 }  # fmt: skip
