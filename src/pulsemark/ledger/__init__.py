@@ -4,6 +4,7 @@ Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to rea
 docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
 """
 
+from .commit import Batch, Commit
 from .cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochStart
@@ -24,7 +25,6 @@ from .errors import (
     UnsupportedVersionError,
 )
 from .folder_reader import FolderLog, FolderReader
-from .group_commit import Batch, Commit
 from .managed_ledger import Appended, ManagedLedger
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position

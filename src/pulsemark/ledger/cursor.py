@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..proto.cursor_pb2 import CursorRecord
-from .group_commit import DONE, Commit
+from .commit import DONE, Commit
 from .position import LATEST, Position
 from .position_ranges import PositionRanges
 

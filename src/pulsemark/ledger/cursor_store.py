@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from ..proto.cursor_pb2 import CursorRecord
+from .commit import DONE, Commit
 from .cursor import Cursor
 from .entry import Entry, EntryKind
 from .errors import CorruptEntryError
-from .group_commit import DONE, Commit
 from .position import EARLIEST, Position
 
 if TYPE_CHECKING:

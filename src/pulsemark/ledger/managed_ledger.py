@@ -25,11 +25,11 @@ from ..metadata import (
 )
 from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
 from .admission import body_check_of, check_size, time_of_entry
+from .commit import Commit
 from .entry import EntryKind
 from .epochs import EpochStart, cut_tail, epoch_starts
 from .errors import CatalogError, StaleEpochError, StoreClosedError
 from .files import Buffer
-from .group_commit import Commit
 from .position import EARLIEST, Position
 from .segment import Segment
 from .segment_format import (

@@ -7,6 +7,7 @@ than that. Where one lot fails the view is given up as a whole.
 
 from __future__ import annotations
 
+from .commit import Commit
 from .compacted_format import (
     BLOCK_ROWS,
     CONTINUED,
@@ -21,7 +22,6 @@ from .compacted_format import (
 )
 from .entry import Entry
 from .files import Buffer
-from .group_commit import Commit
 from .managed_ledger import ManagedLedger
 from .position import Position
 

@@ -1,0 +1,92 @@
+"""What those who append wait for: a commit per topic, a batch for all committed together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .group_commit import Group, GroupCommit
+    from .segment import Segment
+
+DoneCallback = Callable[[BaseException | None], None]
+
+
+class Batch:
+    """What is committed together: for those who wait for appends to many topics at once."""
+
+    __slots__ = ("callbacks", "done", "groups", "is_cut_short", "settled", "size_bytes")
+
+    def __init__(self, settled: threading.Condition) -> None:
+        self.settled = settled
+        self.callbacks: list[Callable[[], None]] = []
+        self.groups: dict[Segment, Group] = {}
+        self.size_bytes = 0
+        self.is_cut_short = False
+        """Groups were taken out: it has to be finished even if none is left."""
+        self.done = False
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Call ``callback()`` when every commit of the batch is done; at once if they are.
+
+        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do.
+        """
+        with self.settled:
+            if not self.done:
+                self.callbacks.append(callback)
+                return
+        callback()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.groups) or self.is_cut_short
+
+
+class Commit:
+    """What all appends to one topic in one batch wait for."""
+
+    __slots__ = ("_callbacks", "_committer", "batch", "done", "error")
+
+    def __init__(self, committer: GroupCommit | None, batch: Batch) -> None:
+        self._committer = committer
+        self._callbacks: list[DoneCallback] = []
+        self.batch = batch
+        self.done = committer is None
+        self.error: BaseException | None = None
+
+    def add_done_callback(self, callback: DoneCallback) -> None:
+        """Call ``callback(error or None)`` when durable or failed; at once if it is already.
+
+        Runs where the store's ``notify`` runs things; without one in the committer's thread.
+        """
+        if self._committer is not None:
+            with self._committer.settled:
+                if not self.done:
+                    self._callbacks.append(callback)
+                    return
+        callback(self.error)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until durable. Raises FencedError if it is not to be, TimeoutError."""
+        if self._committer is not None:
+            self._committer.lead(self)
+            with self._committer.settled:
+                if not self._committer.settled.wait_for(lambda: self.done, timeout_s):
+                    raise TimeoutError(f"not durable within {timeout_s} s")
+        if self.error is not None:
+            raise self.error
+
+    def _finish(self, error: BaseException | None) -> list[DoneCallback]:
+        """Under the condition's lock: settle, and hand over who is to be called."""
+        self.error = error
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, []
+        return callbacks
+
+
+_NO_BATCH = Batch(threading.Condition(threading.Lock()))
+_NO_BATCH.done = True
+DONE = Commit(None, _NO_BATCH)
+"""For what needs no commit."""
