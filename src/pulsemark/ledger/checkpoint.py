@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 from .catalog import Catalog, SegmentId
@@ -25,6 +24,7 @@ from .folder import ledgers_folder
 from .group_commit import GroupCommit, Owner, Written
 from .journal import Journal
 from .options import StoreOptions
+from .recovery import remove_segment_files
 from .segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -183,12 +183,7 @@ class Checkpointer:
     def _remove(self, void: list[Segment]) -> bool:
         """Remove the files of void segments, durably; whether that worked."""
         try:
-            for segment in void:
-                self._fds.forget(segment.path)
-                with suppress(FileNotFoundError):
-                    self._files.unlink(segment.path)
-            if void:
-                self._files.sync_folder(ledgers_folder(self._folder))
+            remove_segment_files(self._files, self._fds, self._folder, map(_id, void))
         except OSError as error:
             _log.error("void segments stay, and so does the journal: %s", error)
             return False

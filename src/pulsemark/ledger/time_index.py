@@ -111,12 +111,17 @@ def sealed_end(files: Files, path: Path, ledger_id: int, segment_no: int) -> int
     except FileNotFoundError:
         return None
     try:
-        at = max(0, files.size(fd) - TRAILER_SIZE)
-        data = read_up_to(files, fd, TRAILER_SIZE, at)
+        trailer = read_trailer(files, fd, files.size(fd), index_seed(ledger_id, segment_no))
     finally:
         files.close(fd)
-    trailer = unpack_trailer(data, index_seed(ledger_id, segment_no))
     return None if trailer is None else trailer.end_offset
+
+
+def read_trailer(files: Files, fd: int, size_bytes: int, seed: int) -> Trailer | None:
+    """The trailer of an index file of that size; None: it has none, or none that is whole."""
+    if size_bytes < INDEX_HEADER_SIZE + TRAILER_SIZE:
+        return None
+    return unpack_trailer(read_up_to(files, fd, TRAILER_SIZE, size_bytes - TRAILER_SIZE), seed)
 
 
 class TimeIndex:
@@ -340,10 +345,7 @@ class TimeIndex:
         header = read_up_to(self._files, fd, INDEX_HEADER_SIZE, 0)
         if header != pack_index_header(self._ledger_id, self._segment_no):
             return None
-        trailer = None
-        if size >= INDEX_HEADER_SIZE + TRAILER_SIZE:
-            tail = read_up_to(self._files, fd, TRAILER_SIZE, size - TRAILER_SIZE)
-            trailer = unpack_trailer(tail, self._seed)
+        trailer = read_trailer(self._files, fd, size, self._seed)
         while chunk_offset(self._in_file) < size:
             number = self._in_file
             data = read_up_to(self._files, fd, _CHUNK_BYTES, chunk_offset(number))

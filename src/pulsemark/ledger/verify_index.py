@@ -20,7 +20,6 @@ from .index_format import (
     CHUNK_ROWS,
     INDEX_HEADER_SIZE,
     ROW_SIZE,
-    TRAILER_SIZE,
     BadIndexError,
     Chunk,
     Trailer,
@@ -28,10 +27,10 @@ from .index_format import (
     index_seed,
     pack_index_header,
     unpack_chunk,
-    unpack_trailer,
 )
 from .scan import ScannedRecord
 from .segment_format import SegmentHeader
+from .time_index import read_trailer
 
 _CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
 _MAX_PROBLEMS = 20
@@ -99,11 +98,7 @@ class IndexCheck:
         self._remove(cut)
 
     def _open(self) -> None:
-        if self._size >= INDEX_HEADER_SIZE + TRAILER_SIZE:
-            at = self._size - TRAILER_SIZE
-            self.trailer = unpack_trailer(
-                read_up_to(self._files, self._fd, TRAILER_SIZE, at), self._seed
-            )
+        self.trailer = read_trailer(self._files, self._fd, self._size, self._seed)
         header = read_up_to(self._files, self._fd, INDEX_HEADER_SIZE, 0)
         if header != pack_index_header(self._header.ledger_id, self._header.segment_no):
             self._report(0, "it does not begin with this segment's index header")

@@ -36,8 +36,6 @@ OPERATIONS = (
 )  # fmt: skip
 """What can fail: every method of `Files`."""
 
-SYNCS = frozenset({"fdatasync", "fsync", "sync_folder"})
-
 
 class Short:
     """A read or write that does half of what was asked (at least one byte), without an error."""
