@@ -30,6 +30,8 @@ from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 ORDERS = "persistent://public/default/orders"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
 EVERY_BIT = "PULSEMARK_EVERY_BIT" in os.environ
+PARTS = 32 if EVERY_BIT else 1
+"""How many tests share the bits: a campaign of over an hour can be run in parallel."""
 
 
 @dataclass
@@ -284,22 +286,23 @@ def test_segment_lost_from_the_middle_of_a_ledger_is_told(memory_folder):
             simulated.close()
 
 
-def flips(good, seed=0):
+def flips(good, part):
     """Bits to flip: every one in a campaign, else one in every so many bytes."""
     if EVERY_BIT:
-        return range(8 * len(good))
-    random = Random(seed)
+        return range(part, 8 * len(good), PARTS)
+    random = Random(0)
     return [8 * byte + random.randrange(8) for byte in range(0, len(good), 251)]
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("index", ["with index", "without index"])
-def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index):
+def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index, part):
     """One wrong bit: no wrong byte is served, at most one entry is lost, all others are there."""
     sample = make_sample(memory_folder / "data", some_bodies(415, 180))
     assert 60_000 < len(sample.good) < 70_000
     kept = sample._index if index == "with index" else None
     last = len(sample.bodies) - 1
-    for bit in flips(sample.good):
+    for bit in flips(sample.good, part):
         bad = bytearray(sample.good)
         bad[bit // 8] ^= 1 << bit % 8
         sample.put(bytes(bad), index=kept)

@@ -1,8 +1,10 @@
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, FencedError, StoreOptions
+from pulsemark.ledger import EARLIEST, FencedError, StoreOptions, group_commit
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
 
@@ -33,6 +35,33 @@ def test_one_sync_for_all_that_gathered(simulated):
     assert files.calls["fdatasync"] == before + 1
     assert all(commit.done and commit.error is None for commit in commits)
     assert len(commits) == 50
+
+
+def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
+    """It is committed with what came meanwhile, once nothing more does: one sync for all."""
+    slept, done = [], threading.Event()
+
+    def sleep(_seconds):
+        slept.append(None)
+        if len(slept) <= 5:
+            topics[0].append(b"more").commit.add_done_callback(lambda _error: done.set())
+
+    fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(group_commit, "time", fake_time)
+    monkeypatch.setattr(group_commit, "_GATHER_RATIO", 1e15)
+    files = simulated.files()
+    store = simulated.open(files)
+    topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(100)]
+    settle(store)
+    store.committer._took_s = 1.0
+    before = files.calls["fdatasync"]
+    with store.committer.lock:
+        for topic in topics:
+            topic.append(b"x")
+    assert done.wait(10)
+    assert len(slept) == 6
+    assert files.calls["fdatasync"] == before + 1
+    assert topics[0].read(EARLIEST)[-1].body == b"more"
 
 
 def test_failed_sync_fails_the_whole_batch_and_nothing_else(simulated):

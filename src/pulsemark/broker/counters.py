@@ -45,7 +45,7 @@ class Histogram:
         return sum(self.buckets)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TopicCounters:
     """Since the topic was opened."""
 

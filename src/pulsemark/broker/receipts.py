@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from ..ledger import Appended, Batch, Commit, Position
+from ..ledger import Appended, Batch, Commit
 from ..proto.pulsar_api_pb2 import CommandSend, ServerError
 from ..wire import commands
 from .config import BrokerConfig
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 NO_SEQUENCE_ID = (1 << 64) - 1
 
 Answer: TypeAlias = Callable[[], None]
-#: Producer, lowest and highest sequence id, where the entry stands, what it waits for, its topic.
-Publish: TypeAlias = tuple[Producer, int, int, Position, Commit, TopicCounters]
+#: Producer, lowest and highest sequence id, ledger and entry id, what it waits for, its topic.
+Publish: TypeAlias = tuple[Producer, int, int, int, int, Commit, TopicCounters]
 
 
 class PublishingSession(Protocol):
@@ -156,7 +156,17 @@ class Receipts:
             if command.HasField("highest_sequence_id")
             else NO_SEQUENCE_ID
         )
-        group.entries.append((producer, sequence_id, highest, appended.position, commit, counters))
+        group.entries.append(
+            (
+                producer,
+                sequence_id,
+                highest,
+                appended.ledger_id,
+                appended.entry_id,
+                commit,
+                counters,
+            )
+        )
         group.size_bytes += size_bytes
         producer.receipts = group
         self.entries_in_flight += 1
@@ -179,6 +189,7 @@ class Receipts:
         latency_ms = (time.monotonic() - group.taken_at_s) * 1000
         frames: list[bytes] = []
         count = 0
+        written: dict[TopicCounters, int] = {}
         failure: BaseException | None = None
         for entry in group.entries:
             if not isinstance(entry, tuple):
@@ -187,14 +198,16 @@ class Receipts:
                 entry()
                 continue
             count += 1
-            error = entry[4].error
+            error, counters = entry[5].error, entry[6]
             if error is None:
                 frames.append(_receipt(entry))
-                entry[5].write_latency_ms.add(latency_ms)
+                written[counters] = written.get(counters, 0) + 1
             else:
                 frames.append(_failure(entry, error))
-                entry[5].failed_entries += 1
+                counters.failed_entries += 1
                 failure = error
+        for counters, entries in written.items():
+            counters.write_latency_ms.add(latency_ms, entries)
         if frames:
             self._session.write(b"".join(frames))
         self.entries_in_flight -= count
@@ -207,7 +220,7 @@ class Receipts:
 
 
 def _receipt(publish: Publish) -> bytes:
-    producer, sequence_id, highest_sequence_id, (ledger_id, entry_id), _, _ = publish
+    producer, sequence_id, highest_sequence_id, ledger_id, entry_id, _, _ = publish
     return commands.send_receipt(
         producer.producer_id, sequence_id, ledger_id, entry_id, highest_sequence_id
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -97,6 +98,9 @@ def run(args: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     config = _config(args)
+    # What waits for the disk are tens of thousands of objects, none of them garbage: looking
+    # through them every 700 allocations was a tenth of a publish's price with 1,000 topics.
+    gc.set_threshold(50_000, 20, 100)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config, as_json=args.json))

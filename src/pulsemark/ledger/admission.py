@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..metadata import MessageFormatError, entry_time_ms, has_prefix, peek, verify_checksum
 from .errors import AlreadyStampedError, EntryTooLargeError
 from .files import Buffer
-from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_PREFIX_BYTES, PRODUCER_MAGIC
+from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_PREFIX_BYTES
 
 
 def body_check_of(topic: str, body: Buffer) -> int:
@@ -15,9 +15,7 @@ def body_check_of(topic: str, body: Buffer) -> int:
     """
     if has_prefix(body):
         raise AlreadyStampedError(topic)
-    if bytes(body[:2]) != PRODUCER_MAGIC or len(body) < 6:
-        return BODY_CRC_OURS
-    return BODY_CRC_PRODUCER if verify_checksum(body) else BODY_CRC_OURS
+    return BODY_CRC_PRODUCER if len(body) >= 6 and verify_checksum(body) else BODY_CRC_OURS
 
 
 def check_size(topic: str, prefix: bytes, body: Buffer, limit_bytes: int) -> None:

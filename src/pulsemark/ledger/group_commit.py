@@ -46,6 +46,11 @@ _BATCH_BYTES = 16 * 1024 * 1024
 _MAX_PENDING_ENTRIES = 128 * 1024
 """Appends wait while more are not yet durable: as many a recovery may have to read again."""
 
+_MANY_GROUPS = 64
+_GATHER_RATIO = 6
+_GATHER_POLL_S = 0.002
+"""See ``GroupCommit._gather``."""
+
 
 class Owner(Protocol):
     """The managed ledger a group belongs to, as the committer sees it."""
@@ -112,6 +117,8 @@ class GroupCommit:
         self._interval_ms = interval_ms
         self._unsynced: dict[int, Owner] = {}
         self._unsynced_since_s = 0.0
+        self._took_s = 0.0
+        """How long the last commit of this thread took."""
         self._dirty: dict[Segment, Written] = {}
         self._broken: list[Owner] = []
         """Owners of segments that could not be synced, to be fenced after the batch."""
@@ -153,7 +160,9 @@ class GroupCommit:
         group.commit.batch.size_bytes += size_bytes
         self.pending_bytes += size_bytes
         self._pending_entries += 1
-        if not self._has_room():
+        if self._pending_entries > _MAX_PENDING_ENTRIES or (
+            self.pending_bytes > self.max_pending_bytes
+        ):
             self._room.wait_for(self._has_room)
 
     def _has_room(self) -> bool:
@@ -199,13 +208,35 @@ class GroupCommit:
             with self.lock:
                 if not (self._batches[0].is_due or self._stopping):
                     self._work.wait(self._seconds_to_sync())
+            self._gather()
             with self._leading:
+                started_s = time.monotonic()
                 self._commit_next()
+                self._took_s = time.monotonic() - started_s
                 if self._unsynced and (self._stopping or self._seconds_to_sync() == 0):
                     self._sync()
             with self.lock:
                 if self._stopping and not self._batches[0].is_due:
                     return
+
+    def _gather(self) -> None:
+        """Let a batch of many topics grow.
+
+        Each topic in a batch has its price, whatever it has to add, and those who append meanwhile
+        work for the same processor. So batches of many topics take their share of the time, and no
+        more: the next one waits some times as long as the last one took, if more keeps coming.
+        """
+        gathering, seen = self._batches[0], -1
+        until_s = time.monotonic() + _GATHER_RATIO * self._took_s
+        while (
+            len(gathering.groups) > _MANY_GROUPS
+            and not self._stopping
+            and seen < self._pending_entries
+            and gathering is self._batches[-1]
+            and time.monotonic() < until_s
+        ):
+            seen = self._pending_entries
+            time.sleep(_GATHER_POLL_S)
 
     def lead(self, commit: Commit) -> None:
         """Commit in the caller's thread, which is about to wait, if no one is at it just now.
@@ -245,9 +276,7 @@ class GroupCommit:
             batch.done = True
             callbacks, batch.callbacks = batch.callbacks, []
         owners, self._confirmed = self._confirmed, {}
-        # Those who wait for a receipt first, then those who wait for entries.
-        calls = [*callbacks, *(owner.confirmed for owner in owners.values())]
-        self._deliver([partial(_call, call) for call in calls])
+        self._deliver(partial(_tell, callbacks, owners.values()))
 
     def _seconds_to_sync(self) -> float | None:
         """In interval mode: until the oldest block not synced has to be; None: there is none."""
@@ -408,17 +437,27 @@ class GroupCommit:
                 calls += [(callback, fenced) for callback in group.commit._finish(fenced)]
             self.settled.notify_all()
         self._confirmed.update((id(group.owner), group.owner) for group in good)
-        self._deliver([partial(_call, callback, outcome) for callback, outcome in calls])
+        if calls:
+            self._deliver(partial(_settle_all, calls))
 
-    def _deliver(self, calls: list[Callable[[], None]]) -> None:
-        def deliver() -> None:
-            for call in calls:
-                call()
-
+    def _deliver(self, call: Callable[[], None]) -> None:
         if self._notify is None:
-            deliver()
-        elif calls:
-            _call(self._notify, deliver)
+            call()
+        else:
+            _call(self._notify, call)
+
+
+def _settle_all(calls: list[tuple[DoneCallback, BaseException | None]]) -> None:
+    for callback, outcome in calls:
+        _call(callback, outcome)
+
+
+def _tell(callbacks: list[Callable[[], None]], owners: Collection[Owner]) -> None:
+    """A batch is done: first for those who wait for a receipt, then for those who want entries."""
+    for callback in callbacks:
+        _call(callback)
+    for owner in owners:
+        _call(owner.confirmed)
 
 
 def _call(function: Callable[..., object], *arguments: object) -> None:

@@ -54,11 +54,17 @@ if TYPE_CHECKING:
 class Appended:
     """What an entry got. It counts once ``commit`` is done without error."""
 
-    position: Position
+    ledger_id: int
+    entry_id: int
     index: int
     """Index of the entry's LAST message (PIP-70)."""
     time_ms: int
     commit: Commit
+
+    @property
+    def position(self) -> Position:
+        """Where the entry stands."""
+        return Position(self.ledger_id, self.entry_id)
 
 
 class ManagedLedger(TopicLog):
@@ -156,7 +162,6 @@ class ManagedLedger(TopicLog):
         beyond Pulsar's int32, and StampingError from a plugin: nothing is stored then.
         """
         limit_bytes = self._store.options.max_entry_size_bytes
-        check_size(self.name, b"", body, limit_bytes)
         body_check = body_check_of(self.name, body)
         messages = max(message_count, 0)
         if messages > MAX_MESSAGE_COUNT:
@@ -200,7 +205,7 @@ class ManagedLedger(TopicLog):
             self._ledger_bytes += size
             self._next_index = index + 1
             self._stamp_floor_ms = now_ms
-            appended = Appended(Position(self._ledger_id, entry_id), index, now_ms, group.commit)
+            appended = Appended(self._ledger_id, entry_id, index, now_ms, group.commit)
             committer.added(group, size, segment.index.count)
         return appended
 

@@ -74,7 +74,6 @@ RECORD_CORE = struct.Struct("<IHBBIIQq")
 """The part of the record header that its checksum covers."""
 CORE_OFFSET = RECORD_HEADER_SIZE - RECORD_CORE.size
 RECORD_LEAD = struct.Struct("<4sI")
-PRODUCER_MAGIC = b"\x0e\x01"
 CHECKED_BODY_BYTES = 6
 """Body bytes under the header's checksum: the producer's magic and CRC32C."""
 _PRODUCER_CRC = struct.Struct(">I")

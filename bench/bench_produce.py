@@ -1,0 +1,169 @@
+"""What a publish costs the broker: SEND frames from a sender that does next to nothing itself.
+
+    python bench/bench_produce.py [--messages N] [--topics N ...]
+
+pulsar-perf needs more of the machine than the broker does, so what it shows is both together.
+This sender has its frames ready before it begins, keeps ``--window`` of them unanswered and looks
+at receipts only to count them. The peer of each row is one topic in the same run; CPU is that of
+the broker's process, of all its threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from report import Figure, higher, lower, show
+
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.wire import commands
+
+ROUNDS = 3
+PREPARED = 20_000
+BODY_BYTES = 100
+
+
+@contextmanager
+def broker() -> Iterator[tuple[int, str]]:
+    """A broker's process id and service URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pulsemark", "standalone", "--json", "--port", "0"]
+        command += ["--http-port", "0", "--data-dir", str(Path(folder) / "data")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            yield process.pid, json.loads(process.stdout.readline())["service_url"]
+        finally:
+            process.terminate()
+            process.wait(60)
+            process.stdout.close()
+
+
+def send_frame(producer_id: int, sequence_id: int) -> bytes:
+    """A SEND of one message, as unbatched clients send it."""
+    body = unbatched_message(
+        bytes(BODY_BYTES), publish_time_ms=0, producer_name="p", sequence_id=sequence_id
+    )
+    return b"".join(commands.send(producer_id, sequence_id, body))
+
+
+class Sender:
+    """One connection that only counts what it hears."""
+
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self._socket = socket.create_connection((address.hostname, address.port), 30)
+        self._buffer = bytearray()
+        self._socket.sendall(commands.connect("bench"))
+        self.hear(1)
+
+    def open_producers(self, topics: Sequence[str]) -> None:
+        """Producer n publishes to topic n."""
+        for number, topic in enumerate(topics):
+            self._socket.sendall(commands.producer(topic, number, number))
+            self.hear(1)
+
+    def hear(self, least: int) -> int:
+        """Wait until ``least`` frames came; how many did."""
+        count = at = 0
+        buffer = self._buffer
+        while True:
+            while len(buffer) - at >= 4:
+                size = int.from_bytes(buffer[at : at + 4], "big") + 4
+                if len(buffer) - at < size:
+                    break
+                at += size
+                count += 1
+            if count >= least:
+                del buffer[:at]
+                return count
+            data = self._socket.recv(1 << 18)
+            if not data:
+                raise SystemExit("the broker closed the connection")
+            buffer += data
+
+    def publish(self, frames: Sequence[bytes], messages: int, window: int) -> None:
+        """Send the frames in turns, ``messages`` in all, ``window`` of them unanswered."""
+        step = window // 8
+        blobs = [b"".join(frames[at : at + step]) for at in range(0, len(frames), step)]
+        sent = heard = turn = 0
+        while heard < messages:
+            while sent < messages and sent - heard <= window - step:
+                self._socket.sendall(blobs[turn % len(blobs)])
+                sent += min(step, len(frames) - turn % len(blobs) * step)
+                turn += 1
+            heard += self.hear(1)
+
+
+def run_sender(url: str, topics: int, messages: int, window: int, result: object) -> None:
+    """The sender's process: tells the seconds it took."""
+    sender = Sender(url)
+    names = [f"persistent://public/default/of{topics}-{n}-{os.getpid()}" for n in range(topics)]
+    sender.open_producers(names)
+    frames = [send_frame(n % topics, n // topics) for n in range(PREPARED)]
+    sender.publish(frames, PREPARED, window)
+    result.send("ready")  # type: ignore[attr-defined]
+    start = time.perf_counter()
+    sender.publish(frames, messages, window)
+    result.send(time.perf_counter() - start)  # type: ignore[attr-defined]
+
+
+def cpu_s(pid: int) -> float:
+    """User and system seconds of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(topics: int, messages: int, window: int) -> tuple[float, float]:
+    """Messages per second, and CPU of the broker per message in microseconds; a new broker."""
+    with broker() as (pid, url):
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.Process(
+            target=run_sender, args=(url, topics, messages, window, theirs)
+        )
+        process.start()
+        ours.recv()
+        before = cpu_s(pid)
+        taken = ours.recv()
+        used = cpu_s(pid) - before
+        process.join()
+    return messages / taken, used / messages * 1e6
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--messages", type=int, default=300_000)
+    parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
+    parser.add_argument("--window", type=int, default=8_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args()
+    best: dict[int, tuple[float, float]] = {}
+    for _ in range(arguments.rounds):
+        for topics in arguments.topics:
+            got = measure(topics, arguments.messages, arguments.window)
+            best[topics] = max(got, best.get(topics, got))
+    one_rate, one_cpu = best[arguments.topics[0]]
+    figures: list[Figure] = []
+    for topics, (rate, cpu_us) in best.items():
+        peer = topics != arguments.topics[0]
+        name = f"publish 100 B, no batching, {topics} topics"
+        figures.append(higher(name, rate, one_rate if peer else None, "messages/s", "one topic"))
+        name = f"CPU of the broker, {topics} topics"
+        figures.append(lower(name, cpu_us, one_cpu if peer else None, "us/message", "one topic"))
+    show("publishing", figures)
+
+
+if __name__ == "__main__":
+    main()
