@@ -14,8 +14,7 @@ import os
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +33,23 @@ class _Open:
     path: Path
     pins: int = 0
     forgotten: bool = False
+
+
+class _Use:
+    """As a class, since a generator would be a tenth of the price of a search."""
+
+    __slots__ = ("_cache", "_fd", "_path")
+
+    def __init__(self, cache: FdCache, path: Path) -> None:
+        self._cache = cache
+        self._path = path
+
+    def __enter__(self) -> int:
+        self._fd = self._cache.acquire(self._path)
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        self._cache.release(self._fd)
 
 
 class FdCache:
@@ -84,14 +100,9 @@ class FdCache:
                 if opened.forgotten and opened.pins <= 0:
                     self._close(opened)
 
-    @contextmanager
-    def use(self, path: Path) -> Iterator[int]:
+    def use(self, path: Path) -> _Use:
         """An open descriptor for the length of a ``with`` block."""
-        fd = self.acquire(path)
-        try:
-            yield fd
-        finally:
-            self.release(fd)
+        return _Use(self, path)
 
     def forget(self, path: Path) -> None:
         """Never hand out a path's descriptor again: its file is being removed, or a sync failed."""
