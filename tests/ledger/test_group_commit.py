@@ -49,11 +49,12 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
     fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr(group_commit, "time", fake_time)
     monkeypatch.setattr(group_commit, "_GATHER_RATIO", 1e15)
+    monkeypatch.setattr(group_commit, "_GATHER_MAX_S", 10)
     files = simulated.files()
     store = simulated.open(files)
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(100)]
     settle(store)
-    store.committer._took_s = 1.0
+    store.committer._took_s = 10.0
     before = files.calls["fdatasync"]
     with store.committer.lock:
         for topic in topics:
@@ -62,6 +63,24 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
     assert len(slept) == 6
     assert files.calls["fdatasync"] == before + 1
     assert topics[0].read(EARLIEST)[-1].body == b"more"
+
+
+@pytest.mark.parametrize("asked", ["by nobody", "by callback"])
+def test_append_that_nobody_waits_for_is_committed(simulated, asked):
+    """Behind appends that were committed by those who waited for them, too."""
+    topic = simulated.open().open_topic(ORDERS)
+    for _ in range(20):
+        for _ in range(3):
+            topic.append(b"waited for").commit.wait(10)
+        called = threading.Event()
+        commit = topic.append(b"x").commit
+        if asked == "by callback":
+            commit.batch.add_done_callback(called.set)
+            assert called.wait(10)
+        deadline = time.monotonic() + 10
+        while not commit.done:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
 
 def test_failed_sync_fails_the_whole_batch_and_nothing_else(simulated):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,25 +15,29 @@ DoneCallback = Callable[[BaseException | None], None]
 class Batch:
     """What is committed together: for those who wait for appends to many topics at once."""
 
-    __slots__ = ("callbacks", "done", "groups", "is_cut_short", "settled", "size_bytes")
+    __slots__ = ("_committer", "callbacks", "done", "groups", "is_cut_short", "size_bytes")
 
-    def __init__(self, settled: threading.Condition) -> None:
-        self.settled = settled
+    def __init__(self, committer: GroupCommit | None) -> None:
+        self._committer = committer
         self.callbacks: list[Callable[[], None]] = []
         self.groups: dict[Segment, Group] = {}
         self.size_bytes = 0
         self.is_cut_short = False
         """Groups were taken out: it has to be finished even if none is left."""
-        self.done = False
+        self.done = committer is None
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call ``callback()`` when every commit of the batch is done; at once if they are.
 
         Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do.
         """
-        with self.settled:
-            if not self.done:
-                self.callbacks.append(callback)
+        if self._committer is not None:
+            with self._committer.settled:
+                waits = not self.done
+                if waits:
+                    self.callbacks.append(callback)
+            if waits:
+                self._committer.wake()
                 return
         callback()
 
@@ -63,9 +66,12 @@ class Commit:
         """
         if self._committer is not None:
             with self._committer.settled:
-                if not self.done:
+                waits = not self.done
+                if waits:
                     self._callbacks.append(callback)
-                    return
+            if waits:
+                self._committer.wake()
+                return
         callback(self.error)
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -86,7 +92,5 @@ class Commit:
         return callbacks
 
 
-_NO_BATCH = Batch(threading.Condition(threading.Lock()))
-_NO_BATCH.done = True
-DONE = Commit(None, _NO_BATCH)
+DONE = Commit(None, Batch(None))
 """For what needs no commit."""

@@ -47,9 +47,14 @@ _MAX_PENDING_ENTRIES = 128 * 1024
 """Appends wait while more are not yet durable: as many a recovery may have to read again."""
 
 _MANY_GROUPS = 64
+_ENTRIES_PER_GROUP = 8
 _GATHER_RATIO = 6
+_GATHER_MAX_S = 0.2
 _GATHER_POLL_S = 0.002
 """See ``GroupCommit._gather``."""
+
+_LOOK_IN_S = 0.005
+"""How often the thread looks for work while those who append commit it themselves."""
 
 
 class Owner(Protocol):
@@ -119,6 +124,8 @@ class GroupCommit:
         self._unsynced_since_s = 0.0
         self._took_s = 0.0
         """How long the last commit of this thread took."""
+        self._is_led = False
+        """Those who append wait, and so commit themselves: the thread need not be woken."""
         self._dirty: dict[Segment, Written] = {}
         self._broken: list[Owner] = []
         """Owners of segments that could not be synced, to be fenced after the batch."""
@@ -128,7 +135,7 @@ class GroupCommit:
         self._work = threading.Condition(self.lock)
         self._room = threading.Condition(self.lock)
         self.settled = threading.Condition(threading.Lock())
-        self._batches = deque([Batch(self.settled)])
+        self._batches = deque([Batch(self)])
         """Those that wait; the last one gathers."""
         self.pending_bytes = 0
         self._pending_entries = 0
@@ -144,12 +151,13 @@ class GroupCommit:
         """The group that gathers for ``segment``; a new one begins at ``offset``."""
         batch = self._batches[-1]
         if batch.size_bytes >= _BATCH_BYTES:
-            batch = Batch(self.settled)
+            batch = Batch(self)
             self._batches.append(batch)
         group = batch.groups.get(segment)
         if group is None:
             group = batch.groups[segment] = Group(owner, segment, offset, Commit(self, batch))
-            self._work.notify()
+            if not self._is_led:
+                self._work.notify()
         return group
 
     def added(self, group: Group, size_bytes: int, row_count: int) -> None:
@@ -207,8 +215,10 @@ class GroupCommit:
         while True:
             with self.lock:
                 if not (self._batches[0].is_due or self._stopping):
-                    self._work.wait(self._seconds_to_sync())
-            self._gather()
+                    self._work.wait(_LOOK_IN_S if self._is_led else self._seconds_to_sync())
+                self._is_led = False
+            if not self._interval_ms:
+                self._gather()
             with self._leading:
                 started_s = time.monotonic()
                 self._commit_next()
@@ -224,14 +234,15 @@ class GroupCommit:
 
         Each topic in a batch has its price, whatever it has to add, and those who append meanwhile
         work for the same processor. So batches of many topics take their share of the time, and no
-        more: the next one waits some times as long as the last one took, if more keeps coming.
+        more: the next one waits some times as long as the last one took, if more keeps coming, or
+        until each topic has some entries in it.
         """
         gathering, seen = self._batches[0], -1
-        until_s = time.monotonic() + _GATHER_RATIO * self._took_s
+        until_s = time.monotonic() + min(_GATHER_RATIO * self._took_s, _GATHER_MAX_S)
         while (
             len(gathering.groups) > _MANY_GROUPS
             and not self._stopping
-            and seen < self._pending_entries
+            and seen < self._pending_entries < _ENTRIES_PER_GROUP * len(gathering.groups)
             and gathering is self._batches[-1]
             and time.monotonic() < until_s
         ):
@@ -241,15 +252,24 @@ class GroupCommit:
     def lead(self, commit: Commit) -> None:
         """Commit in the caller's thread, which is about to wait, if no one is at it just now.
 
-        Two changes of thread are a good part of the price of a single durable append. In interval
-        mode it is the committer's thread that keeps the time.
+        Two changes of thread are a good part of the price of a single durable append, and waking
+        one for nothing is another. In interval mode it is the committer's thread that keeps the
+        time.
         """
         if not self._interval_ms and self._leading.acquire(blocking=False):
             try:
                 while not commit.done and self._commit_next():
-                    pass
+                    self._is_led = True
             finally:
                 self._leading.release()
+        if not commit.done:
+            self.wake()
+
+    def wake(self) -> None:
+        """Have the thread commit what is pending, where it was not woken for it."""
+        if self._is_led:
+            with self.lock:
+                self._work.notify()
 
     def _commit_all(self) -> None:
         """What is pending now; not what others add meanwhile."""
@@ -264,7 +284,7 @@ class GroupCommit:
                 return False
             self._batches.popleft()
             if not self._batches:
-                self._batches.append(Batch(self.settled))
+                self._batches.append(Batch(self))
             groups, batch.groups = list(batch.groups.values()), {}
         if groups:
             self._commit(groups)
