@@ -13,7 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -197,7 +197,7 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
     """
     start = offset
     for portion in _portions(buffers):
-        part: Sequence[Buffer] = portion
+        part = portion
         while part:
             try:
                 written = files.pwritev(fd, part, offset)
@@ -210,8 +210,15 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
     return offset - start
 
 
-def _portions(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+def _portions(buffers: Sequence[Buffer]) -> Iterable[Sequence[Buffer]]:
     """The buffers in lists for one call each: not too many, and not too large."""
+    size = sum(map(len, buffers))
+    if len(buffers) <= IOV_MAX and size <= _WRITE_BYTES:
+        return (buffers,) if size else ()
+    return _cut(buffers)
+
+
+def _cut(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
     portion: list[Buffer] = []
     size = 0
     for buffer in buffers:

@@ -408,7 +408,9 @@ class GroupCommit:
         for buffer in group.buffers:
             if offset >= end:
                 return
-            group.segment.index.digest(memoryview(buffer)[: end - offset], offset)
+            cut = offset + len(buffer) > end
+            data = memoryview(buffer)[: end - offset] if cut else buffer
+            group.segment.index.digest(data, offset)
             offset += len(buffer)
 
     def _settle(

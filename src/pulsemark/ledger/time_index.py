@@ -200,21 +200,21 @@ class TimeIndex:
         To be called with all bytes of the segment in order, once they are written, their rows
         appended before.
         """
-        view = memoryview(data)
-        while view and self._digesting in self._chunks:
-            chunk = self._chunks[self._digesting]
+        while data and (chunk := self._chunks.get(self._digesting)) is not None:
             start = chunk.offsets[0]
             if offset < start:  # the segment's header, or a gap
-                view, offset = view[start - offset :], start
-                continue
-            part = view
-            if len(chunk.offsets) == CHUNK_ROWS:
-                part = view[: chunk.end_offset - offset]
-            chunk.content_crc = crc32c(part, chunk.content_crc)
-            view, offset = view[len(part) :], offset + len(part)
-            self._digested = offset
-            if len(chunk.offsets) == CHUNK_ROWS and offset == chunk.end_offset:
-                self._digesting += 1
+                data, offset = memoryview(data)[start - offset :], start
+            elif len(chunk.offsets) < CHUNK_ROWS:  # it still grows: all of this is its own
+                chunk.content_crc = crc32c(data, chunk.content_crc)
+                self._digested = offset + len(data)
+                return
+            else:
+                part = memoryview(data)[: chunk.end_offset - offset]
+                chunk.content_crc = crc32c(part, chunk.content_crc)
+                data, offset = memoryview(data)[len(part) :], offset + len(part)
+                self._digested = offset
+                if offset == chunk.end_offset:
+                    self._digesting += 1
 
     def content_unknown(self) -> None:
         """The chunk of the last row holds damage: its sum must not vouch for it."""
