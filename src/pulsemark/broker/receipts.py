@@ -34,8 +34,9 @@ log = logging.getLogger(__name__)
 NO_SEQUENCE_ID = (1 << 64) - 1
 
 Answer: TypeAlias = Callable[[], None]
-#: Producer, lowest and highest sequence id, ledger and entry id, what it waits for, its topic.
-Publish: TypeAlias = tuple[Producer, int, int, int, int, Commit, TopicCounters]
+#: Producer, lowest and highest sequence id, ledger and entry id, what it waits for, its topic,
+#: messages, bytes.
+Publish: TypeAlias = tuple[Producer, int, int, int, int, Commit, TopicCounters, int, int]
 
 
 class PublishingSession(Protocol):
@@ -165,6 +166,8 @@ class Receipts:
                 appended.entry_id,
                 commit,
                 counters,
+                command.num_messages,
+                size_bytes,
             )
         )
         group.size_bytes += size_bytes
@@ -189,7 +192,7 @@ class Receipts:
         latency_ms = (time.monotonic() - group.taken_at_s) * 1000
         frames: list[bytes] = []
         count = 0
-        written: dict[TopicCounters, int] = {}
+        stored: dict[TopicCounters, list[Publish]] = {}
         failure: BaseException | None = None
         for entry in group.entries:
             if not isinstance(entry, tuple):
@@ -201,13 +204,16 @@ class Receipts:
             error, counters = entry[5].error, entry[6]
             if error is None:
                 frames.append(_receipt(entry))
-                written[counters] = written.get(counters, 0) + 1
+                stored.setdefault(counters, []).append(entry)
             else:
                 frames.append(_failure(entry, error))
                 counters.failed_entries += 1
                 failure = error
-        for counters, entries in written.items():
-            counters.write_latency_ms.add(latency_ms, entries)
+        # Topic by topic, since what one topic counts is not where the next one's is in memory.
+        for counters, publishes in stored.items():
+            counters.write_latency_ms.add(latency_ms, len(publishes))
+            for publish in publishes:
+                _count(publish)
         if frames:
             self._session.write(b"".join(frames))
         self.entries_in_flight -= count
@@ -220,10 +226,19 @@ class Receipts:
 
 
 def _receipt(publish: Publish) -> bytes:
-    producer, sequence_id, highest_sequence_id, ledger_id, entry_id, _, _ = publish
+    producer, sequence_id, highest_sequence_id, ledger_id, entry_id, _, _, _, _ = publish
     return commands.send_receipt(
         producer.producer_id, sequence_id, ledger_id, entry_id, highest_sequence_id
     )
+
+
+def _count(publish: Publish) -> None:
+    producer, _, _, _, _, _, counters, messages, size_bytes = publish
+    producer.messages_in += messages
+    producer.bytes_in += size_bytes
+    counters.messages_in += messages
+    counters.bytes_in += size_bytes
+    counters.entry_size_bytes.add(size_bytes)
 
 
 def _failure(publish: Publish, error: BaseException) -> bytes:

@@ -129,12 +129,10 @@ def handle_send(session: Session, event: Send) -> None:
         session.close_because(f"SEND from {sender.name!r}, which is fenced or still waiting")
         return
     body = event.headers_and_payload
-    size_bytes = len(body)
-    count = command.num_messages
     try:
         if command.txnid_most_bits or command.txnid_least_bits:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
-        appended = topic.ledger.append(body, message_count=count)
+        appended = topic.ledger.append(body, message_count=command.num_messages)
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return
@@ -144,13 +142,7 @@ def handle_send(session: Session, event: Send) -> None:
             session.storage_failed(error)
         _refuse_send(session, sender, command, RefusedError(code, str(error)))
         return
-    sender.messages_in += count
-    sender.bytes_in += size_bytes
-    counters = topic.counters
-    counters.messages_in += count
-    counters.bytes_in += size_bytes
-    counters.entry_size_bytes.add(size_bytes)
-    session.receipts.appended(sender, counters, command, appended, size_bytes)
+    session.receipts.appended(sender, topic.counters, command, appended, len(body))
 
 
 def _refuse_send(
