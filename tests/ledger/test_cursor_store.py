@@ -55,6 +55,22 @@ def test_cursor_that_is_not_durable_ends_with_its_process(simulated):
     assert list(simulated.open().open_topic(ORDERS).cursors) == ["s"]
 
 
+def test_many_openings_do_not_make_the_next_one_slow(simulated, monkeypatch):
+    """Each opening begins a cursor ledger; when they are many, they become one again."""
+    monkeypatch.setattr(cursor_store_module, "_MANY_SEGMENTS", 5)
+    _, positions = filled(simulated.open())
+    counts = []
+    for position in positions[:20]:
+        simulated.close()
+        store = simulated.open()
+        counts.append(len(store.cursors._ledger.segments()))
+        cursor = store.open_topic(ORDERS).open_cursor("s", initial=EARLIEST)
+        assert cursor.first_unacked == position
+        cursor.ack_cumulative(position)
+        cursor.persist().wait(10)
+    assert 5 < max(counts) < 8
+
+
 def test_deleted_cursor_stays_deleted(simulated):
     """Deletion is durable once its commit is; a cursor of that name begins anew."""
     topic, positions = filled(simulated.open())

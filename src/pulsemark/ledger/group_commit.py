@@ -1,8 +1,9 @@
-"""Group commit: one thread makes everything appended meanwhile durable with one sync.
+"""Group commit: one sync makes durable whatever was appended meanwhile.
 
-``lock`` orders appends: positions and indexes are assigned under it, and a batch takes its
-appends in that order. While the committer syncs one batch the next one gathers, so that the
-price of a sync is shared by however many appends and topics there are.
+A thread does it, or whoever waits for an append. ``lock`` orders appends: positions and indexes
+are assigned under it, and a batch takes its appends in that order. While one batch is synced the
+next one gathers, so that the price of a sync is shared by however many appends and topics there
+are.
 
 A batch: journal block, sync, bytes into segments, entries become visible, callbacks. Where the
 journal fails, every ledger in the batch is fenced with all it has pending; where only one
@@ -42,7 +43,7 @@ _JOIN_BELOW_BYTES = 16 * 1024
 """Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
 
 _BATCH_BYTES = 16 * 1024 * 1024
-"""What comes when a batch has grown to this waits for the next: longer writes are slower ones."""
+"""What comes when a batch has grown to this waits for the next: recovery holds one in memory."""
 _MAX_PENDING_ENTRIES = 128 * 1024
 """Appends wait while more are not yet durable: as many a recovery may have to read again."""
 
