@@ -19,7 +19,6 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -71,18 +70,17 @@ class Row(NamedTuple):
 
 
 class ChunkCache:
-    """The chunks read last, shared by all segments of a store."""
+    """The chunks read last, 16 KiB each, shared by all segments of a store."""
 
-    def __init__(self, capacity: int = 256) -> None:
+    def __init__(self, capacity: int = 1024) -> None:
         self._capacity = capacity
         self._chunks: OrderedDict[tuple[int, int, int], Chunk] = OrderedDict()
 
     def get(self, key: tuple[int, int, int]) -> Chunk | None:
         """The chunk, if it is here; makes it the youngest."""
-        chunk = self._chunks.get(key)
+        chunk = self._chunks.pop(key, None)
         if chunk is not None:
-            with suppress(KeyError):  # another thread just dropped it; ours is still good
-                self._chunks.move_to_end(key)
+            self._chunks[key] = chunk
         return chunk
 
     def put(self, key: tuple[int, int, int], chunk: Chunk) -> None:
