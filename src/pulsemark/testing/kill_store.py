@@ -74,9 +74,13 @@ class KillCampaign:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(self.folder), str(seed)], stdout=subprocess.PIPE
         )
-        killer = threading.Timer(0.35 + random.random() * 0.5, process.kill)
+        assert process.stdout is not None
+        wait_s, is_early = random.random() * 0.5, random.random() < 0.2
+        # Counted from the first acknowledgement, however long the start takes; or during the start.
+        first_line = b"" if is_early else process.stdout.readline()
+        killer = threading.Timer(wait_s, process.kill)
         killer.start()
-        output = process.communicate()[0]
+        output = first_line + process.communicate()[0]
         killer.cancel()
         count = 0
         for line in output.split(b"\n")[:-1]:  # the last line may be cut
