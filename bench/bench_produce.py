@@ -11,12 +11,9 @@ the broker's process, of all its threads.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench_startup import broker, start, stop
 from report import Figure, higher, lower, show
 
 from pulsemark.testing.raw_messages import unbatched_message
@@ -35,19 +33,14 @@ BODY_BYTES = 100
 
 
 @contextmanager
-def broker() -> Iterator[tuple[int, str]]:
+def running_broker() -> Iterator[tuple[int, str]]:
     """A broker's process id and service URL."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pulsemark", "standalone", "--json", "--port", "0"]
-        command += ["--http-port", "0", "--data-dir", str(Path(folder) / "data")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
+        process, ready, _ = start(broker(str(Path(folder) / "data")))
         try:
-            yield process.pid, json.loads(process.stdout.readline())["service_url"]
+            yield process.pid, ready["service_url"]
         finally:
-            process.terminate()
-            process.wait(60)
-            process.stdout.close()
+            stop(process)
 
 
 def send_frame(producer_id: int, sequence_id: int) -> bytes:
@@ -127,7 +120,7 @@ def cpu_s(pid: int) -> float:
 
 def measure(topics: int, messages: int, window: int) -> tuple[float, float]:
     """Messages per second, and CPU of the broker per message in microseconds; a new broker."""
-    with broker() as (pid, url):
+    with running_broker() as (pid, url):
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.Process(
             target=run_sender, args=(url, topics, messages, window, theirs)

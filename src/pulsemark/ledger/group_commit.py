@@ -169,9 +169,7 @@ class GroupCommit:
         group.commit.batch.size_bytes += size_bytes
         self.pending_bytes += size_bytes
         self._pending_entries += 1
-        if self._pending_entries > _MAX_PENDING_ENTRIES or (
-            self.pending_bytes > self.max_pending_bytes
-        ):
+        if not self._has_room():
             self._room.wait_for(self._has_room)
 
     def _has_room(self) -> bool:

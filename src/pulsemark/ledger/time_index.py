@@ -19,6 +19,7 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -78,9 +79,10 @@ class ChunkCache:
 
     def get(self, key: tuple[int, int, int]) -> Chunk | None:
         """The chunk, if it is here; makes it the youngest."""
-        chunk = self._chunks.pop(key, None)
+        chunk = self._chunks.get(key)
         if chunk is not None:
-            self._chunks[key] = chunk
+            with suppress(KeyError):  # another thread just dropped it; ours is still good
+                self._chunks.move_to_end(key)
         return chunk
 
     def put(self, key: tuple[int, int, int], chunk: Chunk) -> None:
