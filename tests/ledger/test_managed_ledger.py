@@ -1,4 +1,6 @@
+import mmap
 import threading
+from array import array
 from random import Random
 
 import pytest
@@ -8,6 +10,7 @@ from pulsemark.ledger import (
     AlreadyStampedError,
     EntryKind,
     EntryTooLargeError,
+    InvalidEntryError,
     LocalStore,
     Position,
     StoreClosedError,
@@ -95,11 +98,15 @@ def test_failing_callback_does_not_stop_commits(topic, caplog):
         raise RuntimeError("not ours")
 
     topic.on_confirmed.append(fail)
+    called = threading.Event()
     commit = topic.append(b"one").commit
     commit.add_done_callback(fail) if not commit.done else None
     commit.wait(10)
     append_all(topic, [b"two", b"three"])
     assert len(everything(topic)) == 3
+    topic.on_confirmed.append(called.set)
+    topic.append(b"four")
+    assert called.wait(10)
     assert "not ours" in caplog.text
 
 
@@ -212,14 +219,119 @@ def test_prefix_beyond_the_record_is_refused(topic):
 
 
 def test_more_messages_than_a_segment_can_count(topic):
-    """Counts up to Pulsar's int32 add up beyond 32 bits without harm."""
-    for number in range(5):
-        appended = topic.append(b"x", message_count=2**31 - 1)
-        assert appended.index == (number + 1) * (2**31 - 1) - 1
+    """The largest counts add up beyond 32 bits without harm."""
+    for number in range(5000):
+        appended = topic.append(b"x", message_count=2**20)
+        assert appended.index == (number + 1) * 2**20 - 1
     appended.commit.wait(10)
-    assert [e.index for e in everything(topic)] == [n * (2**31 - 1) - 1 for n in range(1, 6)]
-    with pytest.raises(ValueError, match="2147483647"):
-        topic.append(b"x", message_count=2**31)
+    assert [e.index for e in everything(topic)] == [n * 2**20 - 1 for n in range(1, 5001)]
+    assert len(topic.segments()) == 2
+
+
+@pytest.mark.parametrize("count", [2**20 + 1, 2**31 - 1, 2**31])
+def test_more_messages_than_a_batch_can_hold_are_refused(topic, count):
+    """Such a count is a typed error that names it; the topic goes on with no number lost."""
+    with pytest.raises(InvalidEntryError, match=str(count)):
+        topic.append(b"x", message_count=count)
+    assert topic.append(b"x", message_count=-5).index == -1
+    assert topic.append(b"x").index == 0
+
+
+def test_index_beyond_64_bits_is_refused(topic):
+    """The last index there is can be given; the one after it is a typed error."""
+    topic.append(b"x").commit.wait(10)
+    topic.tail = topic.tail._replace(next_index=2**63 - 1, segment=None)
+    topic.append(b"last").commit.wait(10)
+    with pytest.raises(InvalidEntryError, match=str(2**63)):
+        topic.append(b"one more")
+    assert topic.append(b"none", message_count=0).index == 2**63 - 1
+
+
+def bodies_of_the_same_bytes():
+    """Buffers of all kinds, each of the bytes 0 to 7."""
+    eight = bytes(range(8))
+    yield bytearray(eight)
+    yield memoryview(eight)
+    yield array("I", eight)
+    yield memoryview(array("I", eight))
+    yield memoryview(array("d", eight))
+    yield memoryview(eight).cast("B", (2, 4))
+    yield mmap_of(eight)
+
+
+def mmap_of(content):
+    """A memory map of these bytes."""
+    mapped = mmap.mmap(-1, len(content))
+    mapped[:] = content
+    return mapped
+
+
+def test_bodies_are_stored_byte_by_byte_whatever_their_items_are(open_store):
+    """A body's size is its bytes, not its items, and it reads back the same after a restart."""
+    store = open_store()
+    topic, other = store.open_topic(ORDERS), store.open_topic(f"{ORDERS}-other")
+    with store.committer.lock:
+        for body in bodies_of_the_same_bytes():
+            topic.append(body)
+            last = other.append(b"beside")
+    last.commit.wait(10)
+    assert [bytes(e.body) for e in everything(topic)] == [bytes(range(8))] * 7
+    store.close()
+    topic = open_store().open_topic(ORDERS)
+    assert [bytes(e.body) for e in everything(topic)] == [bytes(range(8))] * 7
+
+
+@pytest.mark.parametrize(
+    "body",
+    [memoryview(bytes(8))[::2], memoryview(bytes(8))[::-1], "text", 5, None, [1, 2], object()],
+)
+def test_body_that_is_no_contiguous_buffer_is_refused(topic, body):
+    """It is a typed error before anything is stored, and the topic goes on."""
+    with pytest.raises(InvalidEntryError, match=r"orders: a .* is no contiguous bytes"):
+        topic.append(body)
+    topic.append(b"x").commit.wait(10)
+    assert [bytes(e.body) for e in everything(topic)] == [b"x"]
+
+
+def test_body_cannot_be_resized_or_closed_while_it_is_pending(open_store):
+    """Its caller gets the error; the entry is stored as it was."""
+    topic = open_store().open_topic(ORDERS)
+    topic.append(b"first").commit.wait(10)
+    body, view = bytearray(b"resized"), memoryview(b"released")
+    with topic.store.committer.lock:
+        topic.append(body)
+        with pytest.raises(BufferError):
+            body.clear()
+        last = topic.append(view)
+        view.release()
+    last.commit.wait(10)
+    assert [bytes(e.body) for e in everything(topic)] == [b"first", b"resized", b"released"]
+
+
+def test_closed_store_refuses_reads_and_opens_no_file_again(open_store):
+    """Reading after closing is a typed error."""
+    store = open_store()
+    topic = store.open_topic(ORDERS)
+    topic.append(b"x").commit.wait(10)
+    store.close()
+    with pytest.raises(StoreClosedError):
+        topic.read(EARLIEST)
+    with pytest.raises(StoreClosedError):
+        topic.read_stored(EARLIEST)
+    assert len(store._fds) == 0
+
+
+def test_ledgers_end_by_age_after_the_clock_jumped_ahead_and_back(open_store, clock):
+    """While stamps stand still, a ledger's age goes on as the clock does."""
+    store = open_store(ledger_age_ms=1000)
+    topic = store.open_topic(ORDERS)
+    clock.advance(86_400_000)
+    ledgers = [topic.append(b"x").position.ledger_id]
+    clock.advance(-86_400_000)
+    for _ in range(20):
+        clock.advance(300)
+        ledgers.append(topic.append(b"x").position.ledger_id)
+    assert len(set(ledgers)) == 5
 
 
 def test_ledgers_end_by_entries_size_and_age(open_store, clock):
@@ -397,7 +509,7 @@ def test_appends_wait_while_too_much_is_pending(open_store):
     topic = store.open_topic(ORDERS)
     for _ in range(50):
         topic.append(bytes(400))
-        assert store.committer.pending_bytes <= 1000
+        assert store.committer.pending_bytes <= 1000 + 600
     store.committer.flush()
     assert len(everything(topic)) == 50
 

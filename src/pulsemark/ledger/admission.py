@@ -3,9 +3,42 @@
 from __future__ import annotations
 
 from ..metadata import MessageFormatError, entry_time_ms, has_prefix, peek, verify_checksum
-from .errors import AlreadyStampedError, EntryTooLargeError
+from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
 from .files import Buffer
 from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_PREFIX_BYTES
+
+MAX_MESSAGE_COUNT = 2**20
+"""Messages in one entry. A batch of Pulsar's largest size, 5 MiB, cannot hold as many: each takes
+six bytes at least. Higher counts would end a segment every few entries, for a segment's messages
+are counted in 32 bits."""
+MAX_INDEX = 2**63 - 1
+
+
+def plain_body(topic: str, body: object) -> Buffer:
+    """The body as a buffer of its own whose ``len`` is its size in bytes.
+
+    A view of ours also keeps the caller from resizing or closing what is yet to be written.
+    Raises InvalidEntryError for what is no buffer, or not contiguous.
+    """
+    try:
+        view = memoryview(body)  # type: ignore[arg-type]
+        is_plain = view.format == "B" and view.ndim == 1 and view.c_contiguous
+        return view if is_plain else view.cast("B")
+    except (TypeError, ValueError) as error:
+        what = type(body).__name__
+        raise InvalidEntryError(topic, f"a {what} is no contiguous bytes: {error}") from error
+
+
+def check_count(topic: str, message_count: int) -> int:
+    """The messages that an entry counts for: none where there are none or fewer, as in Pulsar.
+
+    Raises InvalidEntryError.
+    """
+    if message_count > MAX_MESSAGE_COUNT:
+        raise InvalidEntryError(
+            topic, f"message_count must be at most {MAX_MESSAGE_COUNT}, not {message_count}"
+        )
+    return max(message_count, 0)
 
 
 def body_check_of(topic: str, body: Buffer) -> int:

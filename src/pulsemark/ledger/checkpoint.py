@@ -16,12 +16,13 @@ import logging
 import threading
 from pathlib import Path
 
+from .batch_writer import Owner, Written
 from .catalog import Catalog, SegmentId
 from .errors import CatalogError
 from .fd_cache import FdCache
 from .files import Files
 from .folder import ledgers_folder
-from .group_commit import GroupCommit, Owner, Written
+from .group_commit import GroupCommit
 from .journal import Journal
 from .options import StoreOptions
 from .recovery import remove_segment_files
@@ -102,11 +103,19 @@ class Checkpointer:
                 size and waited_ms >= self._options.checkpoint_interval_ms
             )
             if due:
-                try:
-                    self.checkpoint()
-                except (OSError, CatalogError):
-                    _log.exception("checkpoint failed; the journal is kept")
+                self._checkpoint_or_fail()
                 waited_ms = 0
+
+    def _checkpoint_or_fail(self) -> None:
+        try:
+            self.checkpoint()
+        except (OSError, CatalogError):
+            _log.exception("checkpoint failed; the journal is kept")
+        except Exception as error:  # noqa: BLE001 - without checkpoints the journal has no bound
+            if not self._committer.state.is_over:
+                _log.critical("the store stops", exc_info=error)
+                self._committer.state.fail(error)
+                self._committer.wake_all()
 
     def stop(self) -> None:
         """End the thread and make a last checkpoint, if the committer still runs."""
@@ -122,9 +131,10 @@ class Checkpointer:
                 # Taken before the journal's file ends: no later file speaks of these.
                 removed = set(self._removed)
             last_id, written = self._committer.rotate_journal()
+            kept_before, self._kept_up_to = self._kept_up_to, last_id  # until it is all synced
             began, ended, void = self._new_segments()
-            if not (self._sync(written) and self._remove(void)):
-                self._kept_up_to = last_id
+            if self._sync(written) and self._remove(void):
+                self._kept_up_to = kept_before
             try:
                 if began:
                     self._files.sync_folder(ledgers_folder(self._folder))
@@ -151,9 +161,9 @@ class Checkpointer:
         """What is to be listed, sealed, removed; what is still pending has to wait."""
         with self._committer.lock:
             began = [s for s in self._began if s.entry_count]
-            self._began = [s for s in self._began if not s.entry_count and s.index.count]
-            ended = [s for s in self._ended if s.entry_count == s.index.count]
-            self._ended = [s for s in self._ended if s.entry_count < s.index.count]
+            self._began = [s for s in self._began if not s.entry_count]
+            ended = [s for s in self._ended if s.entry_count >= s.assigned_count]
+            self._ended = [s for s in self._ended if s.entry_count < s.assigned_count]
             void, self._void = self._void, []
         return began, ended, void
 
@@ -193,7 +203,7 @@ class Checkpointer:
         for segment in segments:
             index = segment.index
             to_do = not (index.sealed or index.sync_failed)
-            if to_do and segment.entry_count and not (segment.removed or segment.tail_cut_pending):
+            if to_do and segment.entry_count and not segment.removed:
                 try:
                     index.seal(segment.append_time_max_ms)
                 except OSError as error:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from .group_commit import Group, GroupCommit
+    from .batch_writer import Group
+    from .group_commit import GroupCommit
     from .segment import Segment
 
 DoneCallback = Callable[[BaseException | None], None]
@@ -24,14 +25,16 @@ class _Awaited(Generic[_Callback]):
         self.done = committer is None
 
     def _keep(self, callback: _Callback) -> bool:
-        """Keep ``callback`` until it is done, and see that somebody finishes it; False: it is."""
-        if self._committer is None:
+        """Keep ``callback`` until it is done, and see that a thread finishes it; False: it is."""
+        committer = self._committer
+        if committer is None or self.done:
             return False
-        with self._committer.settled:
+        committer.state.check_process()
+        with committer.settling:
             if self.done:
                 return False
             self.callbacks.append(callback)
-        self._committer.wake()
+        committer.wake()
         return True
 
 
@@ -74,27 +77,23 @@ class Commit(_Awaited[DoneCallback]):
     def add_done_callback(self, callback: DoneCallback) -> None:
         """Call ``callback(error or None)`` when durable or failed; at once if it is already.
 
-        Runs where the store's ``notify`` runs things; without one in the committer's thread.
+        Runs where the store's ``notify`` runs things. Without ``notify`` in a thread of the store
+        that does nothing else: callbacks may call all of the store's methods, and wait.
         """
         if not self._keep(callback):
             callback(self.error)
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Block until durable. Raises FencedError if it is not to be, TimeoutError."""
-        if self._committer is not None:
-            self._committer.lead(self)
-            with self._committer.settled:
-                if not self._committer.settled.wait_for(lambda: self.done, timeout_s):
-                    raise TimeoutError(f"not durable within {timeout_s} s")
+        """Block until durable.
+
+        Raises FencedError if it is not to be, StoreFailedError if the store stopped before that
+        was known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An
+        exception that a signal handler raises ends the wait and nothing else.
+        """
+        if not self.done and self._committer is not None:
+            self._committer.wait_for(self, timeout_s)
         if self.error is not None:
             raise self.error
-
-    def _finish(self, error: BaseException | None) -> list[DoneCallback]:
-        """Under the condition's lock: settle, and hand over who is to be called."""
-        self.error = error
-        self.done = True
-        callbacks, self.callbacks = self.callbacks, []
-        return callbacks
 
 
 DONE = Commit(None, Batch(None))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .errors import StaleEpochError
 from .position import Position
 from .segment import Segment
 
@@ -32,24 +33,50 @@ def epoch_starts(segments: Sequence[Segment]) -> list[EpochStart]:
     return starts
 
 
-def cut_tail(
-    segments: Sequence[Segment], index: int
-) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-    """Forget all messages from ``index`` on: the segments that stay, the last one shortened,
-    and the others.
+MAX_EPOCH = 2**32 - 1
+"""A segment's header has 32 bits for it."""
 
-    Raises ValueError where ``index`` lies inside a batch: nothing is changed then.
+
+def check_epoch(topic: str, epoch: int, current: int) -> None:
+    """Raise StaleEpochError unless ``epoch`` is above ``current``, ValueError above 2^32-1."""
+    if epoch <= current:
+        raise StaleEpochError(topic, epoch, current)
+    if epoch > MAX_EPOCH:
+        raise ValueError(f"a leader epoch must be at most {MAX_EPOCH}, not {epoch}")
+
+
+@dataclass(frozen=True, slots=True)
+class TailCut:
+    """Where a log is to end: which segments stay, the last one of them shortened."""
+
+    kept: tuple[Segment, ...]
+    dropped: tuple[Segment, ...]
+    last_count: int
+    """How many entries of the last segment that is kept stay."""
+
+    def make(self) -> None:
+        """Shorten the last segment. Raises OSError before anything has changed."""
+        if self.kept and self.last_count < self.kept[-1].entry_count:
+            self.kept[-1].truncate(self.last_count)
+
+
+def find_cut(segments: Sequence[Segment], index: int) -> TailCut:
+    """Where all messages from ``index`` on are cut off; changes nothing.
+
+    Raises ValueError where ``index`` lies inside a batch, OSError.
     """
     kept = 0
     while kept < len(segments) and (
         segments[kept].first_index < index or not segments[kept].entry_count
     ):
         kept += 1
-    if kept:
-        last = segments[kept - 1]
-        if index < last.next_index:
-            row = last.find_message(index - last.first_index, last.entry_count)
-            if last.index_before(row) != index:
-                raise ValueError(f"index {index} lies inside a batch")
-            last.truncate(row)
-    return tuple(segments[:kept]), tuple(segments[kept:])
+    if not kept:
+        return TailCut((), tuple(segments), 0)
+    last = segments[kept - 1]
+    row = last.entry_count
+    if index < last.next_index:
+        row = last.find_message(index - last.first_index, last.entry_count)
+        if last.index_before(row) != index:
+            raise ValueError(f"index {index} lies inside a batch")
+        last.chunk(row)  # now it is read what `make` goes by
+    return TailCut(tuple(segments[:kept]), tuple(segments[kept:]), row)

@@ -10,10 +10,14 @@ LedgerError
  +-- CatalogError              the catalog could not be read or written
  |    +-- CorruptCatalogError  it is damaged, and has to be made again (a CorruptFileError, too)
  +-- AlreadyStampedError       the body begins with a broker entry prefix (PIP-70 magic 0x0e02)
+ +-- InvalidEntryError         the body is no plain buffer, or it holds more messages than can be
  +-- EntryTooLargeError
  +-- StaleEpochError           a leader of an earlier epoch, or an epoch that has begun already
  +-- FencedError               the append was not made durable and never will be
  +-- StoreClosedError
+ +-- StoreFailedError          the store stopped: something in it failed that it cannot repair
+ +-- ForkedStoreError          the store was opened by the parent of this process
+ +-- CallbackError             it would wait for the thread that calls the callback it stands in
 
 Each carries the facts as attributes, so that a caller needs not parse the message.
 """
@@ -121,6 +125,15 @@ class AlreadyStampedError(LedgerError):
         super().__init__(f"{topic}: the entry already begins with a broker entry prefix (0x0e02)")
 
 
+class InvalidEntryError(LedgerError, ValueError):
+    """The entry cannot be stored: its body is no contiguous buffer, or a number is too large."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        super().__init__(f"{topic}: {reason}")
+
+
 class EntryTooLargeError(LedgerError):
     """The entry is larger than the store allows."""
 
@@ -156,6 +169,34 @@ class StoreClosedError(LedgerError):
     def __init__(self, what: str) -> None:
         self.what = what
         super().__init__(f"{what} is closed")
+
+
+class StoreFailedError(LedgerError):
+    """The store stopped: something failed that it cannot repair. Open the folder again.
+
+    What was acknowledged is on disk. Appends that were not may be there or not.
+    """
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        self.folder = folder
+        self.reason = reason
+        super().__init__(f"the store of {folder} has stopped: {reason}")
+
+
+class ForkedStoreError(LedgerError):
+    """The store was opened by the parent of this process, and belongs to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(f"the store of {folder} belongs to the process that opened it")
+
+
+class CallbackError(LedgerError):
+    """The call would wait for the very thread that it is made in, and so for ever."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} from a callback that `notify` calls in the committer's thread")
 
 
 class CompactionRunningError(LedgerError):

@@ -1,9 +1,9 @@
 """Group commit: one sync makes durable whatever was appended meanwhile.
 
-A thread does it, or whoever waits for an append. ``lock`` orders appends: positions and indexes
-are assigned under it, and a batch takes its appends in that order. While one batch is synced the
-next one gathers, so that the price of a sync is shared by however many appends and topics there
-are.
+A thread does it, or the thread that waits for an append. ``lock`` orders appends: positions and
+indexes are assigned under it, and a batch takes its appends in that order. While one batch is
+synced the next one gathers, so that the price of a sync is shared by however many appends and
+topics there are.
 
 A batch: journal block, sync, bytes into segments, entries become visible, callbacks. Where the
 journal fails, every ledger in the batch is fenced with all it has pending; where only one
@@ -13,6 +13,11 @@ seen them already, and what was seen is never taken back.
 
 Ledgers are only fenced between two batches (``fence``), so that a batch on its way never shows
 rows that were just dropped.
+
+Signal handlers run in the main thread and may raise there between any two steps. So the main
+thread never commits: it waits, and the committer's thread does it. What the main thread does have
+to change, at an append, is written down first, in one assignment (``adding``), and carried out
+after that; whoever takes the lock next carries out what an exception left (``finish_append``).
 
 With ``interval_ms`` a batch is acknowledged once it is written, and synced within that time: a
 power cut can lose that much, a crash of the process nothing. Only for those who ask for it.
@@ -24,28 +29,29 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Protocol
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
-from .commit import Batch, Commit, DoneCallback
-from .errors import FencedError
-from .fd_cache import FdCache
-from .files import Buffer, Files, write_all
-from .journal import Journal
-from .journal_format import GroupRef
+from .aside import holds
+from .batch_writer import BatchWriter, Group, Outcome, Owner, Written, flush_indexes, show
+from .commit import Batch, Commit
+from .delivery import Delivery
+from .errors import CallbackError, FencedError, LedgerError
 from .segment import Segment
+from .store_state import StoreState
+from .tail import MAX_PENDING_ENTRIES
+from .waiting import Waiters
+
+if TYPE_CHECKING:
+    from .tail import Adding
 
 _log = logging.getLogger(__name__)
 
-_JOIN_BELOW_BYTES = 16 * 1024
-"""Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
-
 _BATCH_BYTES = 16 * 1024 * 1024
 """What comes when a batch has grown to this waits for the next: recovery holds one in memory."""
-_MAX_PENDING_ENTRIES = 128 * 1024
-"""Appends wait while more are not yet durable: as many a recovery may have to read again."""
 
 _MANY_GROUPS = 64
 _ENTRIES_PER_GROUP = 8
@@ -58,68 +64,31 @@ _LOOK_IN_S = 0.005
 """How often the thread looks for work while those who append commit it themselves."""
 
 
-class Owner(Protocol):
-    """The managed ledger a group belongs to, as the committer sees it."""
-
-    name: str
-
-    def fence(self) -> None:
-        """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""
-
-    def confirmed(self) -> None:
-        """Entries became durable; called where callbacks are run."""
-
-
-@dataclass(slots=True)
-class Group:
-    """What one batch adds to one segment."""
-
-    owner: Owner
-    segment: Segment
-    offset: int
-    commit: Commit
-    buffers: list[Buffer] = field(default_factory=list)
-    size_bytes: int = 0
-    entry_count: int = 0
-    row_count: int = 0
-    """Rows of the segment once this group is durable, and the messages they hold."""
-    next_message: int = 0
-    append_time_ms: int = 0
-    """Of its last entry."""
-
-    def contiguous(self) -> list[Buffer]:
-        """The buffers, joined when they are small."""
-        if len(self.buffers) > 1 and self.size_bytes < _JOIN_BELOW_BYTES * len(self.buffers):
-            self.buffers = [b"".join(self.buffers)]
-        return self.buffers
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A segment that was written to and is not synced, its owner, and a pinned descriptor."""
-
-    segment: Segment
-    owner: Owner
-    fd: int
-
-
 class GroupCommit:
-    """The committer's thread and the batch that gathers for it."""
+    """The committer's thread and the batch that gathers for it.
+
+    Args:
+        writer: where batches go.
+        state: the store's; it fails when a batch does in a way that cannot be repaired.
+        delivery: who calls the callbacks.
+        max_pending_bytes: appends wait while more is not yet durable.
+        interval_ms: see above; 0: each batch is synced.
+        threaded: False has no thread: batches are committed by the threads that wait for them.
+    """
 
     def __init__(
         self,
-        files: Files,
-        fds: FdCache,
-        journal: Journal,
+        writer: BatchWriter,
+        state: StoreState,
+        delivery: Delivery,
         *,
-        notify: Callable[[Callable[[], None]], object] | None,
         max_pending_bytes: int,
         interval_ms: int = 0,
+        threaded: bool = True,
     ) -> None:
-        self._files = files
-        self._fds = fds
-        self._journal = journal
-        self._notify = notify
+        self._writer = writer
+        self.state = state
+        self._delivery = delivery
         self._interval_ms = interval_ms
         self._unsynced: dict[int, Owner] = {}
         self._unsynced_since_s = 0.0
@@ -127,24 +96,32 @@ class GroupCommit:
         """How long the last commit of this thread took."""
         self._is_led = False
         """Those who append wait, and so commit themselves: the thread need not be woken."""
-        self._dirty: dict[Segment, Written] = {}
-        self._broken: list[Owner] = []
-        """Owners of segments that could not be synced, to be fenced after the batch."""
+        self._is_rung = False
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread."""
         self.max_pending_bytes = max_pending_bytes
         self.lock = threading.RLock()
         self._leading = threading.Lock()
-        self._work = threading.Condition(self.lock)
-        self._room = threading.Condition(self.lock)
-        self.settled = threading.Condition(threading.Lock())
+        self._leader = 0
+        """The thread that commits just now."""
+        self.settling = threading.Lock()
+        """Held while commits become done, and while callbacks are added to them."""
+        self._settled = Waiters()
+        self._room = Waiters()
         self._batches = deque([Batch(self)])
         """Those that wait; the last one gathers."""
+        self._on_its_way: list[Group] = []
         self.pending_bytes = 0
-        self._pending_entries = 0
+        self.pending_entries = 0
+        self.adding: Adding | None = None
+        """An append that is not yet carried out in full."""
         self._confirmed: dict[int, Owner] = {}
         """Who has new durable entries and is to be told."""
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
+            self._thread.start()
 
     # Appending, under ``lock``
 
@@ -157,76 +134,173 @@ class GroupCommit:
         group = batch.groups.get(segment)
         if group is None:
             group = batch.groups[segment] = Group(owner, segment, offset, Commit(self, batch))
-            if not self._is_led:
-                self._work.notify()
+            if not (self._is_led or self._is_rung):
+                self._bell.put(None)
+                self._is_rung = True
         return group
 
-    def added(self, group: Group, size_bytes: int, row_count: int) -> None:
-        """An entry was added to a group. Waits while too much is pending; the lock is free then."""
-        group.size_bytes += size_bytes
-        group.entry_count += 1
-        group.row_count = row_count
-        group.commit.batch.size_bytes += size_bytes
-        self.pending_bytes += size_bytes
-        self._pending_entries += 1
-        if not self._has_room():
-            self._room.wait_for(self._has_room)
+    def finish_append(self) -> None:
+        """Carry out the append that is written down: each step may be done a second time."""
+        adding = self.adding
+        if adding is None:
+            return
+        ledger, tail, group, entry, group_bytes, batch_bytes, pending_bytes, pending = adding
+        entries = group.entries
+        if not entries or entries[-1] is not entry:
+            entries.append(entry)
+        ledger.tail = tail
+        group.size_bytes = group_bytes
+        group.commit.batch.size_bytes = batch_bytes
+        self.pending_bytes = pending_bytes
+        self.pending_entries = pending
+        self.adding = None
 
-    def _has_room(self) -> bool:
+    @property
+    def has_room(self) -> bool:
+        """Whether appends need not wait."""
         return (
             self.pending_bytes <= self.max_pending_bytes
-            and self._pending_entries <= _MAX_PENDING_ENTRIES
+            and self.pending_entries <= MAX_PENDING_ENTRIES
         )
 
+    def wait_for_room(self) -> None:
+        """Wait while too much is pending. Not with the lock held: then it is let pass."""
+        if holds(self.lock):
+            return
+        if self._thread is None or self._thread is threading.current_thread():
+            self.flush()
+            return
+        self._refuse_leader("append, with too much pending,")
+        self.wake()
+        self._room.wait(lambda: self.has_room or self.state.is_over)
+
+    # Waiting and committing
+
+    @contextmanager
+    def between_batches(self) -> Iterator[None]:
+        """No batch is on its way inside. Not in the main thread of a store with threads."""
+        self._refuse_leader("flush or checkpoint")
+        with self._leading:
+            self._leader = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._leader = 0
+        self._delivery.deliver_here()
+
+    def _refuse_leader(self, what: str) -> None:
+        if self._leader == threading.get_ident():
+            raise CallbackError(what)
+
     def rotate_journal(self) -> tuple[int, list[Written]]:
-        """End the journal's file between two batches. Not from a callback.
+        """End the journal's file between two batches.
 
         Returns the highest journal id that ended, and every segment written since the last
-        rotation. Whoever gets those releases their descriptors.
+        rotation. Those who get them release their descriptors.
         """
-        with self._leading:
-            self._commit_all()
+        with self.between_batches():
+            self.commit_all()
             if self._unsynced:
                 self._sync()
-            written, self._dirty = list(self._dirty.values()), {}
-            return self._journal.rotate(), written
+            return self._writer.rotate()
 
     def flush(self) -> None:
-        """Commit what is pending, in the caller's thread. Not from a callback."""
-        with self._leading:
-            self._commit_all()
+        """Commit what is pending."""
+        with self.between_batches():
+            self.commit_all()
 
     def fence(self, owners: Collection[Owner], error: Exception) -> None:
-        """Fail whatever these have pending; they go on in new ledgers. Not from a callback."""
-        with self._leading:
-            self._settle([], [], error, owners)
+        """Fail whatever these have pending; they go on in new ledgers."""
+        with self.between_batches():
+            self._settle(Outcome(error=error), owners)
+
+    def write_now(self, group: Group) -> None:
+        """Make one group durable and show it, between two batches and under the lock.
+
+        Raises FencedError if that fails: its owner goes on as it was, in a new ledger.
+        """
+        outcome = self._writer.write([group])
+        if outcome.failed:
+            group.owner.fence()
+            raise FencedError(group.owner.name, str(outcome.error)) from outcome.error
+        show(group.segment, group.entries[-1])
+        self._confirmed[id(group.owner)] = group.owner
+
+    def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
+        """Return when a commit is done. Raises TimeoutError, CallbackError."""
+        self.state.check_process()
+        self._refuse_leader("wait for a commit")
+        thread = threading.current_thread()
+        if self._thread is None or self._thread is thread:
+            self._lead(commit)
+        elif not (timeout_s is not None or self._interval_ms or thread is threading.main_thread()):
+            # Two changes of thread are a good part of the price of a single durable append. With
+            # a time-out no one else's sync may hold the caller up; in interval mode it is the
+            # committer's thread that keeps the time.
+            self._lead(commit, is_sole=False)
+        if commit.done:
+            return
+        self.wake()
+        if not self._settled.wait(lambda: commit.done, timeout_s):
+            raise TimeoutError(f"not durable within {timeout_s} s")
+
+    def _lead(self, commit: Commit, *, is_sole: bool = True) -> None:
+        """Commit in the caller's thread, if no other one is at it just now."""
+        if not self._leading.acquire(blocking=is_sole):
+            return
+        self._leader = threading.get_ident()
+        try:
+            while not commit.done and self._commit_next():
+                self._is_led = not is_sole
+        finally:
+            self._leader = 0
+            self._leading.release()
+        self._delivery.deliver_here()
+
+    def wake_all(self) -> None:
+        """Let all who wait see that the store has stopped; what is pending is still committed."""
+        self._room.wake()
+        self._bell.put(None)
+
+    def wake(self) -> None:
+        """Have the thread commit what is pending, where it was not woken for it."""
+        if self._is_led:
+            self._bell.put(None)
 
     def stop(self) -> None:
         """Commit what is pending and end the thread."""
-        with self.lock:
-            self._stopping = True
-            self._work.notify_all()
-        self._thread.join()
+        self._stopping = True
+        self._bell.put(None)
+        if self._thread is None or self._thread is threading.current_thread():
+            self.flush()
+        else:
+            self._thread.join()
 
     # The thread
 
     def _run(self) -> None:
-        while True:
-            with self.lock:
-                if not (self._batches[0].is_due or self._stopping):
-                    self._work.wait(_LOOK_IN_S if self._is_led else self._seconds_to_sync())
-                self._is_led = False
-            if not self._interval_ms:
-                self._gather()
-            with self._leading:
-                started_s = time.monotonic()
-                self._commit_next()
-                self._took_s = time.monotonic() - started_s
-                if self._unsynced and (self._stopping or self._seconds_to_sync() == 0):
-                    self._sync()
-            with self.lock:
-                if self._stopping and not self._batches[0].is_due:
-                    return
+        while not (self._stopping and not self._batches[0].is_due):
+            try:
+                self._take_turn()
+            except BaseException as error:  # noqa: BLE001 - the thread must go on
+                self._fail(error)
+
+    def _take_turn(self) -> None:
+        if not (self._batches[0].is_due or self._stopping):
+            with suppress(Empty):
+                self._bell.get(timeout=_LOOK_IN_S if self._is_led else self._seconds_to_sync())
+        with self.lock:
+            self._is_led = self._is_rung = False
+            while not self._bell.empty():
+                self._bell.get()
+        if not self._interval_ms:
+            self._gather()
+        with self.between_batches():
+            started_s = time.monotonic()
+            self._commit_next()
+            self._took_s = time.monotonic() - started_s
+            if self._unsynced and (self._stopping or self._seconds_to_sync() == 0):
+                self._sync()
 
     def _gather(self) -> None:
         """Let a batch of many topics grow.
@@ -241,64 +315,49 @@ class GroupCommit:
         while (
             len(gathering.groups) > _MANY_GROUPS
             and not self._stopping
-            and seen < self._pending_entries < _ENTRIES_PER_GROUP * len(gathering.groups)
+            and seen < self.pending_entries < _ENTRIES_PER_GROUP * len(gathering.groups)
             and gathering is self._batches[-1]
             and time.monotonic() < until_s
         ):
-            seen = self._pending_entries
+            seen = self.pending_entries
             time.sleep(_GATHER_POLL_S)
 
-    def lead(self, commit: Commit) -> None:
-        """Commit in the caller's thread, which is about to wait, if no one is at it just now.
-
-        Two changes of thread are a good part of the price of a single durable append, and waking
-        one for nothing is another. In interval mode it is the committer's thread that keeps the
-        time.
-        """
-        if not self._interval_ms and self._leading.acquire(blocking=False):
-            try:
-                while not commit.done and self._commit_next():
-                    self._is_led = True
-            finally:
-                self._leading.release()
-        if not commit.done:
-            self.wake()
-
-    def wake(self) -> None:
-        """Have the thread commit what is pending, where it was not woken for it."""
-        if self._is_led:
-            with self.lock:
-                self._work.notify()
-
-    def _commit_all(self) -> None:
-        """What is pending now; not what others add meanwhile."""
+    def commit_all(self) -> None:
+        """Between batches: commit what is pending now; not what others add meanwhile."""
         for _ in range(len(self._batches)):
             self._commit_next()
 
     def _commit_next(self) -> bool:
         """Commit the oldest batch; whether there was one."""
         with self.lock:
+            self.finish_append()
             batch = self._batches[0]
             if not batch.is_due:
                 return False
             self._batches.popleft()
             if not self._batches:
                 self._batches.append(Batch(self))
-            groups, batch.groups = list(batch.groups.values()), {}
-        if groups:
-            self._commit(groups)
+            self._on_its_way, batch.groups = list(batch.groups.values()), {}
+        try:
+            if self._on_its_way:
+                self._commit(self._on_its_way)
+        except BaseException as error:  # noqa: BLE001 - the thread must go on, to tell all others
+            self._fail(error)
+        self._on_its_way = []
         self._finish_batch(batch)
         return True
 
     def _finish_batch(self, batch: Batch) -> None:
-        with self.settled:
+        with self.settling:
             batch.done = True
             callbacks, batch.callbacks = batch.callbacks, []
         owners, self._confirmed = self._confirmed, {}
-        self._deliver(partial(_tell, callbacks, owners.values()))
+        listeners = [call for owner in owners.values() for call in owner.on_confirmed]
+        if callbacks or listeners:
+            # First for those who wait for a receipt, then for those who want entries.
+            self._delivery.put([*callbacks, *listeners])
 
     def _seconds_to_sync(self) -> float | None:
-        """In interval mode: until the oldest block not synced has to be; None: there is none."""
         if not self._unsynced:
             return None
         return max(0.0, self._unsynced_since_s + self._interval_ms / 1000 - time.monotonic())
@@ -307,183 +366,93 @@ class GroupCommit:
         """In interval mode: sync what was acknowledged without. Ledgers are fenced on failure."""
         owners, self._unsynced = self._unsynced, {}
         try:
-            self._journal.sync()
-        except OSError as error:
+            self._writer.journal.sync()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
             _log.error("acknowledged entries of the last interval may be lost: %s", error)
-            self._settle([], [], error, owners.values())
+            self._settle(Outcome(error=error), owners.values())
 
     def _commit(self, groups: list[Group]) -> None:
-        refs = []
-        content: list[Buffer] = []
-        for group in groups:
-            header = group.segment.header
-            refs.append(
-                GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
-            )
-            content += group.contiguous()
-        # In interval mode the first block of a segment since the last rotation is synced at once:
-        # so recovery knows of every segment where it ends, and cuts off what was not synced.
-        sync = not self._interval_ms or any(g.segment not in self._dirty for g in groups)
-        try:
-            self._journal.write(refs, content, sync=sync)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
-            if not isinstance(error, OSError):
-                _log.exception("journal")
-            self._settle([], groups, error)
-            return
-        good: list[Group] = []
-        failed: list[Group] = []
-        failed_owners: set[int] = set()
-        failure: Exception | None = None
-        for group in groups:
-            if id(group.owner) in failed_owners:
-                # What follows a gap must not come into a file where readers would find it.
-                failed.append(group)
-                continue
-            try:
-                self._apply(group)
-                good.append(group)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
-                if not isinstance(error, OSError):
-                    _log.exception("%s", group.segment.path)
-                failed.append(group)
-                failed_owners.add(id(group.owner))
-                failure = error
-        if self._interval_ms:
+        empty = [group for group in groups if not group.entries]  # its append was interrupted
+        outcome = self._writer.write(
+            [group for group in groups if group.entries], sync=not self._interval_ms
+        )
+        if self._interval_ms and outcome.good:
             if not self._unsynced:
                 self._unsynced_since_s = time.monotonic()
-            self._unsynced.update((id(group.owner), group.owner) for group in good)
-            with self.lock:
-                self._work.notify()  # this may be another thread: the committer's keeps the time
-        self._settle(good, failed, failure)
-        if self._broken:
-            broken, self._broken = self._broken, []
-            self._settle([], [], OSError("a file could not be synced"), broken)
-
-    def _apply(self, group: Group) -> None:
-        segment = group.segment
-        written = self._dirty.get(segment)
-        if written is None:
-            if len(self._dirty) >= self._fds.limit:
-                self._sync_some()
-            fd = self._fds.acquire(segment.path, create=True)
-            written = self._dirty[segment] = Written(segment, group.owner, fd)
-        try:
-            write_all(self._files, written.fd, group.buffers, group.offset)
-        except OSError:
-            self._show_what_came_whole(group, written.fd)
-            raise
-        self._digest(group, group.offset + group.size_bytes)
-
-    def _sync_some(self) -> None:
-        """Sync the segments written first, ahead of the checkpoint: too many files are open."""
-        count = 1 + self._fds.limit // 4
-        for written in [w for w in self._dirty.values() if not w.segment.sync_failed][:count]:
-            try:
-                if not written.segment.removed:
-                    self._files.fdatasync(written.fd)
-            except OSError as error:
-                # It stays among the written: the checkpoint keeps the journal because of it.
-                _log.error("%s: sync failed, ledger fenced: %s", written.segment.path, error)
-                written.segment.sync_failed = True
-                self._fds.forget(written.segment.path)
-                self._broken.append(written.owner)
-            else:
-                self._fds.release(written.fd)
-                del self._dirty[written.segment]
-
-    def _show_what_came_whole(self, group: Group, fd: int) -> None:
-        try:
-            size = self._files.size(fd)
-        except OSError:
-            return
-        with self.lock:
-            end = group.segment.show_within(size, group.row_count)
-        self._digest(group, end)
-
-    def _digest(self, group: Group, end: int) -> None:
-        """Have the index sum up the group's bytes, up to ``end`` in the segment."""
-        offset = group.offset
-        for buffer in group.buffers:
-            if offset >= end:
-                return
-            cut = offset + len(buffer) > end
-            data = memoryview(buffer)[: end - offset] if cut else buffer
-            group.segment.index.digest(data, offset)
-            offset += len(buffer)
+            self._unsynced.update((id(group.owner), group.owner) for group in outcome.good)
+            self._bell.put(None)  # this may be another thread: the committer's keeps the time
+        self._settle(outcome, empty=empty)
+        if self._writer.broken:
+            broken, self._writer.broken = self._writer.broken, []
+            self._settle(Outcome(error=OSError("a file could not be synced")), broken)
 
     def _settle(
-        self,
-        good: list[Group],
-        failed: list[Group],
-        error: Exception | None,
-        fenced: Collection[Owner] = (),
+        self, outcome: Outcome, fenced: Collection[Owner] = (), empty: Collection[Group] = ()
     ) -> None:
         """End a batch: show what is durable, fence where something is not, tell who waits."""
+        good, failed = outcome.good, outcome.failed
         with self.lock:
+            self.finish_append()
             owners = {id(group.owner): group.owner for group in failed}
             owners.update((id(owner), owner) for owner in fenced)
-            for batch in self._batches:
+            for batch in self._batches if owners else ():
                 for segment, group in list(batch.groups.items()):
                     if id(group.owner) in owners:
                         failed.append(batch.groups.pop(segment))
                         batch.is_cut_short = True
             for group in good:
-                group.segment.show_group(group.row_count, group.next_message, group.append_time_ms)
+                show(group.segment, group.entries[-1])
             for owner in owners.values():
                 owner.fence()
             for group in (*good, *failed):
                 self.pending_bytes -= group.size_bytes
-                self._pending_entries -= group.entry_count
-            self._room.notify_all()
-        self._finish(good, failed, error)
-        self._flush_indexes(good)
+                self.pending_entries -= len(group.entries)
+        self._room.wake()
+        self._finish([*good, *empty], failed, outcome.error)
+        flush_indexes(good)
 
-    def _flush_indexes(self, groups: list[Group]) -> None:
-        for group in groups:
-            segment = group.segment
-            try:
-                segment.index.flush(segment.entry_count)
-            except OSError as error:
-                # The index file is a cache: its rows stay in memory and are written later.
-                _log.warning("%s: index not written: %s", segment.path, error)
-
-    def _finish(self, good: list[Group], failed: list[Group], error: Exception | None) -> None:
-        calls: list[tuple[DoneCallback, BaseException | None]] = []
-        with self.settled:
+    def _finish(
+        self, good: Collection[Group], failed: Collection[Group], error: Exception | None
+    ) -> None:
+        calls: list[Callable[[], None]] = []
+        with self.settling:
             for group in good:
-                calls += [(callback, None) for callback in group.commit._finish(None)]
+                calls += _finished(group.commit, None)
             for group in failed:
-                fenced = FencedError(group.owner.name, str(error))
-                calls += [(callback, fenced) for callback in group.commit._finish(fenced)]
-            self.settled.notify_all()
+                calls += _finished(group.commit, FencedError(group.owner.name, str(error)))
         self._confirmed.update((id(group.owner), group.owner) for group in good)
+        self._settled.wake()
         if calls:
-            self._deliver(partial(_settle_all, calls))
+            self._delivery.put(calls)
 
-    def _deliver(self, call: Callable[[], None]) -> None:
-        if self._notify is None:
-            call()
-        else:
-            _call(self._notify, call)
+    def _fail(self, error: BaseException) -> None:
+        """Something failed that has no repair here: stop the store, and tell all who wait."""
+        _log.critical("the store stops", exc_info=error)
+        self.state.fail(error)
+        with self.lock:
+            self.adding = None
+            batches, self._batches = self._batches, deque([Batch(self)])
+            groups = [*self._on_its_way, *(g for b in batches for g in b.groups.values())]
+            self.pending_bytes = self.pending_entries = 0
+        self.refuse(groups, self.state.error())
+        for batch in batches:
+            self._finish_batch(batch)
+
+    def refuse(self, groups: Collection[Group], error: LedgerError) -> None:
+        """Tell all who wait for these groups that nothing more is known of them."""
+        calls: list[Callable[[], None]] = []
+        with self.settling:
+            for group in groups:
+                if not group.commit.done:
+                    calls += _finished(group.commit, error)
+        self._settled.wake()
+        self._room.wake()
+        self._delivery.put(calls)
 
 
-def _settle_all(calls: list[tuple[DoneCallback, BaseException | None]]) -> None:
-    for callback, outcome in calls:
-        _call(callback, outcome)
-
-
-def _tell(callbacks: list[Callable[[], None]], owners: Collection[Owner]) -> None:
-    """A batch is done: first for those who wait for a receipt, then for those who want entries."""
-    for callback in callbacks:
-        _call(callback)
-    for owner in owners:
-        _call(owner.confirmed)
-
-
-def _call(function: Callable[..., object], *arguments: object) -> None:
-    """Call someone else's function: its failure is theirs, commits must go on."""
-    try:
-        function(*arguments)
-    except Exception:  # noqa: BLE001 - see above
-        _log.exception("a callback failed")
+def _finished(commit: Commit, error: BaseException | None) -> list[Callable[[], None]]:
+    """While settling: settle a commit, and hand over the calls that are to be made."""
+    commit.error = error
+    commit.done = True
+    callbacks, commit.callbacks = commit.callbacks, []
+    return [partial(callback, error) for callback in callbacks]

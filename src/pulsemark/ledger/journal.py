@@ -79,7 +79,7 @@ class Journal:
     def write(
         self, groups: Sequence[GroupRef], content: Sequence[Buffer], *, sync: bool = True
     ) -> None:
-        """Append one block and sync it. After an OSError nothing of the block counts.
+        """Append one block and sync it. After an exception nothing of the block counts.
 
         Without ``sync`` the block is durable once ``sync`` has been called.
         """
@@ -95,7 +95,7 @@ class Journal:
                 write_all(self._files, journal.fd, [head, *content, *grow], journal.end)
             if sync:
                 self._files.fdatasync(journal.fd)
-        except OSError:
+        except BaseException:
             self._leave(journal, failed=True)
             raise
         journal.synced = sync

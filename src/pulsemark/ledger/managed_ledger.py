@@ -8,6 +8,10 @@ gaps and no number is given twice, by construction.
 
 A ledger gets its file with its first entry; every opening of a topic begins a new ledger, so
 that nothing is ever appended behind what a crash may have left.
+
+Every change is made in this order: all that may fail, then one assignment, then what cannot fail.
+An append changes the `Tail` and one group, see ``GroupCommit.finish_append``; what changes more
+runs aside (`Aside`), where no signal handler interrupts it.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..metadata import (
@@ -24,11 +29,20 @@ from ..metadata import (
     pack,
 )
 from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
-from .admission import body_check_of, check_size, time_of_entry
-from .commit import Commit
-from .entry import EntryKind
-from .epochs import EpochStart, cut_tail, epoch_starts
-from .errors import CatalogError, StaleEpochError, StoreClosedError
+from .admission import (
+    MAX_INDEX,
+    MAX_MESSAGE_COUNT,
+    body_check_of,
+    check_count,
+    check_size,
+    plain_body,
+    time_of_entry,
+)
+from .batch_writer import Group, PendingEntry
+from .commit import DONE, Commit
+from .entry import Entry, EntryKind
+from .epochs import EpochStart, check_epoch, epoch_starts, find_cut
+from .errors import CatalogError, InvalidEntryError, StaleEpochError, StoreClosedError
 from .files import Buffer
 from .position import EARLIEST, Position
 from .segment import Segment
@@ -39,15 +53,15 @@ from .segment_format import (
     pack_body_crc,
     pack_record_head,
 )
+from .tail import LEDGER, MAX_PENDING_ENTRIES, Tail, make_tail, what_begins
 from .topic_log import TopicLog
-
-MAX_MESSAGE_COUNT = 2**31 - 1
-MAX_SEGMENT_MESSAGES = 2**32 - 1
 
 if TYPE_CHECKING:
     from .current_view import CompactionState
     from .cursor import Cursor
     from .store import LocalStore
+
+_OWN_CRC_SIZE = 4
 
 
 @dataclass(slots=True)
@@ -67,6 +81,12 @@ class Appended:
         return Position(self.ledger_id, self.entry_id)
 
 
+_NewEntry = tuple[Buffer, int, int, EntryKind, BrokerEntryMetadata | None]
+"""An entry that is to be appended, checked as far as that goes without its place: body, body
+check, messages, kind, and prefix fields of the store itself."""
+_Built = tuple[PendingEntry, Tail]
+
+
 class ManagedLedger(TopicLog):
     """One topic of a LocalStore, open for appending."""
 
@@ -80,6 +100,9 @@ class ManagedLedger(TopicLog):
     ) -> None:
         super().__init__(name, segments)
         self._store = store
+        self._state = store.state
+        self._committer = store.committer
+        self._options = store.options
         self.topic_id = topic_id
         self.on_confirmed: list[Callable[[], None]] = []
         """Called after each commit that added entries, where callbacks are run."""
@@ -87,19 +110,23 @@ class ManagedLedger(TopicLog):
         """Open cursors by subscription name."""
         self.compaction: CompactionState | None = None
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
-        self._chain = StamperChain()
-        self._stamps_time = False
-        self._next_index = super().next_index
-        self._stamp_floor_ms = max((s.append_time_max_ms for s in segments), default=0)
-        self._time_floor_ms = segments[-1].index.time_max_ms if segments else 0
-        self._ledger_id = ledger_id
-        self._needs_ledger_id = False
-        self._segment: Segment | None = None
-        self._offset = 0
-        self._ledger_started_ms = 0
-        self._ledger_bytes = 0
+        self._stamping = (StamperChain(), False)
+        """The chain, and whether it writes the broker's time."""
         self._closed = False
-        self._epoch = segments[-1].header.epoch if segments else 0
+        self.tail = Tail(
+            ledger_id=ledger_id,
+            segment=None,
+            entry_id=0,
+            offset=0,
+            next_index=super().next_index,
+            stamp_floor_ms=max((s.append_time_max_ms for s in segments), default=0),
+            entry_time_max_ms=segments[-1].index.time_max_ms if segments else 0,
+            ledger_bytes=0,
+            ledger_age_ms=0,
+            clock_ms=0,
+            epoch=segments[-1].header.epoch if segments else 0,
+        )
+        """Assigned by appends and by the committer, under the lock."""
 
     @property
     def store(self) -> LocalStore:
@@ -109,14 +136,11 @@ class ManagedLedger(TopicLog):
     @property
     def stampers(self) -> StamperChain:
         """Who stamps new entries; an empty chain stores them without prefix."""
-        return self._chain
+        return self._stamping[0]
 
     @stampers.setter
     def stampers(self, chain: StamperChain) -> None:
-        # Under the lock: an append in another thread sees the old chain or the new, not halves.
-        with self._store.committer.lock:
-            self._chain = chain
-            self._stamps_time = "broker-time" in chain.names
+        self._stamping = chain, "broker-time" in chain.names
 
     @property
     def end_position(self) -> Position:
@@ -124,11 +148,14 @@ class ManagedLedger(TopicLog):
 
         A topic at rest: in the current ledger, even if that has no entry yet.
         """
-        end = super().end_position if self._needs_ledger_id else Position(self._ledger_id, 0)
-        if self._segment is not None:
-            end = Position(self._ledger_id, self._segment.end_entry_id)
+        tail = self.tail
+        end = (
+            super().end_position
+            if tail.needs_ledger_id
+            else Position(tail.ledger_id, tail.entry_id if tail.segment is not None else 0)
+        )
         for segment in reversed(self._segments):
-            if segment.entry_count < segment.index.count:
+            if segment.entry_count < self._assigned(segment):
                 end = Position(segment.ledger_id, segment.end_entry_id)
             elif segment.entry_count:
                 break  # durable, and so is all before it
@@ -137,7 +164,29 @@ class ManagedLedger(TopicLog):
     @property
     def ledger_id(self) -> int:
         """The ledger that the next entry goes to."""
-        return self._ledger_id
+        return self.tail.ledger_id
+
+    def read(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As ``TopicLog.read``; raises StoreClosedError once the store is closed."""
+        if self._state.is_over:
+            self._state.check()
+        return super().read(start, max_entries=max_entries, max_bytes=max_bytes)
+
+    def read_stored(
+        self,
+        start: Position,
+        *,
+        max_entries: int = 10_000,
+        max_bytes: int = 4 << 20,
+        mapped: bool = False,
+    ) -> tuple[Position, list[memoryview]]:
+        """As ``TopicLog.read_stored``; raises StoreClosedError once the store is closed."""
+        self._state.check()
+        return super().read_stored(
+            start, max_entries=max_entries, max_bytes=max_bytes, mapped=mapped
+        )
 
     # Appending
 
@@ -152,62 +201,126 @@ class ManagedLedger(TopicLog):
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
-        ``body`` is a producer's headers-and-payload (or anything else), which must not change
-        until then. ``message_count`` 0 takes no index and gets no prefix, as in Pulsar. ``base``
-        are prefix fields that the store itself has to say, written even where stamps are off.
-        ``epoch`` is the leader epoch the caller believes to lead.
+        ``body`` is a producer's headers-and-payload (or any contiguous buffer), which must not
+        change until then. ``message_count`` 0 or below takes no index and gets no prefix, as in
+        Pulsar. ``base`` are prefix fields that the store itself has to say, written even where
+        stamps are off. ``epoch`` is the leader epoch the caller believes to lead. Waits while too
+        much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
-        wrong), EntryTooLargeError, StaleEpochError, StoreClosedError, ValueError for a count
-        beyond Pulsar's int32, and StampingError from a plugin: nothing is stored then.
+        wrong), EntryTooLargeError, InvalidEntryError (a body that is no contiguous buffer, a count
+        above MAX_MESSAGE_COUNT, an index above 2^63-1), StaleEpochError, StoreClosedError,
+        StoreFailedError, ForkedStoreError, CatalogError, and StampingError from a plugin: nothing
+        is stored then. After an exception out of a signal handler the entry may be stored or not.
         """
-        limit_bytes = self._store.options.max_entry_size_bytes
+        if self._state.is_over:
+            self._state.check()
+        if type(body) is not bytes:
+            body = plain_body(self.name, body)
+        if not 0 <= message_count <= MAX_MESSAGE_COUNT:
+            message_count = check_count(self.name, message_count)
         body_check = body_check_of(self.name, body)
-        messages = max(message_count, 0)
-        if messages > MAX_MESSAGE_COUNT:
-            raise ValueError(f"message_count must be at most {MAX_MESSAGE_COUNT}, not {messages}")
-        committer = self._store.committer
-        with committer.lock:
-            if self._closed:
-                raise StoreClosedError(self.name)
-            if epoch is not None and epoch != self._epoch:
-                raise StaleEpochError(self.name, epoch, self._epoch)
-            now_ms = max(self._store.clock.now_ms(), self._stamp_floor_ms)
-            index = self._next_index + messages - 1
-            prefix = self._chain.prefix(self.name, now_ms, index, messages, body, base=base)
-            if base is not None and not prefix:
-                prefix = pack(base)
-            check_size(self.name, prefix, body, limit_bytes)
-            size = RECORD_HEADER_SIZE + len(prefix) + len(body)
-            crc = b""
-            if body_check == BODY_CRC_OURS:
-                crc = pack_body_crc(body)
-                size += len(crc)
-            segment = self._writable(size, messages, now_ms)
-            entry_id = segment.first_entry_id + segment.index.count
-            head = pack_record_head(
-                segment.seed, entry_id, kind, messages, now_ms, index, prefix, body, body_check
+        entry = body, body_check, message_count, kind, base
+        committer = self._committer
+        if (
+            committer.pending_bytes > committer.max_pending_bytes
+            or committer.pending_entries > MAX_PENDING_ENTRIES
+        ):
+            committer.wait_for_room()
+        while True:
+            with committer.lock:
+                if committer.adding is not None:
+                    committer.finish_append()
+                if self._closed or self._state.is_over:
+                    self._check_open()
+                tail = self.tail
+                if epoch is not None and epoch != tail.epoch:
+                    raise StaleEpochError(self.name, epoch, tail.epoch)
+                built = self._build(entry, tail)
+                if isinstance(built, tuple):
+                    return self._add(tail, built)
+            self._store.aside.run(partial(self._make_room, entry))
+
+    def _add(self, tail: Tail, built: _Built) -> Appended:
+        """Under the lock: append what was built at ``tail``."""
+        record, then = built
+        committer = self._committer
+        segment = then.segment
+        assert segment is not None
+        group = committer.group(self, segment, tail.offset)
+        added = then.offset - tail.offset
+        commit = group.commit
+        committer.adding = (
+            self,
+            then,
+            group,
+            record,
+            group.size_bytes + added,
+            commit.batch.size_bytes + added,
+            committer.pending_bytes + added,
+            committer.pending_entries + 1,
+        )
+        committer.finish_append()
+        return Appended(tail.ledger_id, tail.entry_id, then.next_index - 1, record[1], commit)
+
+    def _build(self, entry: _NewEntry, tail: Tail) -> _Built | int:
+        """The entry's record at ``tail``, and the tail behind it; or SEGMENT or LEDGER: one has
+        to be begun first. Changes nothing, and raises what ``append`` does.
+        """
+        body, body_check, messages, kind, base = entry
+        (
+            ledger_id, segment, entry_id, start, next_index, stamp_floor_ms, time_max_ms,
+            ledger_bytes, age_ms, last_clock_ms, epoch, _,
+        ) = tail  # fmt: skip
+        clock_ms = self._store.clock.now_ms()
+        now_ms = max(stamp_floor_ms, clock_ms)
+        if clock_ms > last_clock_ms:
+            age_ms += clock_ms - last_clock_ms
+        index = next_index + messages - 1
+        if index > MAX_INDEX:
+            raise InvalidEntryError(self.name, f"index {index} is above {MAX_INDEX}")
+        chain, stamps_time = self._stamping
+        prefix = chain.prefix(self.name, now_ms, index, messages, body, base=base)
+        if base is not None and not prefix:
+            prefix = pack(base)
+        options = self._options
+        check_size(self.name, prefix, body, options.max_entry_size_bytes)
+        size = RECORD_HEADER_SIZE + len(prefix) + len(body)
+        if body_check == BODY_CRC_OURS:
+            size += _OWN_CRC_SIZE
+        if segment is None:
+            return LEDGER
+        if begins := what_begins(tail, size, messages, age_ms, options):
+            return begins
+        head = pack_record_head(
+            segment.seed, entry_id, kind, messages, now_ms, index, prefix, body, body_check
+        )
+        parts: tuple[Buffer, ...]
+        if body_check == BODY_CRC_OURS:
+            parts = (head, body, pack_body_crc(body))
+        else:
+            parts = (head, body)
+        if start == 0:
+            header = segment.header.pack()
+            parts = (header, *parts)
+            start = len(header)
+        time_ms = now_ms if stamps_time and prefix else time_of_entry(prefix, body, now_ms)
+        if time_ms > time_max_ms:
+            time_max_ms = time_ms
+        end = start + size
+        next_index += messages
+        record = parts, now_ms, time_ms, next_index - segment.first_index, end
+        return record, make_tail(
+            (
+                ledger_id, segment, entry_id + 1, end, next_index, now_ms, time_max_ms,
+                ledger_bytes + size, age_ms, clock_ms, epoch, False,
             )
-            group = committer.group(self, segment, self._offset)
-            if self._offset == 0:
-                header = segment.header.pack()
-                group.buffers.append(header)
-                group.size_bytes = self._offset = len(header)
-                committer.pending_bytes += len(header)
-            group.buffers += (head, body, crc) if crc else (head, body)
-            group.next_message = index + 1 - segment.first_index
-            group.append_time_ms = now_ms
-            stamped = self._stamps_time and prefix
-            time_ms = now_ms if stamped else time_of_entry(prefix, body, now_ms)
-            end = self._offset + size
-            segment.index.append(time_ms, group.next_message, self._offset, end)
-            self._offset = end
-            self._ledger_bytes += size
-            self._next_index = index + 1
-            self._stamp_floor_ms = now_ms
-            appended = Appended(self._ledger_id, entry_id, index, now_ms, group.commit)
-            committer.added(group, size, segment.index.count)
-        return appended
+        )  # fmt: skip
+
+    def _check_open(self) -> None:
+        self._state.check()
+        if self._closed:
+            raise StoreClosedError(self.name)
 
     def append_control(
         self, control_type: ControlType, *, tags: Mapping[str, bytes] | None = None
@@ -216,9 +329,7 @@ class ManagedLedger(TopicLog):
 
         It takes one index, audits count it, consumers never see it.
         """
-        base = BrokerEntryMetadata(entry_kind=CONTROL, control_type=control_type)
-        if self._epoch:
-            base.leader_epoch = self._epoch
+        base = _control(control_type, self.tail.epoch)
         if tags:
             add_application_tags(base, tags)
         return self.append(b"", kind=EntryKind.CONTROL, base=base)
@@ -228,7 +339,7 @@ class ManagedLedger(TopicLog):
     @property
     def epoch(self) -> int:
         """The leader epoch that appends belong to; 0 until one has been begun."""
-        return self._epoch
+        return self.tail.epoch
 
     @property
     def epochs(self) -> list[EpochStart]:
@@ -238,152 +349,219 @@ class ManagedLedger(TopicLog):
     def begin_epoch(self, epoch: int) -> Appended:
         """A new leader takes over: appends of earlier epochs are refused from now on.
 
-        The epoch begins a ledger, whose first entry is a control entry that says so. Raises
-        StaleEpochError unless ``epoch`` is higher than the current one.
+        The epoch begins a ledger, whose first entry is a control entry that says so. Where that
+        cannot be made durable, the epoch before goes on. Raises StaleEpochError unless ``epoch`` is
+        higher than the current one, ValueError above 2^32-1, and as ``append``: nothing has changed
+        then.
         """
-        with self._store.committer.lock:
-            if epoch <= self._epoch:
-                raise StaleEpochError(self.name, epoch, self._epoch)
-            self._end_ledger()
-            self._epoch = epoch
-            return self.append_control(CONTROL_LEADER_CHANGE)
+        return self._store.aside.run(partial(self._begin_epoch, epoch))
+
+    def _begin_epoch(self, epoch: int) -> Appended:
+        committer = self._committer
+        with committer.lock:
+            committer.finish_append()
+            self._check_open()
+            check_epoch(self.name, epoch, self.tail.epoch)
+            tail, mark = self._mark(epoch, self.tail.next_index, self._segments)
+            self._begin(tail)
+            return self._add(tail, mark)
 
     def truncate_tail(self, index: int, *, epoch: int) -> Appended:
         """Drop every message from ``index`` on and begin ``epoch`` there. Blocks until durable.
 
         After a crash either nothing is dropped or all is, and the epoch has begun. Raises
         StaleEpochError, and ValueError where ``index`` is not the first of an entry, or outside
-        the log.
+        the log, or the epoch above 2^32-1; StampingError, CatalogError, OSError and FencedError.
+        Nothing is dropped then; only after a FencedError and a crash it may be.
         """
-        store = self._store
-        store.committer.flush()
-        with store.committer.lock:
-            if epoch <= self._epoch:
-                raise StaleEpochError(self.name, epoch, self._epoch)
+        return self._store.aside.run(partial(self._truncate_tail, index, epoch))
+
+    def _truncate_tail(self, index: int, epoch: int) -> Appended:
+        store, committer = self._store, self._committer
+        with committer.between_batches(), committer.lock:
+            committer.commit_all()  # and nothing is appended until this is done
+            self._check_open()
+            check_epoch(self.name, epoch, self.tail.epoch)
             if not self.first_index <= index <= self.next_index:
                 raise ValueError(
                     f"index must be from {self.first_index} to {self.next_index}, not {index}"
                 )
-            self._end_ledger()  # fails before anything is changed, if it does
-            kept, dropped = cut_tail(self._segments, index)
-            shortened = kept[-1] if kept else None
-            if shortened is not None:
-                shortened.tail_cut_pending = True
-            self._segments = kept
-            self._segment = None
-            self._next_index = index
-            begun = self.begin_epoch(epoch)
-        begun.commit.wait()
-        if shortened is not None:
-            with store.committer.lock:
-                shortened.tail_cut_pending = False
+            cut = find_cut([s for s in self._segments if s.entry_count], index)
+            tail, (record, then) = self._mark(epoch, index, cut.kept, cut.last_count)
+            assert tail.segment is not None
+            group = Group(self, tail.segment, 0, DONE, [record], then.offset)
+            store.segment_began(tail.segment)
+            try:
+                committer.write_now(group)
+            except BaseException:
+                store.segment_void(tail.segment)
+                raise
+            try:
+                cut.make()
+            except OSError as error:  # the folder says what memory cannot be brought to say
+                self._state.fail(error)
+                raise self._state.error() from error
+            self._leave_segment()
+            for shortened in cut.kept[-1:]:
+                shortened.assigned_count = shortened.entry_count
                 store.segment_ended(shortened)
-        store.unlist_segments(self, dropped)
-        store.remove_segments(dropped)
-        return begun
+            self._segments = (*cut.kept, tail.segment)
+            self.tail = then
+        store.drop_segments(self, cut.dropped)
+        return Appended(tail.ledger_id, 0, index, record[1], DONE)
 
-    def _writable(self, size: int, messages: int, now_ms: int) -> Segment:
-        """The segment to append ``size`` bytes to; begins a new one, or a new ledger, if due."""
-        options = self._store.options
-        if self._needs_ledger_id:
-            self._end_ledger()
-        segment = self._segment
-        if segment is not None:
-            entries = segment.first_entry_id + segment.index.count
-            if (
-                entries >= options.ledger_entries
-                or self._ledger_bytes + size > options.ledger_size_bytes
-                or now_ms - self._ledger_started_ms >= options.ledger_age_ms
-            ):
-                self._end_ledger()
-                segment = None
-            elif (
-                self._offset + size > options.segment_size_bytes
-                or segment.index.next_message + messages > MAX_SEGMENT_MESSAGES
-            ):
-                return self._begin_segment(segment.header.segment_no + 1, entries)
-        if segment is None:
-            self._ledger_started_ms = now_ms
-            self._ledger_bytes = 0
-            return self._begin_segment(0, 0)
-        return segment
+    def _mark(
+        self, epoch: int, index: int, kept: Sequence[Segment], last_count: int | None = None
+    ) -> tuple[Tail, _Built]:
+        """A new ledger behind ``kept``, and the control entry that begins ``epoch`` there.
 
-    def _begin_segment(self, segment_no: int, first_entry_id: int) -> Segment:
-        previous = self._last_of_previous_ledger()
-        ended, self._segment = self._segment, None
+        Changes nothing but that a ledger id is used. Raises what ``append`` does.
+        """
+        base = _control(CONTROL_LEADER_CHANGE, epoch)
+        ended = self.tail._replace(
+            next_index=index,
+            epoch=epoch,
+            ledger_id=self._store.next_ledger_id(),
+            needs_ledger_id=False,
+        )
+        tail = self._tail_of_new(ended, kept, 0, 0, last_count)
+        mark = self._build((b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base), tail)
+        assert isinstance(mark, tuple)  # the segment is new
+        return tail, mark
+
+    # Ledgers and segments
+
+    def _make_room(self, entry: _NewEntry) -> None:
+        """Begin a segment, or a ledger, if this entry is to be the first one in it."""
+        with self._committer.lock:
+            self._committer.finish_append()
+            self._check_open()
+            tail = self.tail
+            begins = self._build(entry, tail)
+            if isinstance(begins, tuple):
+                return  # another thread has begun one meanwhile
+            segment = tail.segment
+            if segment is None or begins == LEDGER:
+                if segment is not None or tail.needs_ledger_id:
+                    ledger_id = self._store.next_ledger_id()
+                    tail = tail._replace(ledger_id=ledger_id, needs_ledger_id=False)
+                self._begin(self._tail_of_new(tail, self._segments, 0, 0))
+            else:
+                number = segment.header.segment_no + 1
+                self._begin(self._tail_of_new(tail, self._segments, number, tail.entry_id))
+
+    def _tail_of_new(
+        self,
+        tail: Tail,
+        kept: Sequence[Segment],
+        segment_no: int,
+        first_entry_id: int,
+        last_count: int | None = None,
+    ) -> Tail:
+        """``tail`` with a new segment, behind ``kept``; nothing has changed yet."""
+        previous = next(
+            (s for s in reversed(kept) if s.ledger_id != tail.ledger_id and self._assigned(s)), None
+        )
         header = SegmentHeader(
             topic=self.name,
             topic_id=self.topic_id,
-            ledger_id=self._ledger_id,
+            ledger_id=tail.ledger_id,
             segment_no=segment_no,
             first_entry_id=first_entry_id,
-            first_index=self._next_index,
-            entry_time_floor_ms=self._entry_time_max_ms(),
-            stamp_floor_ms=self._stamp_floor_ms,
+            first_index=tail.next_index,
+            entry_time_floor_ms=tail.entry_time_max_ms,
+            stamp_floor_ms=tail.stamp_floor_ms,
             previous_ledger_id=previous.ledger_id if previous else -1,
-            epoch=self._epoch,
-            previous_entry_count=previous.header.first_entry_id + previous.index.count
+            epoch=tail.epoch,
+            previous_entry_count=previous.first_entry_id
+            + (self._assigned(previous) if last_count is None else last_count)
             if previous
             else 0,
         )
-        segment = self._store.new_segment(header)
-        self._segments = (*self._segments, segment)
-        self._segment = segment
-        self._offset = 0
-        if ended is not None:
-            self._store.segment_ended(ended)
-        return segment
+        began = tail._replace(
+            segment=self._store.make_segment(header),
+            entry_id=first_entry_id,
+            offset=0,
+        )
+        if segment_no:
+            return began
+        return began._replace(ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
 
-    def _last_of_previous_ledger(self) -> Segment | None:
-        return next((s for s in reversed(self._segments) if s.ledger_id != self._ledger_id), None)
+    def _assigned(self, segment: Segment) -> int:
+        """How many entries of a segment have got their number."""
+        tail = self.tail
+        assigned = tail.assigned_count if segment is tail.segment else segment.assigned_count
+        return max(segment.entry_count, assigned)
 
-    def _entry_time_max_ms(self) -> int:
-        return self._segments[-1].index.time_max_ms if self._segments else self._time_floor_ms
+    def _begin(self, tail: Tail) -> None:
+        """Go on at ``tail``, whose segment is new. Cannot fail."""
+        assert tail.segment is not None
+        self._store.segment_began(tail.segment)
+        self._leave_segment()
+        self._segments = (*self._segments, tail.segment)
+        self.tail = tail
 
-    def _end_ledger(self) -> None:
-        """The next entry begins a new ledger. Raises CatalogError: nothing has changed then."""
-        ledger_id = self._store.next_ledger_id()
-        self._drop_segment()
-        self._ledger_id, self._needs_ledger_id = ledger_id, False
-
-    def _drop_segment(self) -> None:
-        if self._segment is not None:
-            self._store.segment_ended(self._segment)
-            self._segment = None
+    def _leave_segment(self) -> None:
+        """No entry follows in the current segment."""
+        segment = self.tail.segment
+        if segment is None:
+            return
+        segment.assigned_count = self.tail.assigned_count
+        if segment.assigned_count:
+            self._store.segment_ended(segment)
+        else:  # it was begun for an entry that did not come
+            self._segments = tuple(s for s in self._segments if s is not segment)
+            self._store.segment_void(segment)
+        self.tail = self.tail._replace(segment=None, entry_id=0, offset=0)
 
     # What the committer calls
 
     def fence(self) -> None:
-        """Under the lock: drop what is not durable; the next entry begins a new ledger."""
-        kept = []
+        """Under the lock: drop what is not durable; the next entry begins a new ledger.
+
+        Reads no file: rows of entries that are not durable are in no index.
+        """
+        tail = self.tail
+        kept = tuple(s for s in self._segments if s.entry_count)
         for segment in self._segments:
-            segment.truncate(segment.entry_count)
-            if segment.entry_count:
-                kept.append(segment)
-            else:
+            segment.assigned_count = segment.entry_count
+            if not segment.entry_count:
                 self._store.segment_void(segment)
-        self._segments = tuple(kept)
-        self._next_index = super().next_index if kept else 0
-        if self._segment is not None and not self._segment.entry_count:
-            self._segment = None
-        self._drop_segment()
-        self._needs_ledger_id = True
+        if tail.segment is not None and tail.segment.entry_count:
+            self._store.segment_ended(tail.segment)
+        self._segments = kept
+        last = kept[-1] if kept else None
+        self.tail = tail._replace(
+            segment=None,
+            entry_id=0,
+            offset=0,
+            next_index=last.next_index if last else 0,
+            entry_time_max_ms=last.index.time_max_ms if last else 0,
+            epoch=last.header.epoch if last else 0,
+            needs_ledger_id=True,
+        )
         # On a full disk the catalog may fail as well: then the next append asks again.
         with suppress(CatalogError):
-            self._end_ledger()
+            self._take_ledger_id()
 
-    def confirmed(self) -> None:
-        """Tell the listeners that there are new entries."""
-        for listener in self.on_confirmed:
-            listener()
+    def _take_ledger_id(self) -> None:
+        ledger_id = self._store.next_ledger_id()
+        self.tail = self.tail._replace(ledger_id=ledger_id, needs_ledger_id=False)
 
     # Ending
 
     def roll(self) -> None:
-        """End the current ledger; the next entry begins a new one."""
-        with self._store.committer.lock:
-            if self._segment is not None:
-                self._end_ledger()
+        """End the current ledger; the next entry begins a new one. Raises CatalogError."""
+        self._store.aside.run(self._roll)
+
+    def _roll(self) -> None:
+        with self._committer.lock:
+            self._committer.finish_append()
+            self._check_open()
+            if self.tail.segment is not None:
+                ledger_id = self._store.next_ledger_id()
+                self._leave_segment()
+                self.tail = self.tail._replace(ledger_id=ledger_id, needs_ledger_id=False)
 
     def trim(self, before: Position) -> int:
         """Remove the segments whose entries all stand before ``before``; how many.
@@ -391,6 +569,10 @@ class ManagedLedger(TopicLog):
         The last segment with entries stays, whatever ``before`` says: it carries the index on.
         Blocks. After a crash either all of them are there, or none.
         """
+        return self._store.aside.run(partial(self._trim, before))
+
+    def _trim(self, before: Position) -> int:
+        self._check_open()
         with self._store.committer.lock:
             segments = self._segments
             keep = next(
@@ -416,8 +598,12 @@ class ManagedLedger(TopicLog):
         Only durable entries are removed. The removal is durable when this returns; after a crash
         in between a part of the entries may be there still.
         """
+        return self._store.aside.run(partial(self._truncate_head, before))
+
+    def _truncate_head(self, before: Position) -> int:
+        self._check_open()
         count = self.count_entries(EARLIEST, before)
-        self.trim(before)
+        self._trim(before)
         number, row = self._locate(self._segments, before)
         if number == 0 and self._segments:
             first = self._segments[0]
@@ -448,8 +634,17 @@ class ManagedLedger(TopicLog):
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
-        with self._store.committer.lock:
+        self._store.aside.run(self._close)
+
+    def _close(self) -> None:
+        with self._committer.lock:
+            self._committer.finish_append()
             self._closed = True
-            if self._segment is not None:
-                self._store.segment_ended(self._segment)
-                self._segment = None
+            self._leave_segment()
+
+
+def _control(control_type: ControlType, epoch: int) -> BrokerEntryMetadata:
+    base = BrokerEntryMetadata(entry_kind=CONTROL, control_type=control_type)
+    if epoch:
+        base.leader_epoch = epoch
+    return base

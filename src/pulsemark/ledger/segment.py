@@ -82,8 +82,9 @@ class Segment:
         """The file was unlinked: the entries were trimmed, or the topic deleted."""
         self.sync_failed = False
         """A sync of the file failed: it must never be synced again."""
-        self.tail_cut_pending = False
-        """Its tail was cut, and no later header says so yet: its index file must not, either."""
+        self.assigned_count = 0
+        """Set when the segment ends: entries that have got their number. Those at or behind
+        ``entry_count`` are not yet durable."""
         self._next_message = 0
         self._sample: PrefixSample | None = None
         self._map = memoryview(b"")
@@ -146,20 +147,6 @@ class Segment:
         self._next_message = next_message
         self.append_time_max_ms = append_time_ms
         self.entry_count = entry_count
-
-    def show_within(self, size_bytes: int, limit: int) -> int:
-        """Show the entries below row ``limit`` that lie in the file's first ``size_bytes`` bytes.
-
-        Returns where the last of them ends.
-        """
-        rows = self.entry_count
-        while rows < limit and self.index.row(rows).end_offset <= size_bytes:
-            rows += 1
-        if rows > self.entry_count:
-            self.show(rows)
-            with suppress(DamagedRecordError, OSError):
-                self.append_time_max_ms = self.head(rows - 1).append_time_ms
-        return self.index.row(rows - 1).end_offset if rows else 0
 
     # Bringing the index in line with the file
 

@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from ..metadata import Clock, SystemClock
+from .aside import Aside
+from .batch_writer import BatchWriter
 from .catalog import Catalog, SegmentId
 from .chain import counting_segments
 from .checkpoint import Checkpointer
 from .compacted_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from .cursor_store import CURSOR_TOPIC, CursorStore
-from .errors import CorruptFileError, LedgerError, StoreClosedError, TopicNotFoundError
+from .delivery import Delivery, Notify
+from .errors import CorruptFileError, LedgerError, TopicNotFoundError
 from .fd_cache import FdCache
 from .files import Files, OsFiles
 from .folder import (
@@ -42,6 +46,7 @@ from .recovery import recover, remove_journal, remove_segment_files
 from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
+from .store_state import ForeignCatalog, StoreState
 from .time_index import ChunkCache, TimeIndex
 
 _log = logging.getLogger(__name__)
@@ -49,11 +54,14 @@ _LEDGER_IDS_AT_ONCE = 64
 _DELETING = "deleting"
 """Kind of the catalog's property that a topic, by its id, is being deleted."""
 
-Notify = Callable[[Callable[[], None]], object]
-
 
 class LocalStore:
-    """Ledgers in local files. Make one with ``LocalStore.open``."""
+    """Ledgers in local files. Make one with ``LocalStore.open``.
+
+    Its methods, and those of its ledgers and cursors, raise StoreClosedError once it is closed,
+    StoreFailedError once something failed that it cannot repair, and ForkedStoreError in a child
+    of the process that opened it. In a child ``close`` does nothing, and no file is touched.
+    """
 
     def __init__(
         self,
@@ -62,7 +70,9 @@ class LocalStore:
         clock: Clock,
         options: StoreOptions,
         notify: Notify | None,
+        *,
         lock_fd: int,
+        threaded: bool,
     ) -> None:
         self.folder = folder
         self.clock = clock
@@ -71,7 +81,9 @@ class LocalStore:
         self._lock_fd = lock_fd
         self._fds = FdCache(files, limit=options.fd_limit)
         self._chunks = ChunkCache()
+        self.state = StoreState(folder)
         self._open_lock = threading.RLock()
+        self._close_lock = threading.Lock()
         self._ids_lock = threading.Lock()
         self._ledgers: dict[str, ManagedLedger] = {}
         self._closed = False
@@ -85,19 +97,23 @@ class LocalStore:
             interval_ms = options.sync_interval_ms
             journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
             self._topic_ids = self.catalog.topics()
-            self._start(journal, notify)
+            self._start(journal, notify, threaded=threaded)
             on_failure.pop_all()
+        self.state.on_fork = self._forked
 
-    def _start(self, journal: Journal, notify: Notify | None) -> None:
+    def _start(self, journal: Journal, notify: Notify | None, *, threaded: bool) -> None:
         options = self.options
+        self._delivery = Delivery(notify, threaded=threaded)
         self.committer = GroupCommit(
-            self._files,
-            self._fds,
-            journal,
-            notify=notify,
+            BatchWriter(self._files, self._fds, journal),
+            self.state,
+            self._delivery,
             max_pending_bytes=options.max_pending_bytes,
             interval_ms=options.sync_interval_ms,
+            threaded=threaded,
         )
+        self.aside = Aside(self.committer.lock, threaded=threaded)
+        """Runs what must not be left half done."""
         self._journal = journal
         self._checkpointer = Checkpointer(
             self._files, self._fds, self.folder, self.catalog, journal, self.committer, options
@@ -105,10 +121,23 @@ class LocalStore:
         try:
             self.cursors = CursorStore(self._open_ledger(CURSOR_TOPIC, create=True))
         except BaseException:
-            self.committer.stop()
+            self._stop_threads()
             raise
-        self._checkpointer.start()
+        if threaded:
+            self._checkpointer.start()
         self._end_deletions()
+
+    def _stop_threads(self) -> None:
+        self.committer.stop()
+        self._delivery.stop()
+        self.aside.stop()
+
+    def _forked(self) -> None:
+        """In a child process: it has no part in the folder, nor in its lock."""
+        self._parents_catalog = self.catalog  # SQLite must not close it here
+        self.catalog = ForeignCatalog(self.state)  # type: ignore[assignment]
+        with suppress(Exception):
+            self._files.close(self._lock_fd)
 
     @classmethod
     def open(
@@ -119,11 +148,14 @@ class LocalStore:
         options: StoreOptions | None = None,
         notify: Notify | None = None,
         files: Files | None = None,
+        threaded: bool = True,
     ) -> LocalStore:
         """Open a data folder; a missing or empty one becomes one. Blocks.
 
-        ``notify`` is how commit callbacks are run (``loop.call_soon_threadsafe``); without one
-        they run in the committer's thread.
+        ``notify`` is how commit callbacks are run (``loop.call_soon_threadsafe``): it hands a call
+        over and does not run it. Without one they run in a thread of the store that does nothing
+        else, and may call every method. ``threaded`` False is for simulations: the store has no
+        threads, commits are made by those who wait for them, and checkpoints only on demand.
 
         Raises FolderLockedError, ForeignFolderError, UnsupportedVersionError, CorruptFileError
         (the catalog), CatalogError, OSError.
@@ -134,7 +166,13 @@ class LocalStore:
         lock_fd = lock_folder(files, folder)
         try:
             return cls(
-                folder, files, clock or SystemClock(), options or StoreOptions(), notify, lock_fd
+                folder,
+                files,
+                clock or SystemClock(),
+                options or StoreOptions(),
+                notify,
+                lock_fd=lock_fd,
+                threaded=threaded,
             )
         except BaseException:
             files.close(lock_fd)
@@ -144,6 +182,7 @@ class LocalStore:
 
     def topic_names(self) -> list[str]:
         """Full names of all topics, sorted; without those that the store has for itself."""
+        self.state.check_process()
         return sorted(
             name
             for name in self._topic_ids
@@ -156,6 +195,10 @@ class LocalStore:
         Raises TopicNotFoundError when there is none and ``create`` is false, ValueError for a
         new one whose name is longer than a segment's header can hold.
         """
+        self.state.check()
+        return self.aside.run(partial(self._open_topic, name, create=create))
+
+    def _open_topic(self, name: str, *, create: bool) -> ManagedLedger:
         with self._open_lock:
             ledger = self._ledgers.get(name)
             if ledger is None:
@@ -164,8 +207,7 @@ class LocalStore:
             return ledger
 
     def _open_ledger(self, name: str, *, create: bool) -> ManagedLedger:
-        if self._closed:
-            raise StoreClosedError(str(self.folder))
+        self.state.check()
         topic_id = self._topic_ids.get(name)
         if topic_id is None:
             if not create:
@@ -231,6 +273,10 @@ class LocalStore:
 
         Raises TopicNotFoundError, CatalogError, OSError.
         """
+        self.state.check()
+        self.aside.run(partial(self._delete_topic, name))
+
+    def _delete_topic(self, name: str) -> None:
         with self._open_lock:
             ledger = self.open_topic(name, create=False)
             ledger.close()
@@ -278,12 +324,15 @@ class LocalStore:
                 self._spare_ids = list(range(first + _LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
             return self._spare_ids.pop()
 
-    def new_segment(self, header: SegmentHeader) -> Segment:
+    def make_segment(self, header: SegmentHeader) -> Segment:
         """A segment to append to; its file comes with the first commit."""
         segment = self._segment(header)
         segment.index.end_offset = header.size_bytes
-        self._checkpointer.segment_began(segment)
         return segment
+
+    def segment_began(self, segment: Segment) -> None:
+        """A segment is to be appended to."""
+        self._checkpointer.segment_began(segment)
 
     def segment_ended(self, segment: Segment) -> None:
         """No entry follows in this segment."""
@@ -305,6 +354,18 @@ class LocalStore:
         remove_segment_files(self._files, self._fds, self.folder, ids)
         self._checkpointer.segments_removed(set(ids))
 
+    def drop_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
+        """Forget segments that a later one's header has cut off. What fails is left to the next
+        opening: they count no more, whatever the catalog lists.
+        """
+        for segment in segments:
+            segment.removed = True
+        try:
+            self.unlist_segments(ledger, segments)
+            self.remove_segments(segments)
+        except (OSError, LedgerError) as error:
+            _log.warning("%s: files of a tail that was cut off stay: %s", ledger.name, error)
+
     def drop_read_caches(self) -> None:
         """Forget what was kept of index files: for measuring what a first search costs."""
         self._chunks.clear()
@@ -313,36 +374,48 @@ class LocalStore:
 
     def probe(self) -> None:
         """See whether the disk takes writes, apart from any ledger. Blocks. Raises OSError."""
+        self.state.check()
         probe_folder(self._files, self.folder)
 
     def checkpoint(self) -> None:
         """Sync all segments and free the journal now. Blocks."""
-        self._checkpointer.checkpoint()
+        self.state.check()
+        self.aside.run(self._checkpointer.checkpoint)
 
     def close(self) -> None:
-        """Close the folder; a second call does nothing. Blocks.
+        """Close the folder; a second call waits for the first and does nothing. Blocks.
 
         Where the disk fails, what was acknowledged is in the journal, for the next opening; the
-        folder is given free, and OSError or CatalogError raised.
+        folder is given free, and OSError or CatalogError raised. An exception that a signal handler
+        raises ends the waiting: the folder is closed all the same, and another call waits for that.
         """
-        with self._open_lock:
-            if self._closed:
-                return
-            self._closed = True
-        with ExitStack() as at_the_end:
-            at_the_end.callback(self._files.close, self._lock_fd)
-            at_the_end.callback(self.catalog.close)
-            at_the_end.callback(self._fds.close)
-            at_the_end.callback(self._journal.close)
-            at_the_end.callback(self.committer.stop)
-            for ledger in self._ledgers.values():
-                ledger.close()
-            self.committer.flush()
-            self._checkpointer.stop()
-            self.committer.stop()
-            self._journal.close()
-            if self._checkpointer.complete:
-                remove_journal(self._files, self.folder)
+        if self.state.is_foreign:
+            return
+        self.aside.run(self._close)
+        self.aside.join()
+
+    def _close(self) -> None:
+        with self._close_lock:
+            with self._open_lock:
+                if self._closed:
+                    return
+                self._closed = True
+            with ExitStack() as at_the_end:
+                at_the_end.callback(self.state.close)
+                at_the_end.callback(self._files.close, self._lock_fd)
+                at_the_end.callback(self.catalog.close)
+                at_the_end.callback(self._fds.close)
+                at_the_end.callback(self._journal.close)
+                at_the_end.callback(self._stop_threads)
+                for ledger in self._ledgers.values():
+                    ledger.close()
+                self.committer.flush()
+                self._checkpointer.stop()
+                self.state.close()
+                self._stop_threads()
+                self._journal.close()
+                if self._checkpointer.complete and not self.state.has_failed:
+                    remove_journal(self._files, self.folder)
 
     def __enter__(self) -> Self:
         return self

@@ -72,10 +72,12 @@ class SimulatedStore:
         self._bury()
         files = files or self.files()
         self.store = LocalStore.open(
-            self.folder, clock=self.clock, options=self.options, files=files
+            self.folder,
+            clock=self.clock,
+            options=self.options,
+            files=files,
+            threaded=self._threaded,
         )
-        if not self._threaded:
-            self.store.committer.stop()  # its thread: commits are still made, by those who wait
         return self.store
 
     def close(self) -> None:

@@ -1,0 +1,97 @@
+"""Work that must not be left half done runs where no signal handler can raise.
+
+Python runs signal handlers in the main thread only. So what changes a store in several steps is
+done for the main thread by a thread of the store, while the main thread waits: a KeyboardInterrupt
+or a time-out ends the waiting, and the work goes on to its end. Other threads do such work
+themselves, and so does the main thread of a store without threads (a simulation).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar, cast
+
+_T = TypeVar("_T")
+_ALIVE_POLL_S = 0.2
+
+
+class _Job(Generic[_T]):
+    """A piece of work, and what came of it."""
+
+    def __init__(self, function: Callable[[], _T]) -> None:
+        self._function = function
+        self._result: _T | None = None
+        self._error: BaseException | None = None
+        self._claim = threading.Lock()
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def run(self) -> None:
+        """Do the work, once."""
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            self._result = self._function()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
+            self._error = error
+        self.done.release()
+
+    def result(self) -> _T:
+        """What the work returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return cast("_T", self._result)
+
+
+class Aside:
+    """The thread that works for the main thread.
+
+    Args:
+        lock: the store's; a main thread that holds it does its work itself, for another thread
+            would wait for it.
+        threaded: False has every thread work for itself.
+    """
+
+    def __init__(self, lock: threading.RLock, *, threaded: bool) -> None:
+        self._lock = lock
+        self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="pulsemark-aside", daemon=True)
+            self._thread.start()
+
+    def run(self, function: Callable[[], _T]) -> _T:
+        """Do ``function()`` where no signal handler runs, and return what it returns."""
+        thread = self._thread
+        if (
+            thread is None
+            or threading.current_thread() is not threading.main_thread()
+            or holds(self._lock)
+        ):
+            return function()
+        job = _Job(function)
+        self._jobs.put(cast("_Job[object]", job))
+        while not job.done.acquire(timeout=_ALIVE_POLL_S):
+            if not thread.is_alive():  # the store was closed meanwhile
+                job.run()
+        return job.result()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+
+    def stop(self) -> None:
+        """End the thread after the work it has."""
+        self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread's end."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def holds(lock: threading.RLock) -> bool:
+    """Whether this thread holds the lock."""
+    return bool(lock._is_owned())  # type: ignore[attr-defined]

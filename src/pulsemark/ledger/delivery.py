@@ -1,0 +1,84 @@
+"""Who calls the callbacks of commits: never the thread that commits.
+
+With ``notify`` it is whatever that hands calls to (an event loop). Without, a thread of the store
+that does nothing else, so that a callback may append and wait, make a checkpoint, open and delete
+topics, and take its time. A store without threads calls them once nothing is being committed.
+Always in the order of the commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+
+_log = logging.getLogger(__name__)
+
+Notify = Callable[[Callable[[], None]], object]
+"""Hands a call over to where it is run, and does not run it."""
+
+
+class Delivery:
+    """Calls callbacks.
+
+    Args:
+        notify: hands them over; None: the store calls them itself.
+        threaded: whether it has a thread for that.
+    """
+
+    def __init__(self, notify: Notify | None, *, threaded: bool) -> None:
+        self._notify = notify
+        self._calls: SimpleQueue[Sequence[Callable[[], None]] | None] = SimpleQueue()
+        self._here: deque[Sequence[Callable[[], None]]] = deque()
+        self._thread: threading.Thread | None = None
+        if threaded and notify is None:
+            self._thread = threading.Thread(
+                target=self._run, name="pulsemark-callbacks", daemon=True
+            )
+            self._thread.start()
+
+    def put(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Have these called, in this order and after all before. Between two batches."""
+        if not calls:
+            return
+        if self._notify is not None:
+            _call(partial(self._notify, partial(_call_all, calls)))
+        elif self._thread is not None:
+            self._calls.put(calls)
+        else:
+            self._here.append(calls)
+
+    def deliver_here(self) -> None:
+        """In a store without threads: call what is due. After a batch."""
+        while self._here:
+            _call_all(self._here.popleft())
+
+    def _run(self) -> None:
+        while (calls := self._calls.get()) is not None:
+            _call_all(calls)
+
+    def stop(self) -> None:
+        """End the thread once all is called."""
+        self._calls.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _call_all(calls: Sequence[Callable[[], None]]) -> None:
+    for call in calls:
+        _call(call)
+
+
+def _call(function: Callable[[], object]) -> None:
+    """Call someone else's function: its failure is theirs, the others must be called."""
+    try:
+        function()
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("a callback failed")
+    except BaseException:
+        if threading.current_thread() is threading.main_thread():
+            raise
+        _log.exception("a callback failed")

@@ -1,0 +1,51 @@
+"""Waiting that an exception out of a signal handler cannot break.
+
+Python runs signal handlers in the main thread, between any two steps of the program. A condition
+variable of the standard library takes and gives back its lock in Python code, so that a handler
+that raises can leave it locked. Here a thread that waits owns one lock of its own, which is made,
+listed and taken by single calls into the interpreter: an exception between them leaves at most a
+lock in the list that no thread waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_LONGEST_WAIT_S = min(threading.TIMEOUT_MAX, 1e6)
+
+
+class Waiters:
+    """The threads that wait for conditions which others make true."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: list[threading.Lock] = []
+
+    def wait(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Block until ``is_over()``; returns what it says, which is False after the time-out.
+
+        ``is_over`` is asked again after each ``wake``.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not is_over():
+            turn = threading.Lock()
+            turn.acquire()
+            self._locks.append(turn)
+            if is_over():  # it may have come true before the lock was listed
+                return True
+            left_s = _LONGEST_WAIT_S if until_s is None else until_s - time.monotonic()
+            if not turn.acquire(timeout=min(max(left_s, 0), _LONGEST_WAIT_S)) and until_s:
+                return is_over()
+        return True
+
+    def wake(self) -> None:
+        """Let every thread that waits ask again. To be called after the change."""
+        for _ in range(len(self._locks)):
+            try:
+                turn = self._locks.pop()
+            except IndexError:  # another thread wakes them, too
+                return
+            turn.release()
