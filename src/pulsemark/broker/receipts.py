@@ -166,7 +166,7 @@ class Receipts:
                 appended.entry_id,
                 commit,
                 counters,
-                command.num_messages,
+                max(command.num_messages, 0),
                 size_bytes,
             )
         )

@@ -110,6 +110,8 @@ class GroupCommit:
         self._room = Waiters()
         self._batches = deque([Batch(self)])
         """Those that wait; the last one gathers."""
+        self._committing = Batch(None)
+        """On its way, or done."""
         self._on_its_way: list[Group] = []
         self.pending_bytes = 0
         self.pending_entries = 0
@@ -134,9 +136,9 @@ class GroupCommit:
         group = batch.groups.get(segment)
         if group is None:
             group = batch.groups[segment] = Group(owner, segment, offset, Commit(self, batch))
-            if not (self._is_led or self._is_rung):
-                self._bell.put(None)
-                self._is_rung = True
+        if not (self._is_rung or self._is_led):
+            self._bell.put(None)
+            self._is_rung = True
         return group
 
     def finish_append(self) -> None:
@@ -205,9 +207,24 @@ class GroupCommit:
             return self._writer.rotate()
 
     def flush(self) -> None:
-        """Commit what is pending."""
-        with self.between_batches():
-            self.commit_all()
+        """Commit what is pending; the main thread has the committer's do it."""
+        if not self._hands_over():
+            with self.between_batches():
+                self.commit_all()
+            return
+        with self.lock:
+            self.finish_append()
+            pending = [self._committing, *(batch for batch in self._batches if batch.is_due)]
+        self._bell.put(None)
+        self._settled.wait(lambda: all(batch.done for batch in pending))
+
+    def _hands_over(self) -> bool:
+        """Whether this is the main thread, of a store that has another one for commits."""
+        return (
+            self._thread is not None
+            and threading.current_thread() is threading.main_thread()
+            and not holds(self.lock)
+        )
 
     def fence(self, owners: Collection[Owner], error: Exception) -> None:
         """Fail whatever these have pending; they go on in new ledgers."""
@@ -337,6 +354,7 @@ class GroupCommit:
             self._batches.popleft()
             if not self._batches:
                 self._batches.append(Batch(self))
+            self._committing = batch
             self._on_its_way, batch.groups = list(batch.groups.values()), {}
         try:
             if self._on_its_way:
@@ -351,6 +369,7 @@ class GroupCommit:
         with self.settling:
             batch.done = True
             callbacks, batch.callbacks = batch.callbacks, []
+        self._settled.wake()
         owners, self._confirmed = self._confirmed, {}
         listeners = [call for owner in owners.values() for call in owner.on_confirmed]
         if callbacks or listeners:

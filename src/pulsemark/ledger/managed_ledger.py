@@ -237,8 +237,9 @@ class ManagedLedger(TopicLog):
                 if epoch is not None and epoch != tail.epoch:
                     raise StaleEpochError(self.name, epoch, tail.epoch)
                 built = self._build(entry, tail)
-                if isinstance(built, tuple):
-                    return self._add(tail, built)
+                appended = self._add(tail, built) if isinstance(built, tuple) else None
+            if appended is not None:
+                return appended
             self._store.aside.run(partial(self._make_room, entry))
 
     def _add(self, tail: Tail, built: _Built) -> Appended:

@@ -9,6 +9,9 @@ index that the ledger has just given out; each stamper of the chain writes its o
 - An empty chain, or an entry of no messages, gives no prefix. Readers decide per entry.
 - Time and index are the ledger's. A stamper may write fields 1 and 2 only with the context's
   values, so that no plugin can break the order which searches rely on.
+- Control entries, the broker's own marks, are shown only to stampers that say so by an attribute
+  ``stamps_control`` that is true, as the built-in ones for time and index do: a stamper made for
+  producers' messages must not keep a leader's epoch from beginning.
 - A failing stamper fails the append (`StampingError`), before anything is stored.
 
 Third parties bring stampers as entry points of the group `pulsemark.stampers`: a callable that
@@ -97,6 +100,7 @@ class BrokerTimeStamper:
 
     __slots__ = ()
     name = "broker-time"
+    stamps_control = True
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `broker_timestamp`."""
@@ -108,6 +112,7 @@ class IndexStamper:
 
     __slots__ = ()
     name = "index"
+    stamps_control = True
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
         """Write `index`."""
@@ -245,8 +250,10 @@ class StamperChain:
         metadata = BrokerEntryMetadata()
         if base is not None:
             metadata.CopyFrom(base)
+        is_control = metadata.entry_kind == CONTROL
         for stamper in self._stampers:
-            _apply(stamper, context, metadata)
+            if not is_control or getattr(stamper, "stamps_control", False):
+                _apply(stamper, context, metadata)
         return pack(metadata) if metadata.ByteSize() else b""
 
 

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...ledger import AlreadyStampedError, EntryTooLargeError, LedgerError
+from ...ledger import AlreadyStampedError, EntryTooLargeError, InvalidEntryError, LedgerError
 from ...metadata import ChecksumError, MessageFormatError, StampError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -37,6 +37,7 @@ SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
     (MessageFormatError, ServerError.ChecksumError),
     (AlreadyStampedError, ServerError.NotAllowedError),
     (EntryTooLargeError, ServerError.NotAllowedError),
+    (InvalidEntryError, ServerError.NotAllowedError),
     (StampError, ServerError.UnknownError),
     (LedgerError, ServerError.PersistenceError),
 )
