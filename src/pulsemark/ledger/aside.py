@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar, cast
 
+from .store_state import StoreState
+
 _T = TypeVar("_T")
 _ALIVE_POLL_S = 0.2
 
@@ -49,12 +51,14 @@ class Aside:
     """The thread that works for the main thread.
 
     Args:
+        state: the store's.
         lock: the store's; a main thread that holds it does its work itself, for another thread
             would wait for it.
         threaded: False has every thread work for itself.
     """
 
-    def __init__(self, lock: threading.RLock, *, threaded: bool) -> None:
+    def __init__(self, state: StoreState, lock: threading.RLock, *, threaded: bool) -> None:
+        self._state = state
         self._lock = lock
         self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -63,7 +67,11 @@ class Aside:
             self._thread.start()
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """Do ``function()`` where no signal handler runs, and return what it returns."""
+        """Do ``function()`` where no signal handler runs, and return what it returns.
+
+        Raises ForkedStoreError in a child process, where that thread is not.
+        """
+        self._state.check_process()
         thread = self._thread
         if (
             thread is None

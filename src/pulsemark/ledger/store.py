@@ -112,7 +112,7 @@ class LocalStore:
             interval_ms=options.sync_interval_ms,
             threaded=threaded,
         )
-        self.aside = Aside(self.committer.lock, threaded=threaded)
+        self.aside = Aside(self.state, self.committer.lock, threaded=threaded)
         """Runs what must not be left half done."""
         self._journal = journal
         self._checkpointer = Checkpointer(
