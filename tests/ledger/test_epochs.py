@@ -1,0 +1,192 @@
+"""Epochs and cut tails: first all is checked, then changed, and a failure changes nothing."""
+
+import errno
+import threading
+
+import pytest
+
+from pulsemark.ledger import (
+    EARLIEST,
+    CatalogError,
+    FencedError,
+    StaleEpochError,
+    StoreOptions,
+)
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, StampingError, peek
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+
+ORDERS = "persistent://public/default/orders"
+OPTIONS = StoreOptions(
+    checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, segment_size_bytes=600
+)
+
+
+class Foreign:
+    """A stamper that fails whenever it is asked."""
+
+    name = "foreign"
+
+    def stamp(self, context, metadata):
+        """Fail."""
+        raise RuntimeError("no message")
+
+
+class Willing(Foreign):
+    """One that says it wants control entries, too."""
+
+    stamps_control = True
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """A store on a simulated disk, without threads."""
+    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
+    yield simulated
+    simulated.close()
+
+
+def filled(store, count=10):
+    """A topic with so many entries."""
+    topic = store.open_topic(ORDERS)
+    for number in range(count):
+        topic.append(b"%d" % number)
+    store.committer.flush()
+    return topic
+
+
+def state(topic):
+    """What a failing step must not change."""
+    entries = topic.read(EARLIEST, max_entries=10_000)
+    return topic.epoch, topic.next_index, [(e.position, e.index, bytes(e.body)) for e in entries]
+
+
+def fail_by_stamper(topic, files, monkeypatch):
+    """A stamper that wants control entries fails."""
+    topic.stampers = StamperChain([Willing()])
+
+
+def fail_by_catalog(topic, files, monkeypatch):
+    """No ledger id can be had."""
+
+    def full(*_):
+        raise CatalogError(topic.store.folder, "full")
+
+    monkeypatch.setattr(topic.store, "next_ledger_id", full)
+
+
+def fail_by_read(topic, files, monkeypatch):
+    """The index of what is to be cut cannot be read."""
+    topic.store.drop_read_caches()
+    files.fail("open", error=errno.EMFILE, times=None)
+
+
+def fail_by_sync(topic, files, monkeypatch):
+    """The mark does not become durable."""
+    files.fail("fdatasync")
+
+
+def fail_by_write(topic, files, monkeypatch):
+    """The mark does not come into its segment."""
+    files.fail("pwritev", error=errno.ENOSPC, times=None, path_part=".log")
+
+
+FAILURES = [fail_by_stamper, fail_by_catalog, fail_by_sync, fail_by_write]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("fail", [*FAILURES, fail_by_read], ids=lambda fail: fail.__name__)
+def test_a_failing_new_epoch_leaves_the_old_one(simulated, monkeypatch, fail, cut):
+    """Memory is as before, the topic goes on, no index is given twice, and a restart agrees."""
+    files = simulated.files()
+    store = simulated.open(files)
+    topic = filled(store)
+    topic.begin_epoch(3)
+    store.committer.flush()
+    before = state(topic)
+    with monkeypatch.context() as patch:
+        fail(topic, files, patch)
+        try:
+            begun = topic.truncate_tail(4, epoch=7) if cut else topic.begin_epoch(7)
+            begun.commit.wait(10)
+            failed = False
+        except (StampingError, CatalogError, FencedError, OSError):
+            failed = True
+    files.heal()
+    topic.stampers = StamperChain()
+    assert failed or fail is fail_by_read
+    if failed:
+        assert state(topic) == before
+        assert topic.append(b"on", epoch=3).index == before[1]
+    store.committer.flush()
+    after = state(topic)
+    simulated.kill()
+    assert state(simulated.open().open_topic(ORDERS)) == after
+
+
+@pytest.mark.parametrize("epoch", [2**32, 2**64])
+def test_an_epoch_beyond_the_header_is_refused(simulated, epoch):
+    """It is a ValueError that names it, and nothing has changed; the highest one can begin."""
+    topic = filled(simulated.open())
+    before = state(topic)
+    for begin in (topic.begin_epoch, lambda epoch: topic.truncate_tail(5, epoch=epoch)):
+        with pytest.raises(ValueError, match=str(epoch)):
+            begin(epoch)
+    assert state(topic) == before
+    topic.begin_epoch(2**32 - 1).commit.wait(10)
+    with pytest.raises(StaleEpochError):
+        topic.begin_epoch(2**32 - 1)
+
+
+def test_foreign_stampers_are_not_asked_for_control_entries(simulated):
+    """A mark is stamped by those that say they want it, and by no other."""
+    topic = simulated.open().open_topic(ORDERS)
+    topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper(), Foreign()])
+    topic.begin_epoch(1).commit.wait(10)
+    stamp = peek(topic.read(EARLIEST)[0].prefix)
+    assert (stamp.index, stamp.leader_epoch) == (0, 1)
+    with pytest.raises(StampingError, match="foreign"):
+        topic.append(b"x")
+
+
+def test_cutting_a_tail_while_others_append(open_store):
+    """What is acknowledged is in the log or was cut off before its acknowledgement counted."""
+    store = open_store(segment_size_bytes=2000)
+    topic = store.open_topic(ORDERS)
+    acknowledged, errors, stop = {}, [], threading.Event()
+
+    def load(name):
+        number = 0
+        while not stop.is_set():
+            body = b"%s-%d" % (name, number)
+            number += 1
+            try:
+                appended = topic.append(body)
+                appended.commit.wait(20)
+                acknowledged[appended.position] = (appended.index, body)
+            except FencedError:
+                continue
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    threads = [threading.Thread(target=load, args=(b"%d" % n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    cuts = []
+    for epoch in range(1, 40):
+        at = max(topic.first_index, topic.next_index - 5)
+        begun = topic.truncate_tail(at, epoch=epoch)
+        cuts.append((at, begun.position))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    log = {e.position: (e.index, bytes(e.body)) for e in topic.read(EARLIEST, max_entries=10**6)}
+    assert [index for index, _ in log.values()] == list(range(len(log)))
+    for position, (index, body) in acknowledged.items():
+        is_cut = any(index >= at and position < mark for at, mark in cuts)
+        assert is_cut or log.get(position) == (index, body)
+    store.close()
+    again = open_store(segment_size_bytes=2000).open_topic(ORDERS)
+    there = again.read(EARLIEST, max_entries=10**6)
+    assert {e.position: (e.index, bytes(e.body)) for e in there} == log
