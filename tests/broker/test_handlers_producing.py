@@ -67,6 +67,28 @@ def test_the_index_counts_what_send_says(raw, broker, topic):
     assert broker.call(entries) == [(1, 0, True), (5, 5, True), (0, 5, False), (2, 7, True)]
 
 
+def test_counters_do_not_fall_by_a_negative_count(raw, broker, topic):
+    """A count below zero takes no index, as in Pulsar, and counts for no message."""
+    producer = raw.create_producer(topic)
+    for count in (3, -(2**31), -1):
+        producer.send_raw(GOOD, num_messages=count)
+
+    async def counted(running):
+        opened = running.services.topics.open_topics[topic]
+        return opened.counters.messages_in, opened.ledger.next_index
+
+    assert broker.call(counted) == (3, 3)
+
+
+def test_a_count_that_no_batch_can_hold_is_refused(raw, topic):
+    """It gets a SEND_ERROR in its turn, and the topic goes on."""
+    producer = raw.create_producer(topic)
+    with pytest.raises(SendRefusedError) as caught:
+        producer.send_raw(GOOD, num_messages=2**31 - 1)
+    assert caught.value.error_name == "NotAllowedError"
+    assert producer.send_raw(GOOD).entry_id == 0
+
+
 def test_a_message_a_little_above_the_limit_is_taken(raw, topic):
     """The frame has 10 KiB of room above the largest message: 5 MiB + 100 bytes pass."""
     body = unbatched_message(bytes(5 * 1024 * 1024 + 100), publish_time_ms=1)
