@@ -14,13 +14,21 @@ dispatchers wait for `resume_writing`.
 Silence: a connection that says nothing for the keep-alive interval is sent a PING, and closed
 when another interval goes by in silence. Before CONNECT, and inside a frame that has begun,
 silence closes it at once after their own timeouts.
+
+When the broker ends, a connection is closed in three steps (`finish`): what is buffered goes out, then
+the client is told that nothing more comes (half-close), then what it still sends is dropped until it
+closes its side, too. Closed at once, with input not read, the system would reset the connection and
+throw away receipts that the client has not got yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import fcntl
 import logging
+import struct
+import termios
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
@@ -38,6 +46,11 @@ from .topic import Topic
 __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
+
+
+#: A connection that is silent for so long after the half-close has nothing more to send.
+QUIET_S = 0.1
+DROPPED_SIZE_BYTES = 64 * 1024
 
 
 class Pause(enum.Flag):
@@ -65,8 +78,8 @@ class Session(asyncio.BufferedProtocol):
         self.consumers: dict[int, Consumer] = {}
         #: Producers the broker closed: what the client had sent before it knew is dropped.
         self.producers_closed_by_broker: set[int] = set()
-        #: Producer and consumer ids that are being opened; taking one out cancels the opening.
-        self.opening: dict[tuple[str, int], object] = {}
+        #: Producers and consumers that are being opened, by kind and id.
+        self.opening: dict[tuple[str, int], Producer | Consumer] = {}
         self.receipts = Receipts(self, services.budget, services.config)
         self.is_closed = False
         self._conn = Connection(
@@ -82,6 +95,8 @@ class Session(asyncio.BufferedProtocol):
         self._ping_sent_at_s: float | None = None
         self._unsent: tuple[float, int] = (0.0, 0)
         self._heard: asyncio.Future[None] | None = None
+        #: Where input goes that is dropped; set by `finish`.
+        self._dropped: memoryview | None = None
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
@@ -96,11 +111,15 @@ class Session(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes next."""
+        if self._dropped is not None:
+            return self._dropped
         return self._conn.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: handle the commands they complete."""
         self._received_at_s = self._loop.time()
+        if self._dropped is not None:
+            return
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
         self._conn.buffer_updated(nbytes)
@@ -155,6 +174,8 @@ class Session(asyncio.BufferedProtocol):
         task = self._loop.create_task(self._answered(request_id, work))
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
+        # A task that is cancelled before it began has not touched its work.
+        task.add_done_callback(lambda _: work.close())
         if len(self._tasks) >= self.config.max_pending_requests_per_connection:
             self._pause(Pause.REQUESTS)
 
@@ -300,8 +321,9 @@ class Session(asyncio.BufferedProtocol):
         One that waited is told so. One that was writing is not: its next SEND closes the
         connection, as in Pulsar, and its return with the old epoch is refused.
         """
-        if producer.is_waiting:
-            self.producers.pop(producer.producer_id, None)
+        entry = self.producers.get(producer.producer_id)
+        if producer.is_waiting and entry is not None and entry[0] is producer:
+            del self.producers[producer.producer_id]
             self.refuse(
                 producer.request_id,
                 RefusedError(ServerError.ProducerFenced, "fenced out while waiting"),
@@ -330,10 +352,15 @@ class Session(asyncio.BufferedProtocol):
         if entry is not None and entry[0] is producer:
             del self.producers[producer.producer_id]
             self.producers_closed_by_broker.add(producer.producer_id)
-            entry[1].producers.remove(producer)
             self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
 
     # -- ending ---------------------------------------------------------------------------------
+
+    def close_opening(self, kind: str, number: int) -> None:
+        """Give up a producer or consumer that is being opened, if there is one of that id."""
+        opened = self.opening.pop((kind, number), None)
+        if opened is not None:
+            opened.leave()
 
     def stop_reading(self) -> None:
         """The broker is closing: take no more commands, answer those that came."""
@@ -343,6 +370,31 @@ class Session(asyncio.BufferedProtocol):
     def is_busy(self) -> bool:
         """Whether answers are still to come."""
         return bool(self.receipts.entries_in_flight or self._tasks) and not self.is_closed
+
+    def finish(self) -> None:
+        """Send what is buffered and half-close; drop what comes until the client closes, too."""
+        self.close_state()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._dropped = memoryview(bytearray(DROPPED_SIZE_BYTES))
+        self._received_at_s = self._loop.time()
+        transport.write_eof()
+        transport.resume_reading()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether, after `finish`, the client's system has everything and the client is silent."""
+        silent_s = self._loop.time() - self._received_at_s
+        return silent_s >= QUIET_S and not self.unsent_bytes() and not self._unacknowledged_bytes()
+
+    def _unacknowledged_bytes(self) -> int:
+        """What the socket has taken and the client's system has not confirmed."""
+        link = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if link is None or link.fileno() < 0:
+            return 0
+        answer = fcntl.ioctl(link.fileno(), termios.TIOCOUTQ, bytes(struct.calcsize("i")))
+        return int(struct.unpack("i", answer)[0])
 
     def close_because(self, reason: str) -> None:
         """Close, and say why in the log."""
@@ -370,15 +422,17 @@ class Session(asyncio.BufferedProtocol):
         self._writable = False
         self._closed_at_s = self._loop.time()
         self.services.budget.forget(self)
+        everything = (
+            *self.opening.values(),
+            *(producer for producer, _ in self.producers.values()),
+            *self.consumers.values(),
+        )
         self.opening.clear()
+        self.producers.clear()
+        self.consumers.clear()
+        for one in everything:
+            one.leave()
         for task in self._tasks:
             task.cancel()
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
-        producers, self.producers = self.producers, {}
-        for producer, topic in producers.values():
-            topic.producers.remove(producer)
-        consumers, self.consumers = self.consumers, {}
-        for consumer in consumers.values():
-            if consumer.subscription is not None:
-                consumer.subscription.consumer_left(consumer)

@@ -433,13 +433,20 @@ class ManagedLedger(TopicLog):
         initial: Position,
         durable: bool = True,
         properties: dict[str, int] | None = None,
+        subscription_properties: dict[str, str] | None = None,
     ) -> Cursor:
         """The cursor of a subscription: as it was left, or a new one that reads from ``initial``.
 
         ``initial`` may be EARLIEST or LATEST. A cursor that is not durable lives in memory.
+        ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
         """
         return self._store.cursors.open(
-            self, name, initial=initial, durable=durable, properties=properties
+            self,
+            name,
+            initial=initial,
+            durable=durable,
+            properties=properties,
+            subscription_properties=subscription_properties,
         )
 
     def delete_cursor(self, name: str) -> Commit:

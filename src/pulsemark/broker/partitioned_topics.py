@@ -1,0 +1,105 @@
+"""Which topics are partitioned, and which were until they were deleted.
+
+A partitioned topic is a number in the catalog; its partitions are topics of their own. When it is
+deleted, clients that were connected to a partition come back by themselves, for that partition
+alone. They must not make it anew, as one that belongs to nothing. So the deletion is written down
+first (`retire`), then the partitions go, then the number. From the first step on, partitions of
+that name do not come into being by being used, over restarts too, until somebody makes the
+partitioned topic again. A deletion that a crash interrupted is finished at the next start.
+
+The `REMEMBERED_MAX` latest deletions are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from ..ledger.catalog import Catalog
+from ..proto.pulsar_api_pb2 import ServerError
+from ..wire import TopicName
+from .errors import RefusedError
+
+__all__ = ["PartitionedTopics"]
+
+KIND = "partitioned-topic"
+RETIRED_KIND = "deleted-partitioned-topic"
+REMEMBERED_MAX = 10_000
+
+
+class PartitionedTopics:
+    """The numbers of partitions, and the names that are not to be used for now."""
+
+    def __init__(self, catalog: Catalog, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+        self._catalog = catalog
+        self._run_blocking = run_blocking
+        self._counts: dict[str, int] = {}
+        #: Names of deleted ones, oldest first.
+        self._retired: dict[str, None] = {}
+
+    def load(self) -> None:
+        """Read the catalog. Blocks."""
+        self._counts = {key: int(value) for key, value in self._catalog.items(KIND)}
+        self._retired = dict.fromkeys(key for key, _ in self._catalog.items(RETIRED_KIND))
+
+    def half_deleted(self) -> list[TopicName]:
+        """Those whose deletion was begun and not finished."""
+        return [TopicName.parse(name) for name in self._retired if name in self._counts]
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def __contains__(self, name: TopicName) -> bool:
+        """Whether it is a partitioned topic."""
+        return str(name) in self._counts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def count_of(self, name: TopicName) -> int:
+        """Partitions of a partitioned topic; 0 for any other name."""
+        return self._counts.get(str(name), 0)
+
+    def check_partition(self, name: TopicName, *, exists: bool, explicit: bool) -> None:
+        """Refuse to open a partition that cannot be, or must not come into being (TopicNotFound).
+
+        `explicit`: somebody asks for the topic to be made, not only to use it.
+        """
+        parent = name.partitioned
+        count = self.count_of(parent)
+        if str(parent) in self._retired and (count or not (exists or explicit)):
+            raise RefusedError(
+                ServerError.TopicNotFound, f"{name} was deleted with its partitioned topic"
+            )
+        if count and name.partition_index >= count:
+            raise RefusedError(ServerError.TopicNotFound, f"{parent} has {count} partitions")
+
+    # -- changing -------------------------------------------------------------------------------
+
+    async def put(self, name: TopicName, partitions: int) -> None:
+        """Make a partitioned topic, or change its number of partitions; durable on return."""
+        full = str(name)
+        if full in self._retired:
+            # First, so that no start takes the new topic for a deletion to be finished.
+            await self._run_blocking(self._catalog.delete, RETIRED_KIND, full)
+            del self._retired[full]
+        await self._run_blocking(self._catalog.put, KIND, full, str(partitions).encode())
+        self._counts[full] = partitions
+
+    async def retire(self, name: TopicName) -> None:
+        """Begin a deletion; durable on return."""
+        full = str(name)
+        await self._run_blocking(self._catalog.put, RETIRED_KIND, full, b"")
+        self._retired[full] = None
+        while len(self._retired) > REMEMBERED_MAX:
+            oldest = next(iter(self._retired))
+            await self._run_blocking(self._catalog.delete, RETIRED_KIND, oldest)
+            self._retired.pop(oldest, None)
+
+    async def forget(self, name: TopicName) -> None:
+        """End a deletion: the partitions are gone."""
+        await self._run_blocking(self.finish, name)
+
+    def finish(self, name: TopicName) -> None:
+        """The same. Blocks."""
+        self._catalog.delete(KIND, str(name))
+        self._counts.pop(str(name), None)
