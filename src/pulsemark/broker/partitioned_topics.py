@@ -12,12 +12,12 @@ The `REMEMBERED_MAX` latest deletions are remembered.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from ..ledger.catalog import Catalog
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
+from .catalog_writer import CatalogWriter
 from .errors import RefusedError
 
 __all__ = ["PartitionedTopics"]
@@ -30,9 +30,9 @@ REMEMBERED_MAX = 10_000
 class PartitionedTopics:
     """The numbers of partitions, and the names that are not to be used for now."""
 
-    def __init__(self, catalog: Catalog, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, catalog: Catalog, writer: CatalogWriter) -> None:
         self._catalog = catalog
-        self._run_blocking = run_blocking
+        self._writer = writer
         self._counts: dict[str, int] = {}
         #: Names of deleted ones, oldest first.
         self._retired: dict[str, None] = {}
@@ -77,29 +77,34 @@ class PartitionedTopics:
 
     async def put(self, name: TopicName, partitions: int) -> None:
         """Make a partitioned topic, or change its number of partitions; durable on return."""
-        full = str(name)
-        if full in self._retired:
-            # First, so that no start takes the new topic for a deletion to be finished.
-            await self._run_blocking(self._catalog.delete, RETIRED_KIND, full)
-            del self._retired[full]
-        await self._run_blocking(self._catalog.put, KIND, full, str(partitions).encode())
+        await self._writer.in_turn(lambda: self._put(str(name), partitions))
+
+    async def _put(self, full: str, partitions: int) -> None:
+        # Together, so that no start takes the new topic for a deletion to be finished.
+        await self._writer.write((RETIRED_KIND, full, None), (KIND, full, str(partitions).encode()))
+        self._retired.pop(full, None)
         self._counts[full] = partitions
 
     async def retire(self, name: TopicName) -> None:
         """Begin a deletion; durable on return."""
-        full = str(name)
-        await self._run_blocking(self._catalog.put, RETIRED_KIND, full, b"")
+        await self._writer.in_turn(lambda: self._retire(str(name)))
+
+    async def _retire(self, full: str) -> None:
+        others = [name for name in self._retired if name != full]
+        forgotten = others[: max(0, len(others) + 1 - REMEMBERED_MAX)]
+        await self._writer.write(
+            (RETIRED_KIND, full, b""), *((RETIRED_KIND, name, None) for name in forgotten)
+        )
+        for name in forgotten:
+            del self._retired[name]
         self._retired[full] = None
-        while len(self._retired) > REMEMBERED_MAX:
-            oldest = next(iter(self._retired))
-            await self._run_blocking(self._catalog.delete, RETIRED_KIND, oldest)
-            self._retired.pop(oldest, None)
 
     async def forget(self, name: TopicName) -> None:
         """End a deletion: the partitions are gone."""
-        await self._run_blocking(self.finish, name)
+        full = str(name)
+        await self._writer.put(KIND, full, None, lambda: self._counts.pop(full, None))
 
     def finish(self, name: TopicName) -> None:
-        """The same. Blocks."""
+        """The same, before there is anything to take turns with. Blocks."""
         self._catalog.delete(KIND, str(name))
         self._counts.pop(str(name), None)

@@ -197,7 +197,7 @@ class Broker:
     async def _make_services(self, stampers: StamperChain) -> Services:
         topics = Topics(self.store, self.config, stampers, self._run_blocking)
         await topics.load()
-        schemas = Schemas(self.store, self._run_blocking)
+        schemas = Schemas(topics.catalog_writer)
         topics.after_delete = schemas.forget
         return Services(
             config=self.config,
@@ -290,6 +290,7 @@ class Broker:
                 except RefusedError as refusal:
                     log.error("%s: its place could not be stored: %s", subscription, refusal)
         await topics.close()
+        await topics.catalog_writer.settled()
 
     async def _close_store(self) -> None:
         if self._store is not None:

@@ -22,6 +22,7 @@ from ..ledger.catalog import Catalog
 from ..metadata import StamperChain
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import InvalidTopicNameError, TopicName, check_namespace
+from .catalog_writer import CatalogWriter
 from .config import BrokerConfig
 from .errors import RefusedError
 from .name_locks import NameLocks
@@ -64,19 +65,19 @@ class Topics:
         self.open_topics: dict[str, Topic] = {}
         self.tenants: dict[str, dict[str, Any]] = {}
         self.namespaces: dict[str, dict[str, Any]] = {}
+        self.catalog_writer = CatalogWriter(store.catalog, run_blocking)
         self.stamp_policies = StampPolicies(
-            self, StampPolicy(config.stampers, stampers), run_blocking
+            self, StampPolicy(config.stampers, stampers), self.catalog_writer
         )
         self._store = store
         self._run_blocking = run_blocking
-        self._partitioned = PartitionedTopics(store.catalog, run_blocking)
+        self._partitioned = PartitionedTopics(store.catalog, self.catalog_writer)
         self._names: set[str] = set()
         self._topic_epochs: dict[str, int] = {}
         self._locks = NameLocks()
         #: Called with the name of each topic that was deleted.
         self.after_delete: Callable[[TopicName], Awaitable[None]] | None = None
         self._work: set[asyncio.Future[Any]] = set()
-        self._changing_namespaces = asyncio.Lock()
 
     async def load(self) -> None:
         """Read the catalog; a fresh folder gets public/default."""
@@ -91,10 +92,12 @@ class Topics:
         self._finish_deletions()
         self._topic_epochs = self._stored_epochs()
         if not self.tenants:
+            # Together: a tenant alone would look like a folder that somebody has set up.
+            catalog.write(
+                [("tenant", DEFAULT_TENANT, b"{}"), ("namespace", DEFAULT_NAMESPACE, b"{}")]
+            )
             self.tenants[DEFAULT_TENANT] = {}
-            catalog.put("tenant", DEFAULT_TENANT, b"{}")
             self.namespaces[DEFAULT_NAMESPACE] = {}
-            catalog.put("namespace", DEFAULT_NAMESPACE, b"{}")
         self.stamp_policies.load(catalog.items(TOPIC_POLICY_KIND))
 
     def _finish_deletions(self) -> None:
@@ -210,10 +213,10 @@ class Topics:
         full = str(name)
 
         async def store_epoch(epoch: int) -> None:
-            await self._run_blocking(
-                self._store.catalog.put, "topic-epoch", full, str(epoch).encode()
-            )
-            self._topic_epochs[full] = epoch
+            def show() -> None:
+                self._topic_epochs[full] = epoch
+
+            await self.catalog_writer.put("topic-epoch", full, str(epoch).encode(), show)
 
         try:
             ledger = await self._run_blocking(self._store.open_topic, full)
@@ -277,8 +280,9 @@ class Topics:
             if topic is not None:
                 await topic.producers.settled()
             await self._run_blocking(self._store.delete_topic, full)
-            await self._run_blocking(self._store.catalog.delete, "topic-epoch", full)
-            self._topic_epochs.pop(full, None)
+            await self.catalog_writer.put(
+                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
+            )
             self._names.discard(full)
             await self.stamp_policies.forget(name)
             if self.after_delete is not None:
@@ -305,47 +309,59 @@ class Topics:
 
     async def put_tenant(self, tenant: str, settings: dict[str, Any]) -> None:
         """Make a tenant, or change its settings."""
-        await self._put("tenant", tenant, settings)
-        self.tenants[tenant] = settings
+
+        def show() -> None:
+            self.tenants[tenant] = settings
+
+        await self.catalog_writer.put("tenant", tenant, _stored(settings), show)
 
     async def delete_tenant(self, tenant: str) -> None:
         """Forget a tenant that has no namespaces left."""
-        await self._run_blocking(self._store.catalog.delete, "tenant", tenant)
-        self.tenants.pop(tenant, None)
+        await self.catalog_writer.put(
+            "tenant", tenant, None, lambda: self.tenants.pop(tenant, None)
+        )
 
     async def put_namespace(self, namespace: str, settings: dict[str, Any]) -> None:
         """Make a namespace, or change its settings."""
         check_namespace(namespace)
-        async with self._changing_namespaces:
-            await self._put("namespace", namespace, settings)
+
+        def show() -> None:
             self.namespaces[namespace] = settings
 
+        await self.catalog_writer.put("namespace", namespace, _stored(settings), show)
+
     async def change_namespace(
-        self, namespace: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+        self,
+        namespace: str,
+        change: Callable[[dict[str, Any]], dict[str, Any]],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Store what `change` makes of a namespace's settings. Raises `RefusedError`."""
-        async with self._changing_namespaces:
+        """Store what `change` makes of a namespace's settings, then call `changed`.
+
+        Raises `RefusedError` for a namespace that is not there.
+        """
+
+        async def turn() -> None:
             if namespace not in self.namespaces:
                 raise RefusedError(
                     ServerError.TopicNotFound, f"Namespace {namespace} does not exist"
                 )
             settings = change(self.namespaces[namespace])
-            await self._put("namespace", namespace, settings)
+            await self.catalog_writer.write(("namespace", namespace, _stored(settings)))
             self.namespaces[namespace] = settings
+            changed()
+
+        await self.catalog_writer.in_turn(turn)
 
     async def delete_namespace(self, namespace: str) -> None:
         """Forget a namespace that has no topics left."""
-        async with self._changing_namespaces:
-            await self._run_blocking(self._store.catalog.delete, "namespace", namespace)
-            self.namespaces.pop(namespace, None)
+        await self.catalog_writer.put(
+            "namespace", namespace, None, lambda: self.namespaces.pop(namespace, None)
+        )
 
     def namespaces_of(self, tenant: str) -> list[str]:
         """The tenant's namespaces, sorted."""
         return sorted(name for name in self.namespaces if name.startswith(f"{tenant}/"))
-
-    async def _put(self, kind: str, key: str, settings: dict[str, Any]) -> None:
-        value = json.dumps(settings, sort_keys=True).encode()
-        await self._run_blocking(self._store.catalog.put, kind, key, value)
 
     async def settled(self) -> None:
         """Return when nothing is being opened or deleted any more."""
@@ -359,6 +375,10 @@ class Topics:
         for topic in topics:
             topic.close()
             await topic.producers.settled()
+
+
+def _stored(settings: dict[str, Any]) -> bytes:
+    return json.dumps(settings, sort_keys=True).encode()
 
 
 def _check_persistent(name: TopicName) -> None:
