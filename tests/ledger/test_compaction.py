@@ -870,7 +870,7 @@ def test_lost_property(topic, open_store):
     value = topic.store.catalog.get(VIEW_PROPERTY_KIND, key)
     for lost in (b"", b"\1", value + b"x", value[:4] + b"\x09" + value[5:]):
         topic.store.catalog.put(VIEW_PROPERTY_KIND, key, lost)
-        topic.store.open_topic(view_name(topic.topic_id, 7)).append(b"unfinished").commit.wait()
+        topic.store.open_view(view_name(topic.topic_id, 7)).append(b"unfinished").commit.wait()
         topic.store.close()
         topic = open_store().open_topic(TOPIC)
         assert positions(compacted_log(topic)) == [kept]

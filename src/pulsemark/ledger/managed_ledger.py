@@ -12,8 +12,9 @@ that nothing is ever appended behind what a crash may have left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from .entry import EntryKind
 from .epochs import EpochStart, cut_tail, epoch_starts
 from .errors import CatalogError, StaleEpochError, StoreClosedError
 from .files import Buffer
-from .position import EARLIEST, Position
+from .position import Position
 from .segment import Segment
 from .segment_format import (
     BODY_CRC_OURS,
@@ -77,9 +78,14 @@ class ManagedLedger(TopicLog):
         topic_id: int,
         segments: Sequence[Segment],
         ledger_id: int,
+        *,
+        index_floor: int = 0,
     ) -> None:
+        """``index_floor``: indexes below it were given, though the ledger that had them is lost."""
         super().__init__(name, segments)
         self._store = store
+        self._index_floor = index_floor
+        self._opened_at_ledger_id = ledger_id
         self.topic_id = topic_id
         self.on_confirmed: list[Callable[[], None]] = []
         """Called after each commit that added entries, where callbacks are run."""
@@ -89,7 +95,7 @@ class ManagedLedger(TopicLog):
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self._chain = StamperChain()
         self._stamps_time = False
-        self._next_index = super().next_index
+        self._next_index = self.next_index
         self._stamp_floor_ms = max((s.append_time_max_ms for s in segments), default=0)
         self._time_floor_ms = segments[-1].index.time_max_ms if segments else 0
         self._ledger_id = ledger_id
@@ -99,6 +105,9 @@ class ManagedLedger(TopicLog):
         self._ledger_started_ms = 0
         self._ledger_bytes = 0
         self._closed = False
+        self._deleted = False
+        self._removing = threading.Lock()
+        """Held by whoever removes entries from the head: one after another."""
         self._epoch = segments[-1].header.epoch if segments else 0
 
     @property
@@ -133,6 +142,16 @@ class ManagedLedger(TopicLog):
             elif segment.entry_count:
                 break  # durable, and so is all before it
         return end
+
+    @property
+    def next_index(self) -> int:
+        """Index the message behind the last durable entry gets."""
+        next_index = super().next_index
+        if self._index_floor:
+            last = self._last_visible()
+            if last is None or last.ledger_id < self._opened_at_ledger_id:
+                return max(next_index, self._index_floor)
+        return next_index
 
     @property
     def ledger_id(self) -> int:
@@ -363,7 +382,7 @@ class ManagedLedger(TopicLog):
             else:
                 self._store.segment_void(segment)
         self._segments = tuple(kept)
-        self._next_index = super().next_index if kept else 0
+        self._next_index = self.next_index
         if self._segment is not None and not self._segment.entry_count:
             self._segment = None
         self._drop_segment()
@@ -391,6 +410,30 @@ class ManagedLedger(TopicLog):
         The last segment with entries stays, whatever ``before`` says: it carries the index on.
         Blocks. After a crash either all of them are there, or none.
         """
+        with self._removing:
+            return len(self._trim(before))
+
+    def truncate_head(self, before: Position) -> int:
+        """Remove all entries before ``before``, also inside the open ledger; how many. Blocks.
+
+        Only durable entries are removed. The removal is durable when this returns; after a crash
+        in between a part of the entries may be there still.
+        """
+        with self._removing:
+            count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
+            if not self._segments:
+                return count
+            # Where the first segment ends before ``before`` it is the last one with entries.
+            first = self._segments[0]
+            row = min(_rows_before(first, before), first.entry_count)
+            cut = row - first.cut_rows
+            if cut <= 0:
+                return count
+            self._store.freeing(lambda: first.cut_head(row))
+            return count + cut
+
+    def _trim(self, before: Position) -> Sequence[Segment]:
+        """Remove whole segments, as `trim` says; which they were."""
         with self._store.committer.lock:
             segments = self._segments
             keep = next(
@@ -408,23 +451,7 @@ class ManagedLedger(TopicLog):
             with self._store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
             self._store.remove_segments(gone)
-        return len(gone)
-
-    def truncate_head(self, before: Position) -> int:
-        """Remove all entries before ``before``, also inside the open ledger; how many. Blocks.
-
-        Only durable entries are removed. The removal is durable when this returns; after a crash
-        in between a part of the entries may be there still.
-        """
-        count = self.count_entries(EARLIEST, before)
-        self.trim(before)
-        number, row = self._locate(self._segments, before)
-        if number == 0 and self._segments:
-            first = self._segments[0]
-            row = min(row, first.entry_count)
-            if row > first.cut_rows:
-                first.cut_head(row)
-        return count
+        return gone
 
     def open_cursor(
         self,
@@ -453,6 +480,29 @@ class ManagedLedger(TopicLog):
         """Forget a subscription; durable when the commit is done."""
         return self._store.cursors.delete(self, name)
 
+    def all_segments(self) -> Sequence[Segment]:
+        """All segments, those without visible entries included."""
+        return self._segments
+
+    @contextmanager
+    def refusing_appends(self) -> Iterator[None]:
+        """Refuse appends (StoreClosedError) until the end, and for good where it was deleted."""
+        with self._store.committer.lock:
+            before, self._closed = self._closed, True
+        try:
+            yield
+        finally:
+            with self._store.committer.lock:
+                self._closed = before or self._deleted
+
+    def deleted(self) -> None:
+        """The topic is no more: nothing can be appended, and its files are about to go."""
+        with self._store.committer.lock:
+            self._deleted = True
+            for segment in self._segments:
+                segment.removed = True
+        self.close()
+
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
         with self._store.committer.lock:
@@ -460,3 +510,10 @@ class ManagedLedger(TopicLog):
             if self._segment is not None:
                 self._store.segment_ended(self._segment)
                 self._segment = None
+
+
+def _rows_before(segment: Segment, position: Position) -> int:
+    """How many of a segment's rows stand before ``position``; may be more than it has."""
+    if segment.ledger_id == position.ledger_id:
+        return max(0, position.entry_id - segment.first_entry_id)
+    return segment.index.count if segment.ledger_id < position.ledger_id else 0

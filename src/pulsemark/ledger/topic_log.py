@@ -184,10 +184,10 @@ class TopicLog:
 
     def count_entries(self, start: Position, end: Position) -> int:
         """How many entries stand in [start, end)."""
-        return max(0, self._entries_before(end) - self._entries_before(start))
+        segments = self._segments  # one list for both: what is removed meanwhile counts for both
+        return max(0, self._entries_before(segments, end) - self._entries_before(segments, start))
 
-    def _entries_before(self, position: Position) -> int:
-        segments = self._segments
+    def _entries_before(self, segments: Sequence[Segment], position: Position) -> int:
         number, row = self._locate(segments, position)
         before = sum(s.entry_count for s in segments[:number])
         return before + (min(row, segments[number].entry_count) if number < len(segments) else 0)
@@ -207,6 +207,20 @@ class TopicLog:
             return segment.next_index
         before = segment.row(row - 1).next_message if row else 0
         return segment.first_index + before
+
+    def is_cut_before(self, position: Position, next_index: int) -> bool:
+        """Whether the log's tail was cut off at or before an entry that once was there.
+
+        ``next_index`` is the index behind it. What was removed from the head, or lost with its
+        file, is no cut: indexes go on behind it, while those of a cut tail are given again.
+        """
+        segments = self._segments
+        number = bisect_right(segments, position, key=_first_position) - 1
+        if number >= 0:
+            segment = segments[number]
+            if segment.ledger_id == position.ledger_id and position.entry_id < segment.end_entry_id:
+                return False
+        return any(s.first_index < next_index for s in segments[number + 1 : number + 2])
 
 
 def _first_position(segment: Segment) -> Position:
