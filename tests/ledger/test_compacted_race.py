@@ -208,6 +208,23 @@ def test_missing_messages_are_reported(open_store):
     assert content(topic) == [b"1"] * 4
 
 
+def test_what_is_missing_of_the_view_is_reported(open_store):
+    """A view that lost one of its files does not lose keys without a word."""
+    topic = open_store(ledger_entries=2).open_topic(TOPIC)
+    for key in "abcdef":
+        put(topic, key, b"1")
+    replace(topic)
+    view = current_view(topic)
+    assert view is not None
+    log = topic.store.open_view(view.name)
+    lost = [s for s in log.segments() if s.entry_count == 2][1]
+    topic = lose(topic, open_store, lost.ledger_id)
+    put(topic, "g", b"1")
+    report = compact(topic)
+    assert report.messages_missing == 2
+    assert content(topic) == [b"1"] * 5
+
+
 def test_lost_view_is_reported(open_store):
     """A view of which nothing can be opened does not vanish without a word."""
     topic = open_store(ledger_entries=2).open_topic(TOPIC)

@@ -87,8 +87,8 @@ class CompactionReport:
     damaged: tuple[Position, ...] = ()
     """Entries that could not be read. An older message of their keys counts as the latest."""
     messages_missing: int = 0
-    """Messages between the old view's horizon and this one that are not in the log: they were in
-    damaged entries, or lost with their ledger's file."""
+    """Messages that should be in the old view, or in the log between its horizon and this one, and
+    are not: they were in damaged entries, or lost with their ledger's file."""
     view_lost: bool = False
     """There was an old view, and nothing of it could be opened: keys that lived only there are
     gone, and this view begins with what the log still has."""
@@ -171,7 +171,7 @@ class _Compaction:
         self._rewritten = 0
         self._damaged: list[Position] = []
         self._view_lost = is_view_lost(ledger)
-        self._missing = 0
+        self._missing = 0 if old is None else old.summary.message_count
         self._next_index = ledger.first_index if old is None else old.summary.next_index
 
     def run(self) -> CompactionReport:
@@ -244,8 +244,10 @@ class _Compaction:
         return latest
 
     def _count_missing(self, entry: Entry) -> None:
-        """Note a gap of indexes in the log; in the old view gaps are what was left out."""
-        if self._old is None or entry.position > self._old.horizon:
+        """Note a gap of indexes in the log; of the old view, that less of it is missing."""
+        if self._old is not None and entry.position <= self._old.horizon:
+            self._missing -= entry.message_count
+        else:
             self._missing += max(0, entry.first_index - self._next_index)
             self._next_index = entry.index + 1
 

@@ -187,14 +187,14 @@ class LocalStore:
 
     def _open_topic(self, name: str, *, create: bool) -> ManagedLedger:
         with self._open_lock:
+            if self._closed:
+                raise StoreClosedError(str(self.folder))
             ledger = self._ledgers.get(name)
             if ledger is None:
                 ledger = self._open_ledger(name, create=create)
             return ledger
 
     def _open_ledger(self, name: str, *, create: bool) -> ManagedLedger:
-        if self._closed:
-            raise StoreClosedError(str(self.folder))
         topic_id = self._topic_ids.get(name)
         if topic_id is None:
             if not create:
