@@ -155,7 +155,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         topics, pool = await start(store)
         schemas = Schemas(topics.catalog_writer)
         topic = await topics.open(NAME, create=True)
-        pool.fail = {"write"}
+        pool.fail = {"write", "freeing"}
         policy = StampPolicy.from_json({"stampers": ["broker-time"]})
         for change in (
             lambda: topics.put_tenant("tenant", {}),
@@ -203,7 +203,7 @@ def test_turn_within_a_turn_is_refused(store):
     """A turn that waits for another one would wait for itself: that is our own mistake."""
 
     async def run() -> None:
-        writer = CatalogWriter(store.catalog, Shuffled(0))
+        writer = CatalogWriter(store, Shuffled(0))
 
         async def change() -> None:
             await writer.put("kind", "key", b"")

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
-from ..ledger.catalog import Catalog
+from ..ledger import LocalStore
 
 __all__ = ["CatalogWriter"]
 
@@ -28,8 +29,9 @@ Change = tuple[str, str, bytes | None]
 class CatalogWriter:
     """The only one that changes the catalog's properties while the broker runs."""
 
-    def __init__(self, catalog: Catalog, run_blocking: Callable[..., Awaitable[Any]]) -> None:
-        self._catalog = catalog
+    def __init__(self, store: LocalStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+        self._store = store
+        self._catalog = store.catalog
         self._run_blocking = run_blocking
         self._one_at_a_time = asyncio.Lock()
         self._turns: set[asyncio.Task[Any]] = set()
@@ -63,13 +65,19 @@ class CatalogWriter:
         stored: bytes | None = await self._run_blocking(self._catalog.get, kind, key)
         return stored
 
-    async def write(self, *changes: Change) -> None:
+    async def write(self, *changes: Change, frees: bool = False) -> None:
         """Within a turn: make changes, in one transaction; durable on return.
+
+        ``frees``: they are a part of removing something, so that a full disk must not keep us
+        from them (see the store's reserve). So are changes that only remove.
 
         Raises CatalogError: nothing has changed then.
         """
         assert self._is_current()
-        await self._run_blocking(self._catalog.write, changes)
+        if frees or all(value is None for _, _, value in changes):
+            await self._run_blocking(self._store.freeing, partial(self._catalog.write, changes))
+        else:
+            await self._run_blocking(self._catalog.write, changes)
 
     async def put(
         self, kind: str, key: str, value: bytes | None, show: Callable[[], object] = lambda: None

@@ -93,7 +93,9 @@ class PartitionedTopics:
         others = [name for name in self._retired if name != full]
         forgotten = others[: max(0, len(others) + 1 - REMEMBERED_MAX)]
         await self._writer.write(
-            (RETIRED_KIND, full, b""), *((RETIRED_KIND, name, None) for name in forgotten)
+            (RETIRED_KIND, full, b""),
+            *((RETIRED_KIND, name, None) for name in forgotten),
+            frees=True,
         )
         for name in forgotten:
             del self._retired[name]

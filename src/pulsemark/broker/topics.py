@@ -65,7 +65,7 @@ class Topics:
         self.open_topics: dict[str, Topic] = {}
         self.tenants: dict[str, dict[str, Any]] = {}
         self.namespaces: dict[str, dict[str, Any]] = {}
-        self.catalog_writer = CatalogWriter(store.catalog, run_blocking)
+        self.catalog_writer = CatalogWriter(store, run_blocking)
         self.stamp_policies = StampPolicies(
             self, StampPolicy(config.stampers, stampers), self.catalog_writer
         )
