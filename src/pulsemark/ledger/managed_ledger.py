@@ -31,6 +31,7 @@ from .entry import EntryKind
 from .epochs import EpochStart, cut_tail, epoch_starts
 from .errors import CatalogError, StaleEpochError, StoreClosedError
 from .files import Buffer
+from .head_removal import rows_before, segments_before
 from .position import Position
 from .segment import Segment
 from .segment_format import (
@@ -425,7 +426,7 @@ class ManagedLedger(TopicLog):
                 return count
             # Where the first segment ends before ``before`` it is the last one with entries.
             first = self._segments[0]
-            row = min(_rows_before(first, before), first.entry_count)
+            row = rows_before(first, before)
             cut = row - first.cut_rows
             if cut <= 0:
                 return count
@@ -435,17 +436,7 @@ class ManagedLedger(TopicLog):
     def _trim(self, before: Position) -> Sequence[Segment]:
         """Remove whole segments, as `trim` says; which they were."""
         with self._store.committer.lock:
-            segments = self._segments
-            keep = next(
-                (
-                    n
-                    for n, s in enumerate(segments)
-                    if Position(s.ledger_id, s.end_entry_id) > before
-                ),
-                len(segments),
-            )
-            last = max((n for n, s in enumerate(segments) if s.entry_count), default=0)
-            gone = segments[: min(keep, last)]
+            gone = segments_before(self._segments, before)
         if gone:
             self._store.unlist_segments(self, gone)
             with self._store.committer.lock:
@@ -480,10 +471,6 @@ class ManagedLedger(TopicLog):
         """Forget a subscription; durable when the commit is done."""
         return self._store.cursors.delete(self, name)
 
-    def all_segments(self) -> Sequence[Segment]:
-        """All segments, those without visible entries included."""
-        return self._segments
-
     @contextmanager
     def refusing_appends(self) -> Iterator[None]:
         """Refuse appends (StoreClosedError) until the end, and for good where it was deleted."""
@@ -510,10 +497,3 @@ class ManagedLedger(TopicLog):
             if self._segment is not None:
                 self._store.segment_ended(self._segment)
                 self._segment = None
-
-
-def _rows_before(segment: Segment, position: Position) -> int:
-    """How many of a segment's rows stand before ``position``; may be more than it has."""
-    if segment.ledger_id == position.ledger_id:
-        return max(0, position.entry_id - segment.first_entry_id)
-    return segment.index.count if segment.ledger_id < position.ledger_id else 0

@@ -28,6 +28,10 @@ class TopicLog:
         """The segments with visible entries, in order."""
         return [s for s in self._segments if s.entry_count > s.cut_rows]
 
+    def all_segments(self) -> Sequence[Segment]:
+        """All segments, those without visible entries included."""
+        return self._segments
+
     @property
     def first_position(self) -> Position | None:
         """Position of the first entry; None on an empty topic."""
