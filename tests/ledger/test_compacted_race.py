@@ -66,7 +66,7 @@ QUESTIONS: dict[str, Callable[[ManagedLedger], object]] = {
 }
 STEPS = [
     "segments", "first_position", "last_position", "end_position", "read", "next_position",
-    "previous_position", "count_entries", "index_before", "is_cut_before",
+    "previous_position", "count_entries", "index_before", "cut_before",
 ]  # fmt: skip
 VIEW_STEPS = ["find", "find_before", "read"]
 
@@ -243,14 +243,46 @@ def test_lost_view_is_reported(open_store):
     assert not compact(topic).view_lost
 
 
-def test_cut_tail_ends_the_view(open_store):
-    """Where a new leader cuts the tail before the horizon, the view counts no more."""
+@pytest.mark.parametrize("restart", [False, True])
+def test_cut_tail_keeps_what_only_the_view_has(open_store, restart):
+    """Where a new leader cuts the tail before the horizon, keys from before the log's head stay."""
+    topic = open_store(ledger_entries=2).open_topic(TOPIC)
+    places = [put(topic, key, b"%d" % number) for number, key in enumerate("abcdea")]
+    compact(topic)
+    assert content(topic) == [b"1", b"2", b"3", b"4", b"5"]
+    topic.truncate_head(places[3])
+    topic.truncate_tail(4, epoch=1)
+    for _ in range(2):
+        # "a" was replaced by what is cut off now, "e" is cut off; "d" and the mark are in the log.
+        log = compacted_log(topic)
+        entries = log.read(EARLIEST, max_entries=100)
+        assert [entry.position for entry in entries[:3]] == places[1:4]
+        assert log.count_entries(EARLIEST, log.end_position) == len(entries) == 4
+        assert log.first_position == places[1]
+        assert log.previous_position(places[3]) == places[2]
+        assert log.next_position(places[2]) == places[3]
+        assert log.index_before(EARLIEST) == 1
+        assert CompactedFinder(log).by_index(2).position == places[2]
+        assert apply_retention(
+            topic, now_ms=1 << 40, retention_time_ms=0, retention_size_bytes=None
+        ) == 0  # fmt: skip
+        if restart:
+            topic.store.close()
+            topic = open_store(ledger_entries=2).open_topic(TOPIC)
+    put(topic, "b", b"new")
+    report = compact(topic)
+    assert (report.messages_missing, report.view_lost) == (0, False)
+    replace(topic)
+    assert content(topic) == [b"2", b"3", b"new"]
+
+
+def test_cut_tail_of_a_log_that_has_everything(open_store):
+    """Where nothing was trimmed, the log alone tells what there is after a tail was cut."""
     topic = open_store(ledger_entries=2).open_topic(TOPIC)
     for key in "abcd":
         put(topic, key, b"1")
     compact(topic)
-    assert current_view(topic) is not None
     topic.truncate_tail(3, epoch=1)
-    assert current_view(topic) is None
-    topic.store.close()
-    assert current_view(open_store().open_topic(TOPIC)) is None
+    assert len(compacted_log(topic).read(EARLIEST)) == 4  # three, and the leader's mark
+    compact(topic)
+    assert content(topic) == [b"1"] * 3

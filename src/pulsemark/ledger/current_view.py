@@ -40,6 +40,8 @@ class CompactionState:
         self.running = False
         self.loaded = False
         self.view: CompactedView | None = None
+        self.part: tuple[tuple[CompactedView, Position, int], CompactedView] | None = None
+        """The part of ``view`` that counts where the log's tail was cut, and what made it so."""
         self.view_lost = False
         """There was a view, and none of it can be opened."""
 
@@ -56,13 +58,23 @@ def compacted_log(ledger: ManagedLedger) -> CompactedLog:
 def current_view(ledger: ManagedLedger) -> CompactedView | None:
     """The view that counts; None where there is none. Blocks when first asked.
 
-    A view whose horizon was cut off with the log's tail (by a new leader) counts no more. One
-    whose horizon was lost with its file does: by then it may be the only place of what it holds.
+    Where the log's tail was cut off before the view's horizon (by a new leader), the part counts
+    that lies before what the log still has: nothing else has it. A view whose horizon was lost
+    with its file counts as a whole.
     """
-    view = _loaded(ledger).view
-    if view is None or ledger.is_cut_before(view.horizon, view.summary.next_index):
+    state = _loaded(ledger)
+    view = state.view
+    if view is None:
         return None
-    return view
+    cut_index = ledger.cut_before(view.horizon, view.summary.next_index)
+    if cut_index is None:
+        return view
+    first = ledger.first_position or ledger.end_position
+    limit_index = min(cut_index, ledger.first_index)
+    key = (view, first, limit_index)
+    if state.part is None or state.part[0] != key:
+        state.part = key, view.before(first, limit_index)
+    return state.part[1]
 
 
 def claim_of(ledger: ManagedLedger) -> Position | None:

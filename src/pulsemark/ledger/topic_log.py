@@ -212,19 +212,24 @@ class TopicLog:
         before = segment.row(row - 1).next_message if row else 0
         return segment.first_index + before
 
-    def is_cut_before(self, position: Position, next_index: int) -> bool:
-        """Whether the log's tail was cut off at or before an entry that once was there.
+    def cut_before(self, position: Position, next_index: int) -> int | None:
+        """The index at which the log's tail was cut off, at or before an entry that was there.
 
-        ``next_index`` is the index behind it. What was removed from the head, or lost with its
-        file, is no cut: indexes go on behind it, while those of a cut tail are given again.
+        ``next_index`` is the index behind the entry. None: there was no such cut. What was
+        removed from the head, or lost with its file, is none: indexes go on behind it, while
+        those of a cut tail are given again.
         """
         segments = self._segments
         number = bisect_right(segments, position, key=_first_position) - 1
         if number >= 0:
             segment = segments[number]
-            if segment.ledger_id == position.ledger_id and position.entry_id < segment.end_entry_id:
-                return False
-        return any(s.first_index < next_index for s in segments[number + 1 : number + 2])
+            same_ledger = segment.ledger_id == position.ledger_id
+            if same_ledger and position.entry_id < segment.end_entry_id:
+                return None
+        following = next(iter(segments[number + 1 :]), None)
+        if following is None or following.first_index >= next_index:
+            return None
+        return following.first_index
 
 
 def _first_position(segment: Segment) -> Position:
