@@ -86,10 +86,16 @@ class PartitionedTopics:
         self._counts[full] = partitions
 
     async def retire(self, name: TopicName) -> None:
-        """Begin a deletion; durable on return."""
+        """Begin a deletion: no partition is opened from now on. Durable on return."""
         full = str(name)
-        await self._run_blocking(self._catalog.put, RETIRED_KIND, full, b"")
+        was_retired = full in self._retired
         self._retired[full] = None
+        try:
+            await self._run_blocking(self._catalog.put, RETIRED_KIND, full, b"")
+        except BaseException:
+            if not was_retired:
+                del self._retired[full]
+            raise
         while len(self._retired) > REMEMBERED_MAX:
             oldest = next(iter(self._retired))
             await self._run_blocking(self._catalog.delete, RETIRED_KIND, oldest)

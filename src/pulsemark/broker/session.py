@@ -15,10 +15,10 @@ Silence: a connection that says nothing for the keep-alive interval is sent a PI
 when another interval goes by in silence. Before CONNECT, and inside a frame that has begun,
 silence closes it at once after their own timeouts.
 
-When the broker ends, a connection is closed in three steps (`finish`): what is buffered goes out, then
-the client is told that nothing more comes (half-close), then what it still sends is dropped until it
-closes its side, too. Closed at once, with input not read, the system would reset the connection and
-throw away receipts that the client has not got yet.
+When the broker ends, a connection is closed in three steps (`finish`): what is buffered goes out,
+then the client is told that nothing more comes (half-close), then what it still sends is dropped
+until it closes its side, too. Closed at once, with input not read, the system would reset the
+connection and throw away receipts that the client has not got yet.
 """
 
 from __future__ import annotations

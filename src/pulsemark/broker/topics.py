@@ -249,6 +249,8 @@ class Topics:
 
     async def _delete_partitioned_alone(self, name: TopicName, *, force: bool) -> None:
         async with self._locks.held(str(name)):
+            if name not in self._partitioned:
+                raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             partitions = [name.partition(i) for i in range(self.partitions_of(name))]
             if not force:
                 for partition in partitions:
@@ -265,12 +267,14 @@ class Topics:
             await self._partitioned.forget(name)
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a topic with everything in it. Raises `TopicInUseError`."""
+        """Delete a topic with everything in it. Raises `TopicInUseError`, `RefusedError`."""
         await self._to_the_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
         async with self._locks.held(full):
+            if full not in self._names:
+                raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             if not force:
                 self._check_unused(name)
             topic = self._close(name)
