@@ -112,8 +112,8 @@ def test_the_highest_epoch_that_is_taken_over_leaves_room_to_count(broker):
     for claimed, given in [(1 << 62, 1 << 62), (None, (1 << 62) + 1), ((1 << 62) + 1,) * 2]:
         answer = opened(client, broker, 1, access_mode=Exclusive, topic_epoch=claimed)
         assert answer.topic_epoch == given
-        client.send(client.close_producer(1))
-        broker.quiesce()
+        broker.restart()
+        client = broker.connect()
 
 
 def test_a_poisoned_epoch_of_an_earlier_version_is_cut(broker):
@@ -422,3 +422,27 @@ def test_deleting_without_force_lets_nobody_in_between(broker):
     broker.quiesce()
     assert deleting.exception() is None
     assert (client.producers, broker.topics.topic_names()) == ({}, [])
+
+
+# -- namespaces -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_namespace_is_not_deleted_under_a_topic_that_is_being_made(broker, is_late):
+    """The topic keeps its namespace, or comes too late; none is left without one."""
+    topic = "persistent://public/other/t"
+    broker.start(broker.topics.put_namespace("public/other", {}))
+    broker.quiesce()
+    client = broker.connect()
+    if not is_late:
+        client.send(client.open_producer(1, topic, ""))
+        broker.loop.settle()
+    deleting = broker.start(broker.topics.delete_namespace("public/other"))
+    if is_late:
+        client.send(client.open_producer(1, topic, ""))
+    broker.quiesce()
+    assert isinstance(deleting.exception(), RefusedError) is not is_late
+    assert broker.topics.topic_names() == ([] if is_late else [topic])
+    assert ("public/other" in broker.topics.namespaces) is not is_late
+    broker.restart()
+    assert ("public/other" in broker.topics.namespaces) is not is_late

@@ -57,6 +57,7 @@ class Registries(RuleBasedStateMachine):
         self.broker.told_owner = self.told_owner
         self.broker.confirmed = self.confirmed
         self.broker.removed = self.removed
+        #: What the operator asked for, and the topics that it may delete.
         self.works = []
         #: The highest epoch that an owner was told of, by topic; forgotten when it is deleted.
         self.epochs = {}
@@ -79,23 +80,29 @@ class Registries(RuleBasedStateMachine):
 
     def told_owner(self, asked, body):
         """An exclusive owner's epoch never lies below one that an owner had before."""
-        if body.producer_ready and body.HasField("topic_epoch"):
+        is_told = body.producer_ready and body.HasField("topic_epoch")
+        if is_told and not self.may_be_deleted(asked.topic):
             assert body.topic_epoch >= self.epochs.get(asked.topic, 0)
             self.epochs[asked.topic] = body.topic_epoch
 
     def confirmed(self, asked):
         """A durable subscription was confirmed."""
-        if asked.name.startswith("durable"):
+        if asked.name.startswith("durable") and not self.may_be_deleted(asked.topic):
             self.kept[asked.topic, asked.name] = True
 
     def removed(self, asked):
         """The end of a subscription was confirmed; somebody may have made it again since."""
         self.kept.pop((asked.topic, asked.name), None)
 
-    def forget_topic(self, topic):
-        """A topic may be deleted from now on."""
-        self.epochs = {key: value for key, value in self.epochs.items() if key != topic}
-        self.kept = {key: value for key, value in self.kept.items() if key[0] != topic}
+    def may_be_deleted(self, topic):
+        """Whether a deletion is under way that may come to the topic."""
+        return any(topic in topics and not work.done() for work, topics in self.works)
+
+    def begin(self, work, *deleted):
+        """Do something of the operator's; what was known of topics that it may delete is over."""
+        self.epochs = {key: value for key, value in self.epochs.items() if key not in deleted}
+        self.kept = {key: value for key, value in self.kept.items() if key[0] not in deleted}
+        self.works.append((self.broker.start(work), deleted))
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -203,8 +210,7 @@ class Registries(RuleBasedStateMachine):
         """Delete a topic."""
         name = TopicName.parse(topic)
         if self.broker.topics.exists(name):
-            self.forget_topic(topic)
-            self.works.append(self.broker.start(self.broker.topics.delete(name, force=force)))
+            self.begin(self.broker.topics.delete(name, force=force), topic)
 
     @rule(topic=st.sampled_from(TOPICS))
     def unload(self, topic):
@@ -216,18 +222,14 @@ class Registries(RuleBasedStateMachine):
     @rule()
     def create_partitioned(self):
         """Make the partitioned topic."""
-        work = self.broker.topics.create_partitioned(TopicName.parse(PARENT), 2)
-        self.works.append(self.broker.start(work))
+        self.begin(self.broker.topics.create_partitioned(TopicName.parse(PARENT), 2))
 
     @rule(force=st.booleans())
     def delete_partitioned(self, force):
         """Delete it with its partitions."""
         name = TopicName.parse(PARENT)
         if self.broker.topics.partitions_of(name):
-            for topic in TOPICS[2:]:
-                self.forget_topic(topic)
-            work = self.broker.topics.delete_partitioned(name, force=force)
-            self.works.append(self.broker.start(work))
+            self.begin(self.broker.topics.delete_partitioned(name, force=force), *TOPICS[2:])
 
     # -- the world --------------------------------------------------------------------------------
 
@@ -252,7 +254,7 @@ class Registries(RuleBasedStateMachine):
     def come_to_rest(self):
         """Everything that can happen has happened: clients and broker agree."""
         self.broker.quiesce()
-        for work in self.works:
+        for work, _ in self.works:
             assert work.done()
             error = None if work.cancelled() else work.exception()
             assert error is None or isinstance(error, TopicInUseError | RefusedError)

@@ -114,7 +114,7 @@ class Topics:
         for key, value in self.catalog.items("topic-epoch"):
             if key in self._names:
                 # Earlier versions stored any epoch that a client claimed to have had.
-                epochs[key] = min(int(value), CLAIMED_EPOCH_MAX)
+                epochs[key] = int(value) if int(value) < 1 << 63 else CLAIMED_EPOCH_MAX
             else:
                 self.catalog.delete("topic-epoch", key)
         return epochs
@@ -137,11 +137,12 @@ class Topics:
             parsed = TopicName.parse(name)
         except InvalidTopicNameError as error:
             raise RefusedError(ServerError.InvalidTopicName, str(error)) from None
-        if parsed.namespace not in self.namespaces:
-            raise RefusedError(
-                ServerError.TopicNotFound, f"Namespace not found: {parsed.namespace}"
-            )
+        self._check_namespace(parsed)
         return parsed
+
+    def _check_namespace(self, name: TopicName) -> None:
+        if name.namespace not in self.namespaces:
+            raise RefusedError(ServerError.TopicNotFound, f"Namespace not found: {name.namespace}")
 
     def exists(self, name: TopicName) -> bool:
         """Whether the topic, partitioned or not, is there."""
@@ -196,6 +197,7 @@ class Topics:
 
     def _check_can_open(self, name: TopicName, *, create: bool, explicit: bool) -> None:
         _check_persistent(name)
+        self._check_namespace(name)
         if self.partitions_of(name):
             raise RefusedError(
                 ServerError.NotAllowedError, f"{name} is partitioned: use one of its partitions"
@@ -238,7 +240,11 @@ class Topics:
     async def create_partitioned(self, name: TopicName, partitions: int) -> None:
         """Make a partitioned topic with all of its partitions, or give one more of them."""
         _check_persistent(name)
+        await self._to_the_end(self._create_partitioned_alone(name, partitions))
+
+    async def _create_partitioned_alone(self, name: TopicName, partitions: int) -> None:
         async with self._locks.held(str(name)):
+            self._check_namespace(name)
             await self._partitioned.put(name, partitions)
         for index in range(partitions):
             await self.open(name.partition(index), create=True)
@@ -338,10 +344,27 @@ class Topics:
             self.namespaces[namespace] = settings
 
     async def delete_namespace(self, namespace: str) -> None:
-        """Forget a namespace that has no topics left."""
+        """Forget a namespace that has no topics left.
+
+        Raises `RefusedError` (ServiceNotReady) if one was made while the namespace was being
+        deleted; then it stays.
+        """
         async with self._changing_namespaces:
-            await self._run_blocking(self._store.catalog.delete, "namespace", namespace)
-            self.namespaces.pop(namespace, None)
+            settings = self.namespaces.pop(namespace, None)
+            if settings is None:
+                return
+            try:
+                # No topic of it is opened from now on; those that are being opened are waited for.
+                if self._work:
+                    await asyncio.wait(tuple(self._work))
+                if self.names_in(namespace) or self.partitioned_in(namespace):
+                    raise RefusedError(
+                        ServerError.ServiceNotReady, f"{namespace} has got a topic meanwhile"
+                    )
+                await self._run_blocking(self._store.catalog.delete, "namespace", namespace)
+            except BaseException:
+                self.namespaces[namespace] = settings
+                raise
 
     def namespaces_of(self, tenant: str) -> list[str]:
         """The tenant's namespaces, sorted."""
