@@ -39,6 +39,8 @@ TYPES = (
 )
 GOOD = unbatched_message(b"x", publish_time_ms=1)
 CLIENTS_MAX = 4
+#: The catalog is a real file, whose syncs would take most of the time.
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 which = st.integers(0, CLIENTS_MAX - 1)
 producer_ids = st.integers(0, 2)
@@ -52,7 +54,7 @@ class Registries(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="pulsemark-registries-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="pulsemark-registries-", dir=MEMORY))
         self.broker = SimulatedBroker(self.folder / "data")
         self.broker.told_owner = self.told_owner
         self.broker.confirmed = self.confirmed

@@ -22,7 +22,7 @@ from .errors import RefusedError
 
 __all__ = ["PartitionedTopics"]
 
-KIND = "partitioned-topic"
+PARTITIONED_KIND = "partitioned-topic"
 RETIRED_KIND = "deleted-partitioned-topic"
 REMEMBERED_MAX = 10_000
 
@@ -39,7 +39,7 @@ class PartitionedTopics:
 
     def load(self) -> None:
         """Read the catalog. Blocks."""
-        self._counts = {key: int(value) for key, value in self._catalog.items(KIND)}
+        self._counts = {key: int(value) for key, value in self._catalog.items(PARTITIONED_KIND)}
         self._retired = dict.fromkeys(key for key, _ in self._catalog.items(RETIRED_KIND))
 
     def half_deleted(self) -> list[TopicName]:
@@ -82,7 +82,8 @@ class PartitionedTopics:
             # First, so that no start takes the new topic for a deletion to be finished.
             await self._run_blocking(self._catalog.delete, RETIRED_KIND, full)
             del self._retired[full]
-        await self._run_blocking(self._catalog.put, KIND, full, str(partitions).encode())
+        value = str(partitions).encode()
+        await self._run_blocking(self._catalog.put, PARTITIONED_KIND, full, value)
         self._counts[full] = partitions
 
     async def retire(self, name: TopicName) -> None:
@@ -107,5 +108,5 @@ class PartitionedTopics:
 
     def finish(self, name: TopicName) -> None:
         """The same. Blocks."""
-        self._catalog.delete(KIND, str(name))
+        self._catalog.delete(PARTITIONED_KIND, str(name))
         self._counts.pop(str(name), None)
