@@ -155,12 +155,13 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         topics, pool = await start(store)
         schemas = Schemas(topics.catalog_writer)
         topic = await topics.open(NAME, create=True)
+        await topics.put_namespace("public/empty", {})
         pool.fail = {"write", "freeing"}
         policy = StampPolicy.from_json({"stampers": ["broker-time"]})
         for change in (
             lambda: topics.put_tenant("tenant", {}),
             lambda: topics.put_namespace("public/other", {}),
-            lambda: topics.delete_namespace("public/default"),
+            lambda: topics.delete_namespace("public/empty"),
             lambda: topics.stamp_policies.set_for_topic(NAME, policy),
             lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
             lambda: topics._partitioned.put(NAME, 3),

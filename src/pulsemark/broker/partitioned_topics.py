@@ -22,7 +22,7 @@ from .errors import RefusedError
 
 __all__ = ["PartitionedTopics"]
 
-KIND = "partitioned-topic"
+PARTITIONED_KIND = "partitioned-topic"
 RETIRED_KIND = "deleted-partitioned-topic"
 REMEMBERED_MAX = 10_000
 
@@ -39,7 +39,7 @@ class PartitionedTopics:
 
     def load(self) -> None:
         """Read the catalog. Blocks."""
-        self._counts = {key: int(value) for key, value in self._catalog.items(KIND)}
+        self._counts = {key: int(value) for key, value in self._catalog.items(PARTITIONED_KIND)}
         self._retired = dict.fromkeys(key for key, _ in self._catalog.items(RETIRED_KIND))
 
     def half_deleted(self) -> list[TopicName]:
@@ -81,32 +81,41 @@ class PartitionedTopics:
 
     async def _put(self, full: str, partitions: int) -> None:
         # Together, so that no start takes the new topic for a deletion to be finished.
-        await self._writer.write((RETIRED_KIND, full, None), (KIND, full, str(partitions).encode()))
+        value = str(partitions).encode()
+        await self._writer.write((RETIRED_KIND, full, None), (PARTITIONED_KIND, full, value))
         self._retired.pop(full, None)
         self._counts[full] = partitions
 
     async def retire(self, name: TopicName) -> None:
-        """Begin a deletion; durable on return."""
-        await self._writer.in_turn(lambda: self._retire(str(name)))
-
-    async def _retire(self, full: str) -> None:
-        others = [name for name in self._retired if name != full]
-        forgotten = others[: max(0, len(others) + 1 - REMEMBERED_MAX)]
-        await self._writer.write(
-            (RETIRED_KIND, full, b""),
-            *((RETIRED_KIND, name, None) for name in forgotten),
-            frees=True,
-        )
-        for name in forgotten:
-            del self._retired[name]
+        """Begin a deletion: no partition is opened from now on. Durable on return."""
+        full = str(name)
+        was_retired = full in self._retired
         self._retired[full] = None
+        await self._writer.in_turn(lambda: self._retire(full, was_retired))
+
+    async def _retire(self, full: str, was_retired: bool) -> None:
+        self._retired[full] = None
+        others = [name for name in self._retired if name != full]
+        forgotten = others[: max(0, len(self._retired) - REMEMBERED_MAX)]
+        try:
+            await self._writer.write(
+                (RETIRED_KIND, full, b""),
+                *((RETIRED_KIND, name, None) for name in forgotten),
+                frees=True,
+            )
+        except BaseException:
+            if not was_retired:
+                self._retired.pop(full, None)
+            raise
+        for name in forgotten:
+            self._retired.pop(name, None)
 
     async def forget(self, name: TopicName) -> None:
         """End a deletion: the partitions are gone."""
         full = str(name)
-        await self._writer.put(KIND, full, None, lambda: self._counts.pop(full, None))
+        await self._writer.put(PARTITIONED_KIND, full, None, lambda: self._counts.pop(full, None))
 
     def finish(self, name: TopicName) -> None:
         """The same, before there is anything to take turns with. Blocks."""
-        self._catalog.delete(KIND, str(name))
+        self._catalog.delete(PARTITIONED_KIND, str(name))
         self._counts.pop(str(name), None)

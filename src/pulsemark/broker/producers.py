@@ -157,6 +157,8 @@ class TopicProducers:
                     ServerError.ProducerBusy, "Topic has an existing exclusive producer"
                 )
             self._enter(producer)
+            # As Pulsar does: it is told the topic's epoch, whatever it claims.
+            producer.topic_epoch = self.topic_epoch
             producer.may_publish = True
             return True
         self._check_epoch(producer)

@@ -315,8 +315,10 @@ class Broker:
 
 async def _wait_until(condition: Callable[[], bool], deadline_s: float) -> None:
     """Return when the condition holds, or at a time of the loop."""
-    loop = asyncio.get_running_loop()
-    while not condition() and loop.time() < deadline_s:
+    left_s = deadline_s - asyncio.get_running_loop().time()
+    for _ in range(int(left_s / POLL_S)):
+        if condition():
+            return
         await asyncio.sleep(POLL_S)
 
 

@@ -15,20 +15,14 @@ Silence: a connection that says nothing for the keep-alive interval is sent a PI
 when another interval goes by in silence. Before CONNECT, and inside a frame that has begun,
 silence closes it at once after their own timeouts.
 
-When the broker ends, a connection is closed in three steps (`finish`): what is buffered goes out, then
-the client is told that nothing more comes (half-close), then what it still sends is dropped until it
-closes its side, too. Closed at once, with input not read, the system would reset the connection and
-throw away receipts that the client has not got yet.
+When the broker ends, connections are half-closed and drained first (`draining`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-import fcntl
 import logging
-import struct
-import termios
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
@@ -36,6 +30,7 @@ from ..metadata import Buffer
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
 from .consumer import Consumer
+from .draining import Draining
 from .errors import RefusedError
 from .handlers import handle_command, handle_send, handle_unsupported
 from .producers import Producer
@@ -46,11 +41,6 @@ from .topic import Topic
 __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
-
-
-#: A connection that is silent for so long after the half-close has nothing more to send.
-QUIET_S = 0.1
-DROPPED_SIZE_BYTES = 64 * 1024
 
 
 class Pause(enum.Flag):
@@ -95,8 +85,7 @@ class Session(asyncio.BufferedProtocol):
         self._ping_sent_at_s: float | None = None
         self._unsent: tuple[float, int] = (0.0, 0)
         self._heard: asyncio.Future[None] | None = None
-        #: Where input goes that is dropped; set by `finish`.
-        self._dropped: memoryview | None = None
+        self._draining: Draining | None = None
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
@@ -111,15 +100,16 @@ class Session(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes next."""
-        if self._dropped is not None:
-            return self._dropped
+        if self._draining is not None:
+            return self._draining.buffer
         return self._conn.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: handle the commands they complete."""
-        self._received_at_s = self._loop.time()
-        if self._dropped is not None:
+        if self._draining is not None:
+            self._draining.received()
             return
+        self._received_at_s = self._loop.time()
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
         self._conn.buffer_updated(nbytes)
@@ -374,27 +364,13 @@ class Session(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """Send what is buffered and half-close; drop what comes until the client closes, too."""
         self.close_state()
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        self._dropped = memoryview(bytearray(DROPPED_SIZE_BYTES))
-        self._received_at_s = self._loop.time()
-        transport.write_eof()
-        transport.resume_reading()
+        if self._transport is not None and not self._transport.is_closing():
+            self._draining = Draining(self._transport)
 
     @property
     def is_drained(self) -> bool:
-        """Whether, after `finish`, the client's system has everything and the client is silent."""
-        silent_s = self._loop.time() - self._received_at_s
-        return silent_s >= QUIET_S and not self.unsent_bytes() and not self._unacknowledged_bytes()
-
-    def _unacknowledged_bytes(self) -> int:
-        """What the socket has taken and the client's system has not confirmed."""
-        link = self._transport.get_extra_info("socket") if self._transport is not None else None
-        if link is None or link.fileno() < 0:
-            return 0
-        answer = fcntl.ioctl(link.fileno(), termios.TIOCOUTQ, bytes(struct.calcsize("i")))
-        return int(struct.unpack("i", answer)[0])
+        """Whether the connection may be closed without losing anything that was sent."""
+        return not self.unsent_bytes() if self._draining is None else self._draining.is_done
 
     def close_because(self, reason: str) -> None:
         """Close, and say why in the log."""

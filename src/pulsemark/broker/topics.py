@@ -117,7 +117,7 @@ class Topics:
         for key, value in self.catalog.items("topic-epoch"):
             if key in self._names:
                 # Earlier versions stored any epoch that a client claimed to have had.
-                epochs[key] = min(int(value), CLAIMED_EPOCH_MAX)
+                epochs[key] = int(value) if int(value) < 1 << 63 else CLAIMED_EPOCH_MAX
             else:
                 self.catalog.delete("topic-epoch", key)
         return epochs
@@ -140,11 +140,12 @@ class Topics:
             parsed = TopicName.parse(name)
         except InvalidTopicNameError as error:
             raise RefusedError(ServerError.InvalidTopicName, str(error)) from None
-        if parsed.namespace not in self.namespaces:
-            raise RefusedError(
-                ServerError.TopicNotFound, f"Namespace not found: {parsed.namespace}"
-            )
+        self._check_namespace(parsed)
         return parsed
+
+    def _check_namespace(self, name: TopicName) -> None:
+        if name.namespace not in self.namespaces:
+            raise RefusedError(ServerError.TopicNotFound, f"Namespace not found: {name.namespace}")
 
     def exists(self, name: TopicName) -> bool:
         """Whether the topic, partitioned or not, is there."""
@@ -199,6 +200,7 @@ class Topics:
 
     def _check_can_open(self, name: TopicName, *, create: bool, explicit: bool) -> None:
         _check_persistent(name)
+        self._check_namespace(name)
         if self.partitions_of(name):
             raise RefusedError(
                 ServerError.NotAllowedError, f"{name} is partitioned: use one of its partitions"
@@ -241,7 +243,11 @@ class Topics:
     async def create_partitioned(self, name: TopicName, partitions: int) -> None:
         """Make a partitioned topic with all of its partitions, or give one more of them."""
         _check_persistent(name)
+        await self._to_the_end(self._create_partitioned_alone(name, partitions))
+
+    async def _create_partitioned_alone(self, name: TopicName, partitions: int) -> None:
         async with self._locks.held(str(name)):
+            self._check_namespace(name)
             await self._partitioned.put(name, partitions)
         for index in range(partitions):
             await self.open(name.partition(index), create=True)
@@ -252,6 +258,8 @@ class Topics:
 
     async def _delete_partitioned_alone(self, name: TopicName, *, force: bool) -> None:
         async with self._locks.held(str(name)):
+            if name not in self._partitioned:
+                raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             partitions = [name.partition(i) for i in range(self.partitions_of(name))]
             if not force:
                 for partition in partitions:
@@ -268,12 +276,14 @@ class Topics:
             await self._partitioned.forget(name)
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a topic with everything in it. Raises `TopicInUseError`."""
+        """Delete a topic with everything in it. Raises `TopicInUseError`, `RefusedError`."""
         await self._to_the_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
         async with self._locks.held(full):
+            if full not in self._names:
+                raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             if not force:
                 self._check_unused(name)
             topic = self._close(name)
@@ -354,10 +364,35 @@ class Topics:
         await self.catalog_writer.in_turn(turn)
 
     async def delete_namespace(self, namespace: str) -> None:
-        """Forget a namespace that has no topics left."""
-        await self.catalog_writer.put(
-            "namespace", namespace, None, lambda: self.namespaces.pop(namespace, None)
-        )
+        """Forget a namespace that has no topics left.
+
+        Raises `RefusedError` (ServiceNotReady) if one was made while the namespace was being
+        deleted; then it stays.
+        """
+        settings = self.namespaces.pop(namespace, None)
+        if settings is None:
+            return
+        try:
+            # No topic of it is opened from now on; those that are being opened are waited for.
+            if self._work:
+                await asyncio.wait(tuple(self._work))
+            if self.names_in(namespace) or self.partitioned_in(namespace):
+                raise RefusedError(
+                    ServerError.ServiceNotReady, f"{namespace} has got a topic meanwhile"
+                )
+        except BaseException:
+            self.namespaces.setdefault(namespace, settings)
+            raise
+
+        async def turn() -> None:
+            try:
+                await self.catalog_writer.write(("namespace", namespace, None))
+            except BaseException:
+                self.namespaces.setdefault(namespace, settings)
+                raise
+            self.namespaces.pop(namespace, None)
+
+        await self.catalog_writer.in_turn(turn)
 
     def namespaces_of(self, tenant: str) -> list[str]:
         """The tenant's namespaces, sorted."""
