@@ -69,6 +69,8 @@ torture: $(STAMP) ## Live through failing disks, power cuts and kills: SEED=1 CY
 campaigns: torture ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
 		-n $(PYTEST_WORKERS) tests/ledger/test_faults.py tests/ledger/test_damage.py
+	PULSEMARK_REGISTRY_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 7200 \
+		tests/broker/test_registries.py
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20

@@ -5,7 +5,9 @@
 Mounts a file system of 16 MiB in memory (Linux, as root), with a broker's data folder on it. Each
 cycle fills the disk while a producer sends: its sends must fail with an error, not hang; everything
 acknowledged until then must still be readable. Then space is freed, and the same producer must get
-through again. At the end every message that was acknowledged is there, and indexes have no gap.
+through again. In every other cycle what frees the disk is the deletion of a topic, by the broker
+itself, with nothing free but its reserve. At the end every message that was acknowledged is there,
+and indexes have no gap.
 Prints a table and one line of JSON; exit code 1 if anything was wrong, 3 where it may not mount.
 """
 
@@ -18,9 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pulsar
@@ -29,6 +33,8 @@ from kill_broker_campaign import BrokerProcess
 from pulsemark.ledger import EARLIEST, FolderReader, Position
 
 TOPIC = "persistent://public/default/full"
+SPARE = "persistent://public/default/spare"
+SPARE_MESSAGES = 300
 DISK_BYTES = 16 << 20
 PAYLOAD_BYTES = 10_000
 MAY_NOT_MOUNT = 3
@@ -59,7 +65,13 @@ class Campaign:
     problems: list[str] = field(default_factory=list)
     _number: int = 0
 
-    def cycle(self, number: int, client: pulsar.Client, producer: pulsar.Producer) -> None:
+    def cycle(
+        self,
+        number: int,
+        client: pulsar.Client,
+        producer: pulsar.Producer,
+        free: Callable[[], None],
+    ) -> None:
         """Send, fill the disk, read, free the disk, send again."""
         self._check_read(client, f"cycle {number}")
         for _ in range(MESSAGES_BETWEEN):
@@ -76,7 +88,7 @@ class Campaign:
         else:
             self.problems.append(f"cycle {number}: no send failed on a full disk")
         self._check_read(client, f"cycle {number}, disk full")
-        ballast.unlink()
+        free()
         freed = time.monotonic()
         while not self._send(producer):
             if time.monotonic() - freed > RESUME_WITHIN_S:
@@ -84,6 +96,20 @@ class Campaign:
         self.resume_s.append(time.monotonic() - freed)
         if self.resume_s[-1] > RESUME_WITHIN_S:
             self.problems.append(f"cycle {number}: no write within {RESUME_WITHIN_S} s of space")
+        ballast.unlink(missing_ok=True)
+
+    def unlink_ballast(self) -> None:
+        """Free the disk from outside."""
+        (self.disk / "ballast").unlink()
+
+    def delete_spare(self, http_url: str) -> None:
+        """Free the disk by deleting a topic."""
+        path = SPARE.replace("://", "/")
+        request = urllib.request.Request(f"{http_url}/admin/v2/{path}?force=true", method="DELETE")
+        try:
+            urllib.request.urlopen(request, timeout=10).close()
+        except OSError as error:
+            self.problems.append(f"a topic could not be deleted on a full disk: {error}")
 
     def _send(self, producer: pulsar.Producer) -> bool:
         self._number += 1
@@ -139,8 +165,14 @@ def run(cycles: int, disk: Path) -> Campaign:
         )
         try:
             producer = client.create_producer(TOPIC, send_timeout_millis=1000)
-            campaign.cycle(number, client, producer)
-            campaign.cycle(number + 1, client, producer)
+            campaign.cycle(number, client, producer, campaign.unlink_ballast)
+            spare = client.create_producer(SPARE)
+            for _ in range(SPARE_MESSAGES):
+                spare.send(bytes(PAYLOAD_BYTES))
+            spare.close()
+            campaign.cycle(
+                number + 1, client, producer, partial(campaign.delete_spare, broker.http_url)
+            )
         finally:
             client.close()
             broker.kill(signal.SIGTERM)

@@ -44,7 +44,9 @@ class BrokerProcess:
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
-        self.service_url: str = json.loads(self.process.stdout.readline())["service_url"]
+        said = json.loads(self.process.stdout.readline())
+        self.service_url: str = said["service_url"]
+        self.http_url: str = said["http_url"]
         self.ready_ms = 1000 * (time.perf_counter() - began)
 
     def kill(self, number: int = signal.SIGKILL) -> None:

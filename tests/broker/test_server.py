@@ -16,10 +16,11 @@ import pytest
 from pulsemark.broker import Broker, BrokerConfig, BrokerStateError, BrokerThread, ConfigError
 from pulsemark.broker.errors import PortInUseError
 from pulsemark.ledger import FolderLockedError, ForeignFolderError
+from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import ConnectionLostError
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.wire import commands
+from pulsemark.wire import Connection, Role, commands
 
 GOOD = unbatched_message(b"x", publish_time_ms=1)
 
@@ -193,3 +194,67 @@ def test_a_relative_data_folder_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with running_broker(data_dir=Path("here"), http_port=None):
         assert (tmp_path / "here").is_dir()
+
+
+def test_every_stored_entry_has_its_receipt_when_the_broker_ends_under_load(tmp_path, topic):
+    """Input that is not read at the end does not cost receipts that the client has not read."""
+    config = BrokerConfig(
+        data_dir=tmp_path / "data",
+        port=0,
+        http_port=None,
+        max_in_flight_publish_messages_per_connection=1,
+    )
+    thread = BrokerThread(config)
+    thread.start()
+    port = int(thread.service_url.rpartition(":")[2])
+    with socket.socket() as link:
+        # Few receipts fit on their way to the client: the rest waits in the broker's socket.
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        link.connect(("127.0.0.1", port))
+        link.settimeout(10)
+        link.sendall(commands.connect("deaf") + commands.producer(topic, 1, 1))
+        connection = Connection(Role.CLIENT)
+        received(link, connection, until=BaseCommand.PRODUCER_SUCCESS)
+        sends = b"".join(
+            bytes(part) for n in range(5_000) for part in commands.send(1, n, GOOD)
+        )  # fmt: skip
+        sending = threading.Thread(target=send_until_the_end, args=(link, sends))
+        sending.start()
+        while thread.call(entries_of(topic)) < 1_000:
+            pass
+        closing = threading.Thread(target=thread.close)
+        closing.start()
+        receipts = received(link, connection).count(BaseCommand.SEND_RECEIPT)
+        sending.join()
+        closing.join()
+    with running_broker(data_dir=tmp_path / "data", http_port=None) as broker:
+        assert receipts == broker.call(entries_of(topic, opens=True))
+    assert receipts >= 1_000
+
+
+def send_until_the_end(link, data):
+    """Send as much as the broker takes."""
+    with contextlib.suppress(OSError):
+        link.sendall(data)
+
+
+def received(link, connection, *, until=None):
+    """Read until a command of a type comes, or the broker's last byte; the types of all."""
+    kinds = []
+    while until not in kinds and (data := link.recv(65_536)):
+        connection.receive_data(data)
+        kinds += [event.type for event in connection.events()]
+    return kinds
+
+
+def entries_of(topic, *, opens=False):
+    """How many messages a topic has."""
+
+    async def count(running):
+        topics = running.services.topics
+        if opens:
+            await topics.open(topics.parse(topic), create=False)
+        opened = topics.open_topics.get(topic)
+        return 0 if opened is None else opened.ledger.next_index
+
+    return count

@@ -52,7 +52,7 @@ TIMES = [(number, number // 3 * 3) for number in range(COUNT)]
 def written(request, open_store) -> Iterator[tuple[ManagedLedger, CompactedView]]:
     """A view with several index blocks; with records in pieces; with one block."""
     rows, limit = request.param
-    ledger = open_store(ledger_entries=11).open_topic("compacted/1/1")
+    ledger = open_store(ledger_entries=11).open_view("compacted/1/1")
     with ExitStack() as stack:
         stack.enter_context(patch.object(view_writer, "BLOCK_ROWS", rows))
         stack.enter_context(patch.object(compacted_view, "_BLOCK_ROWS", rows))
@@ -216,7 +216,7 @@ def test_damage_costs_what_it_hits(written):
 
 def test_unfinished(open_store):
     """What was not finished is no view."""
-    ledger = open_store().open_topic("compacted/1/2")
+    ledger = open_store().open_view("compacted/1/2")
     with pytest.raises(CorruptEntryError):
         CompactedView(ledger, TOPIC, 2)
     writer = ViewWriter(ledger, 150)
@@ -230,7 +230,7 @@ def test_unfinished(open_store):
 @pytest.mark.parametrize("content", [b"", b"\4", b"\4\0", b"\4\1rest", b"\1\0", b"\3\0\1\0"])
 def test_garbage_in_place_of_a_view(open_store, content):
     """A ledger with anything else in it is no view, and looking at it ends."""
-    ledger = open_store().open_topic("compacted/1/3")
+    ledger = open_store().open_view("compacted/1/3")
     for _ in range(3):
         ledger.append(content).commit.wait()
     with pytest.raises(CorruptEntryError, match="no footer"):

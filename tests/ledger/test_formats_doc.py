@@ -315,6 +315,7 @@ def test_every_name_of_the_folder_is_there(tmp_path: Path) -> None:
         folder.MARKER_NAME,
         folder.LOCK_NAME,
         folder.PROBE_NAME,
+        folder.RESERVE_NAME,
         folder.CATALOG_NAME,
         folder.journal_path(Path(), 0).name,
         folder.journal_path(Path(), 1).name,
@@ -331,7 +332,7 @@ def test_every_name_of_the_folder_is_there(tmp_path: Path) -> None:
     for name in names:
         assert name in text, name
     assert f"`{segment}`" in DOCUMENT
-    for name in (*names[:4], *names[11:]):
+    for name in (*names[:5], *names[12:]):
         place = tmp_path / ("ledgers" if name.endswith(".cut.new") else "") / name
         place.parent.mkdir(exist_ok=True)
         place.touch()

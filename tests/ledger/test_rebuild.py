@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -262,7 +263,7 @@ def test_compacted_view_counts_again(filled, open_store):
 
     views = [f"compacted/{filled.open_topic(AUDIT).topic_id}/{n}" for n in (1, 2)]
     for name in views:
-        append(filled.open_topic(name), b"record")
+        append(filled.open_view(name), b"record")
     topic_id = str(filled.open_topic(AUDIT).topic_id)
     filled.close()
     remove_catalog(filled.folder)
@@ -330,3 +331,45 @@ def test_what_a_newer_version_wrote_is_not_moved_aside(filled, open_store, newer
         rebuild_catalog(filled.folder)
     assert catalog.read_bytes() == before
     assert not list(filled.folder.glob("*.old-*"))
+
+
+def test_copy_of_the_catalog_from_before_a_topic_is_noticed(filled, open_store, caplog):
+    """Also within the ledger ids of one reservation: the topic is back, its id is not given again.
+
+    So it is for what had been synced into segments, and for what is in the journal alone.
+    """
+    copy = filled.folder.parent / "copy.sqlite"
+    with closing(sqlite3.connect(copy)) as target:
+        filled.catalog._db.backup(target)
+    reserved = filled.catalog.next_ledger_id()
+    new = [f"{AUDIT}-{number}" for number in range(2)]
+    append(filled.open_topic(new[0]), b"synced and listed")
+    filled.checkpoint()
+    append(filled.open_topic(new[1]), b"in the journal")
+    append(filled.open_topic(ORDERS), b"one more")
+    expected = everything(filled)
+    killed = shutil.copytree(filled.folder, filled.folder.parent / "killed")
+    filled.close()
+    remove_catalog(killed)
+    shutil.copy(copy, killed / "catalog.sqlite")
+    assert reserved > max(entry[0].ledger_id for name in new for entry in expected[name][0])
+    store = open_store(folder=killed)
+    assert everything(store) == expected
+    assert "older than the folder" in caplog.text
+    known = set(store.catalog.topics().values())
+    other = store.open_topic("persistent://public/default/other")
+    assert other.topic_id not in known
+    assert other.cursors == {}
+
+
+def test_leftovers_of_a_deleted_topic_are_no_older_catalog(filled, open_store, caplog):
+    """A topic that the catalog had, and has no more, is not brought back by a file of it."""
+    segment = filled.open_topic(AUDIT).segments()[0]
+    filled.checkpoint()
+    content = segment.path.read_bytes()
+    filled.delete_topic(AUDIT)
+    filled.close()
+    segment.path.write_bytes(content)
+    store = open_store()
+    assert store.topic_names() == [EMPTY, ORDERS]
+    assert "older than the folder" not in caplog.text

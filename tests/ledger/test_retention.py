@@ -250,3 +250,78 @@ def test_empty_topic(open_store):
     topic = open_store().open_topic(TOPIC)
     assert apply(topic, retention_time_ms=0, retention_size_bytes=0) == 0
     assert expire_position(topic, now_ms=1 << 40, ttl_ms=1) is None
+
+
+@pytest.mark.parametrize("how", ["restart", "roll", "neither"])
+def test_open_ledger_is_trimmed_after_a_restart_or_roll(topic, open_store, how):
+    """What is removed is gone, and counted, also where no entry follows in a newer ledger."""
+    if how == "restart":
+        topic.store.close()
+        topic = open_store(ledger_entries=6).open_topic(TOPIC)
+    elif how == "roll":
+        topic.roll()
+    assert topic.truncate_head(left(topic)[7]) == 7
+    assert len(left(topic)) == 3
+    assert topic.truncate_head(topic.end_position) == 3
+    assert left(topic) == []
+    assert topic.truncate_head(topic.end_position) == 0
+    topic.store.close()
+    again = open_store(ledger_entries=6).open_topic(TOPIC)
+    assert (left(again), again.next_index) == ([], 10)
+
+
+def test_retention_after_a_restart(topic, open_store):
+    """Retention at once empties a topic that was opened again, and says so."""
+    topic.store.close()
+    topic = open_store(ledger_entries=6).open_topic(TOPIC)
+    assert apply(topic, retention_time_ms=0) == 10
+    assert topic.first_position is None
+
+
+def test_appended_meanwhile_is_kept(topic, clock):
+    """An entry that becomes durable while retention looks at the log is not too old."""
+    old = len(left(topic))
+    read_segments = topic.segments
+
+    def segments_then_append():
+        found = read_segments()
+        if topic.next_index == old:
+            clock.set(5_000)
+            topic.append(unbatched_message(b"new", publish_time_ms=1)).commit.wait()
+        return found
+
+    topic.segments = segments_then_append
+    removed = apply_retention(topic, now_ms=5_000, retention_time_ms=100, retention_size_bytes=None)
+    del topic.segments
+    assert removed == old
+    assert len(left(topic)) == 1
+
+
+DAY_MS = 86_400_000
+
+
+def test_clock_that_was_ahead_does_not_hold_entries(topic, open_store, clock):
+    """After a step of the clock, a day ahead and back, entries go after the retention time."""
+    now_ms = 1_100
+    fill(topic, clock, [(DAY_MS, 1, True, 1)])
+    clock.set(now_ms)
+    fill(topic, clock, [(0, 1, True, 1), (0, 1, True, 1)])
+    assert left(topic)[-1] == topic.last_position
+
+    def apply_at(at_ms):
+        return apply_retention(
+            topic, now_ms=at_ms, retention_time_ms=5_000, retention_size_bytes=None
+        )
+
+    assert apply_at(now_ms) == 0
+    clock.set(now_ms + 3_000)
+    fill(topic, clock, [(0, 1, True, 1)])  # younger than the note
+    topic.store.close()
+    topic = open_store(ledger_entries=6).open_topic(TOPIC)
+    assert apply_at(now_ms + 5_000) == 10  # those from before the step, by their own times
+    assert apply_at(now_ms + 5_001) == 3
+    assert len(left(topic)) == 1
+    assert apply_at(now_ms + 5_002) == 0  # a new note, of the one that is left
+    assert apply_at(now_ms + 10_004) == 1
+    topic.store.delete_topic(TOPIC)
+    assert topic.store.catalog.items("retention-seen") == []

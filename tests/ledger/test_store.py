@@ -1,4 +1,5 @@
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -11,6 +12,8 @@ from pulsemark.ledger import (
     StoreOptions,
     TopicNotFoundError,
 )
+from pulsemark.ledger.catalog import Catalog
+from pulsemark.ledger.errors import ReservedTopicError
 from pulsemark.ledger.folder import list_segments
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
@@ -86,7 +89,7 @@ def test_deleting_fails_before_anything_is_lost(simulated, monkeypatch):
     store, model = simulated.open(), StoreModel()
     fill(store, model, ORDERS)
 
-    def fail(*_):
+    def fail(*_, **__):
         raise CatalogError(simulated.folder, "disk is full")
 
     monkeypatch.setattr(store.catalog, "delete_topic", fail)
@@ -195,3 +198,118 @@ def test_checkpoints_are_made_by_size_and_by_time(open_store, tmp_path):
     store.checkpoint()
     assert store._journal.size_bytes == 0
     assert store.catalog.segments(topic.topic_id)
+
+
+@pytest.mark.parametrize("name", ["cursors", "compacted/1/1", "compacted/", "compacted/x"])
+def test_names_of_the_store_itself_are_refused(open_store, name):
+    """Cursors and compacted views can be neither opened nor deleted as topics."""
+    store = open_store()
+    orders = store.open_topic(ORDERS)
+    orders.append(b"entry").commit.wait()
+    orders.open_cursor("billing", initial=EARLIEST).persist().wait()
+    before = store.catalog.topics()
+    for call in (
+        lambda: store.open_topic(name),
+        lambda: store.open_topic(name, create=False),
+        lambda: store.delete_topic(name),
+    ):
+        with pytest.raises(ReservedTopicError) as caught:
+            call()
+        assert caught.value.topic == name
+    assert store.catalog.topics() == before
+    store.close()
+    assert list(open_store().open_topic(ORDERS).cursors) == ["billing"]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 70_000])
+def test_names_that_no_topic_can_have(open_store, name):
+    """An empty or too long name is refused, and not in the catalog."""
+    store = open_store()
+    with pytest.raises(ValueError, match="a topic's name has 1 to"):
+        store.open_topic(name)
+    assert store.topic_names() == []
+
+
+def test_topic_takes_appends_after_a_deletion_that_failed(simulated, monkeypatch):
+    """In the same process, in the same ledger, with its cursors; a second deletion succeeds."""
+    store, model = simulated.open(), StoreModel()
+    topic = fill(store, model, ORDERS)
+    topic.open_cursor("billing", initial=EARLIEST).persist().wait()
+    refused = []
+
+    def fail(*_, **__):
+        with pytest.raises(StoreClosedError):
+            topic.append(b"meanwhile")
+        refused.append(True)
+        raise CatalogError(simulated.folder, "disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.catalog, "delete_topic", fail)
+        with pytest.raises(CatalogError):
+            store.delete_topic(ORDERS)
+    assert refused
+    assert fill(store, model, ORDERS) is topic
+    assert topic.next_index == 40
+    assert list(topic.cursors) == ["billing"]
+    assert model.topic(ORDERS).problems(topic, reopened=False) == []
+    store.delete_topic(ORDERS)
+    assert store.topic_names() == []
+    with pytest.raises(StoreClosedError):
+        topic.append(b"too late")
+
+
+def test_topic_is_not_open_before_its_cursors_are(open_store, monkeypatch):
+    """Where the cursors cannot be brought to life, the next call tries again: none is forgotten."""
+    store = open_store()
+    store.open_topic(ORDERS).open_cursor("billing", initial=EARLIEST).persist().wait()
+    store.close()
+    store = open_store()
+
+    def fail(*_):
+        raise OSError(5, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.cursors, "attach", fail)
+        with pytest.raises(OSError, match="broken"):
+            store.open_topic(ORDERS)
+    assert list(store.open_topic(ORDERS).cursors) == ["billing"]
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_dropped_segments_go_after_a_crash_right_after_the_cut(simulated, everything):
+    """What truncate_tail had no time to remove goes when the topic is next opened."""
+    store, model = simulated.open(), StoreModel()
+    topic = fill(store, model, ORDERS)
+    before = set(list_segments(simulated.disk.process(), simulated.folder))
+    kept = topic.first_index if everything else topic.segments()[1].first_index
+    store.unlist_segments = lambda *_: simulated.kill()
+    with suppress(Exception):
+        topic.truncate_tail(kept, epoch=1)
+    assert set(list_segments(simulated.disk.process(), simulated.folder)) >= before
+    store = simulated.open()
+    topic = store.open_topic(ORDERS)
+    assert topic.next_index == kept + 1
+    there = {(s.ledger_id, s.header.segment_no) for s in topic.all_segments()}
+    assert set(store.catalog.segments(topic.topic_id)) == there
+    left = set(list_segments(simulated.disk.process(), simulated.folder))
+    assert left & before == there & before
+    topic.append(b"on").commit.wait()
+    assert topic.next_index == kept + 2
+    simulated.close()
+    assert simulated.open().open_topic(ORDERS).next_index == kept + 2
+
+
+def test_segments_that_cannot_be_reached_are_kept(open_store):
+    """Where a ledger between is missing, those before it are not taken for dropped ones."""
+    store = open_store(ledger_entries=2)
+    topic = store.open_topic(ORDERS)
+    for number in range(8):
+        topic.append(b"%d" % number).commit.wait()
+    segments = topic.segments()
+    store.close()
+    segments[2].path.unlink()
+    catalog = Catalog(store.folder / "catalog.sqlite")
+    catalog._db.execute("DELETE FROM segment WHERE ledger_id=?", (segments[2].ledger_id,))
+    catalog.close()
+    open_store(ledger_entries=2).open_topic(ORDERS)
+    assert [segment.path.exists() for segment in segments] == [True, True, False, True]

@@ -69,8 +69,8 @@ class BrokerConfig:
     connection_liveness_check_timeout_ms: int = 5_000
     #: How long a reader's place outlives a seek, waiting for the reader to come back.
     non_durable_return_timeout_ms: int = 60_000
-    #: Shutdown: how long to wait for publishes in flight and for sockets to drain.
-    shutdown_timeout_ms: int = 10_000
+    #: Shutdown: how long to wait for publishes in flight and for sockets to drain, together.
+    shutdown_timeout_ms: int = 8_000
 
     # Limits
     max_connections: int = 20_000

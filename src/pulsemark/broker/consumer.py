@@ -65,6 +65,7 @@ class Consumer:
         "consumer_id",
         "entries_out",
         "epoch",
+        "has_left",
         "key_shared_meta",
         "messages_out",
         "messages_redelivered",
@@ -90,7 +91,10 @@ class Consumer:
         self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         self.properties = {pair.key: pair.value for pair in command.metadata}
         self.connected_since_ms = connected_since_ms
+        #: The subscription it is connected to; None before, and once it is disconnected.
         self.subscription: Subscription | None = None
+        #: Closed for good: it may not be connected to a subscription any more.
+        self.has_left = False
         self.permits = 0
         #: Entries delivered and not acknowledged, with their unacknowledged message counts (kept
         #: for Shared and Key_Shared only).
@@ -154,6 +158,12 @@ class Consumer:
         self.pending.clear()
         self.unacked_messages = 0
         return positions
+
+    def leave(self) -> None:
+        """End: the client closed it, or its connection is lost. Twice is once."""
+        self.has_left = True
+        if self.subscription is not None:
+            self.subscription.consumer_left(self)
 
     def resume(self) -> None:
         """The outlet takes data again."""

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 
 from ..ledger import CorruptEntryError, Entry, EntryKind, Position
 from ..metadata import Buffer
-from ..proto.pulsar_api_pb2 import CommandSubscribe, ServerError
+from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import commands
 from .consumer import Consumer
-from .errors import RefusedError
 from .positions import count_open
 
 if TYPE_CHECKING:
@@ -61,8 +60,13 @@ class Dispatcher(ABC):
     # -- what each subscription type decides ----------------------------------------------------
 
     @abstractmethod
-    async def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: Consumer) -> None:
         """Take in a consumer, or raise `RefusedError`."""
+
+    @property
+    def sole_consumer(self) -> Consumer | None:
+        """The consumer that keeps every other one out; None where there is none."""
+        return None
 
     @abstractmethod
     def remove(self, consumer: Consumer) -> None:
@@ -192,14 +196,13 @@ class SingleActiveDispatcher(Dispatcher):
         self.active: Consumer | None = None
         self._switch: asyncio.TimerHandle | None = None
 
-    async def add(self, consumer: Consumer) -> None:
-        """Exclusive: refuse a second living consumer. Failover: queue it by rank."""
-        while self.exclusive and self.consumers:
-            holder = self.consumers[0].outlet
-            if holder is consumer.outlet or await holder.is_alive():
-                raise RefusedError(
-                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
-                )
+    @property
+    def sole_consumer(self) -> Consumer | None:
+        """The consumer of an Exclusive subscription."""
+        return self.consumers[0] if self.exclusive and self.consumers else None
+
+    def add(self, consumer: Consumer) -> None:
+        """Exclusive: the only one. Failover: queue it by rank."""
         self.consumers.append(consumer)
         if self._choose():
             return

@@ -46,10 +46,10 @@ class KeySharedDispatcher(SharedDispatcher):
         #: Who holds entries of a slot, and how many.
         self._holders: dict[int, tuple[Consumer, int]] = {}
 
-    async def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: Consumer) -> None:
         """Take in another consumer, if its key settings fit the others'."""
         self._selector.add(consumer)
-        await super().add(consumer)
+        super().add(consumer)
         self.next_turn()
 
     def remove(self, consumer: Consumer) -> None:

@@ -1,8 +1,7 @@
 """Who may write to a topic, and under which name.
 
-A producer's name is unique within a topic. Whoever asks for a taken name gets it only when the
-holder is gone: the holder's connection is pinged, and closed if it stays silent. On the same
-connection a higher epoch replaces a lower one (the client reconnected within it).
+A producer's name is unique within a topic. A client that asks for a taken name gets it only when
+the holder is gone: the holder's connection is pinged, and closed if it stays silent.
 
 Access modes (PIP-68), over the producers that are there already:
 
@@ -17,18 +16,24 @@ Fencing                                    over Shared holders: ProducerFenced
 ==================  =====================  ======================================================
 
 The topic epoch counts the exclusive owners, is durable before an owner hears of it, and rejects
-(ProducerFenced) one that comes back with an older epoch than the topic's.
+(ProducerFenced) one that comes back with an older epoch than the topic's. A client may come back
+with a higher one, from a topic that was deleted and made anew: it is taken over, as in Pulsar, up
+to `CLAIMED_EPOCH_MAX`, so that the topic can always count on.
+
+A producer has one life: it enters a topic once and leaves it once. Entering is the last thing that
+happens without a pause after all checks. Leaving (`Producer.leave`) takes effect before it returns,
+wherever the producer stands: inside, queued, or between the two while its epoch is being stored.
+What goes on in the background meanwhile finds the producer gone and gives it nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..ledger import LedgerError
 from ..proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
 from .consumer import Outlet
 from .errors import RefusedError
@@ -36,10 +41,16 @@ from .errors import RefusedError
 if TYPE_CHECKING:
     from .receipts import ReceiptGroup
 
-__all__ = ["Producer", "ProducerOutlet", "TopicProducers"]
+__all__ = ["CLAIMED_EPOCH_MAX", "Producer", "ProducerOutlet", "TopicProducers"]
 
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: The highest topic epoch that a client may bring along. Pulsar's are signed 64-bit numbers; this
+#: leaves as many again to count on with.
+CLAIMED_EPOCH_MAX = 1 << 62
 
 
 class ProducerOutlet(Outlet, Protocol):
@@ -81,6 +92,19 @@ class Producer:
     is_waiting: bool = False
     #: The latest publishes that wait for the disk; answers to later ones must not overtake them.
     receipts: ReceiptGroup | None = None
+    #: The topic's registry while the producer is in it, let in or queued.
+    home: TopicProducers | None = None
+    #: Closed for good: it may not enter any topic any more.
+    has_left: bool = False
+    #: Another producer took its place.
+    is_fenced: bool = False
+
+    def leave(self) -> None:
+        """End: the client closed it, or its connection is lost. Twice is once."""
+        self.has_left = True
+        self.may_publish = False
+        if self.home is not None:
+            self.home.remove(self)
 
     @classmethod
     def from_command(
@@ -107,12 +131,15 @@ class TopicProducers:
     def __init__(
         self, topic_epoch: int | None, store_epoch: Callable[[int], Awaitable[None]]
     ) -> None:
+        #: Those that hold the topic; an exclusive one also while its epoch is being stored.
         self.by_name: dict[str, Producer] = {}
         self.waiting: list[Producer] = []
         self.topic_epoch = topic_epoch
         self._store_epoch = store_epoch
         self._exclusive: Producer | None = None
-        self._succession: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self._storing = asyncio.Lock()
+        self._work: set[asyncio.Future[Any]] = set()
 
     @property
     def exclusive(self) -> Producer | None:
@@ -122,12 +149,16 @@ class TopicProducers:
     async def add(self, producer: Producer) -> bool:
         """Let a producer in (True) or queue it (False), or raise `RefusedError`."""
         await self._free_name(producer)
+        # Nothing waits from here until the producer has its place.
+        self._check_can_enter(producer)
         if producer.access_mode == ProducerAccessMode.Shared:
             if self._exclusive is not None or self.waiting:
                 raise RefusedError(
                     ServerError.ProducerBusy, "Topic has an existing exclusive producer"
                 )
-            self.by_name[producer.name] = producer
+            self._enter(producer)
+            # As Pulsar does: it is told the topic's epoch, whatever it claims.
+            producer.topic_epoch = self.topic_epoch
             producer.may_publish = True
             return True
         self._check_epoch(producer)
@@ -136,100 +167,165 @@ class TopicProducers:
         if self.by_name:
             if producer.access_mode == ProducerAccessMode.WaitForExclusive:
                 producer.is_waiting = True
+                producer.home = self
                 self.waiting.append(producer)
                 return False
             raise RefusedError(ServerError.ProducerFenced, "Topic has an existing producer")
+        self._enter(producer)
         await self._own(producer)
         return True
 
     def remove(self, producer: Producer) -> None:
-        """A producer has gone; the first waiting one may take the topic over."""
+        """A producer has gone; the first waiting one may take the topic over. Twice is once."""
+        if producer.home is not self:
+            return
+        producer.home = None
         if producer in self.waiting:
             self.waiting.remove(producer)
             return
-        if self.by_name.get(producer.name) is producer:
-            del self.by_name[producer.name]
+        del self.by_name[producer.name]
         if self._exclusive is producer:
             self._exclusive = None
-        if self.waiting and not self.by_name:
-            heir = self.waiting.pop(0)
-            self._succession = asyncio.ensure_future(self._succeed(heir))
+        self._promote()
+
+    def disconnect_all(self) -> None:
+        """Close every producer from the broker's side; their clients may open them again."""
+        everybody = (*self.waiting, *self.by_name.values())
+        self.waiting.clear()
+        self._empty()
+        for producer in everybody:
+            producer.home = None
+            producer.may_publish = False
+            producer.outlet.close_producer(producer)
 
     def close(self) -> None:
-        """The broker ends: nobody inherits any more."""
-        self.waiting.clear()
+        """The topic or the broker ends: nobody enters or inherits any more."""
+        self._is_closed = True
+
+    async def settled(self) -> None:
+        """Return when no epoch is being stored; after `close`, none will be."""
+        async with self._storing:
+            pass
+
+    # -- places ---------------------------------------------------------------------------------
+
+    def _check_can_enter(self, producer: Producer) -> None:
+        if self._is_closed:
+            raise RefusedError(ServerError.ServiceNotReady, "the topic is being closed")
+        if producer.has_left:
+            raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
+
+    def _enter(self, producer: Producer) -> None:
+        producer.home = self
+        self.by_name[producer.name] = producer
+        if producer.access_mode != ProducerAccessMode.Shared:
+            self._exclusive = producer
+
+    def _empty(self) -> None:
+        self.by_name.clear()
+        self._exclusive = None
+
+    def _promote(self) -> None:
+        """Give a topic without producers to the first that waits."""
+        if self._is_closed or self.by_name or not self.waiting:
+            return
+        heir = self.waiting.pop(0)
+        self._enter(heir)
+        self._start(self._succeed(heir))
 
     async def _succeed(self, heir: Producer) -> None:
         try:
             await self._own(heir)
-        except (RefusedError, LedgerError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - the client hears of it, whatever it is
             log.warning("producer %r could not take the topic over: %s", heir.name, error)
             heir.outlet.producer_fenced(heir)
-            self.remove(heir)
         else:
             heir.outlet.producer_ready(heir)
 
     async def _free_name(self, newcomer: Producer) -> None:
         """Return when the name is free; a living holder elsewhere keeps it."""
         while (holder := self._holder_of(newcomer.name)) is not None:
-            same_place = (
-                holder.outlet is newcomer.outlet and holder.producer_id == newcomer.producer_id
-            )
-            if same_place and holder.epoch < newcomer.epoch:
-                self.remove(holder)
-                return
             if holder.outlet is newcomer.outlet or await holder.outlet.is_alive():
                 raise RefusedError(
                     ServerError.ProducerBusy,
                     f"Producer with name '{newcomer.name}' is already connected to topic",
                 )
+            # Each round takes one holder out, so there is an end to them.
+            holder.leave()
 
     def _holder_of(self, name: str) -> Producer | None:
         if name in self.by_name:
             return self.by_name[name]
         return next((producer for producer in self.waiting if producer.name == name), None)
 
-    def _check_epoch(self, producer: Producer) -> None:
-        current = -1 if self.topic_epoch is None else self.topic_epoch
-        if producer.topic_epoch is not None and producer.topic_epoch < current:
-            raise RefusedError(
-                ServerError.ProducerFenced,
-                f"topic epoch {producer.topic_epoch} is over, the topic's is {current}",
-            )
-
     def _fence_holder(self) -> None:
         """Fence an exclusive holder and everybody waiting; Shared holders stay."""
         if self._exclusive is None:
             return
-        for producer in (*self.waiting, self._exclusive):
-            producer.may_publish = False
-            producer.outlet.producer_fenced(producer)
+        fenced = (*self.waiting, self._exclusive)
         self.waiting.clear()
-        self.by_name.clear()
-        self._exclusive = None
+        self._empty()
+        for producer in fenced:
+            producer.home = None
+            producer.may_publish = False
+            producer.is_fenced = True
+            producer.outlet.producer_fenced(producer)
+
+    # -- epochs ---------------------------------------------------------------------------------
+
+    def _check_epoch(self, producer: Producer) -> None:
+        current = -1 if self.topic_epoch is None else self.topic_epoch
+        claimed = producer.topic_epoch
+        if claimed is None or claimed == current:
+            return
+        if claimed < current:
+            raise RefusedError(
+                ServerError.ProducerFenced,
+                f"topic epoch {claimed} is over, the topic's is {current}",
+            )
+        if claimed > CLAIMED_EPOCH_MAX:
+            raise RefusedError(
+                ServerError.ProducerFenced,
+                f"topic epoch {claimed} was never given, the highest possible is "
+                f"{CLAIMED_EPOCH_MAX}",
+            )
 
     async def _own(self, producer: Producer) -> None:
-        """Make a producer the topic's only one; its epoch is durable when this returns."""
-        epoch = producer.topic_epoch
-        if epoch is None:
-            epoch = 0 if self.topic_epoch is None else self.topic_epoch + 1
-        # The place is taken before the epoch is stored: nobody slips in meanwhile.
-        self._exclusive = producer
-        self.by_name[producer.name] = producer
-        if epoch != self.topic_epoch:
-            before, self.topic_epoch = self.topic_epoch, epoch
-            try:
-                await self._store_epoch(epoch)
-            except BaseException:
-                self.topic_epoch = before
-                if self._exclusive is producer:
-                    self._exclusive = None
-                    self.by_name.pop(producer.name, None)
-                raise
-        if self._exclusive is not producer:
-            raise RefusedError(
-                ServerError.ProducerFenced, "fenced while the epoch was being stored"
-            )
+        """Make a producer that has entered the topic's owner, once its epoch is durable."""
+        try:
+            # Stored to its end, whoever leaves meanwhile: the next epoch is counted from it.
+            epoch = await asyncio.shield(self._start(self._count_epoch(producer)))
+            self._check_holds(producer)
+        except BaseException:
+            self.remove(producer)
+            raise
         producer.topic_epoch = epoch
         producer.is_waiting = False
         producer.may_publish = True
+
+    async def _count_epoch(self, producer: Producer) -> int:
+        """The owner's epoch, durable. One is stored at a time, so that none overtakes another."""
+        async with self._storing:
+            self._check_holds(producer)
+            self._check_epoch(producer)
+            epoch = producer.topic_epoch
+            if epoch is None:
+                epoch = 0 if self.topic_epoch is None else self.topic_epoch + 1
+            if epoch != self.topic_epoch:
+                await self._store_epoch(epoch)
+                self.topic_epoch = epoch
+            return epoch
+
+    def _check_holds(self, producer: Producer) -> None:
+        if producer.is_fenced:
+            raise RefusedError(
+                ServerError.ProducerFenced, "fenced while the epoch was being stored"
+            )
+        if producer.home is not self:
+            raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task

@@ -12,17 +12,16 @@ topic's type is accepted, as under Pulsar's strategy ALWAYS_COMPATIBLE.
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable
-from typing import Any
 
-from ..ledger import LocalStore
 from ..proto.pulsar_api_pb2 import Schema, ServerError
 from ..wire import TopicName
+from .catalog_writer import CatalogWriter
 from .errors import RefusedError
 from .topic import Topic
 
 __all__ = ["Schemas", "version_bytes"]
 
+SCHEMA_KIND = "schema"
 _SIZE = struct.Struct(">I")
 _VERSION = struct.Struct(">Q")
 
@@ -38,18 +37,25 @@ def version_bytes(version: int) -> bytes:
 class Schemas:
     """Registered schemas, read from the catalog when a topic first needs them."""
 
-    def __init__(self, store: LocalStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
-        self._store = store
-        self._run_blocking = run_blocking
+    def __init__(self, writer: CatalogWriter) -> None:
+        self._writer = writer
+        #: Of topics that have any.
         self._by_topic: dict[str, list[Schema]] = {}
 
     async def versions(self, topic: TopicName) -> list[Schema]:
         """All schemas of a topic, by version."""
         key = str(topic.partitioned)
-        if key not in self._by_topic:
-            stored = await self._run_blocking(self._store.catalog.get, "schema", key)
-            self._by_topic.setdefault(key, _unpack(stored or b""))
-        return self._by_topic[key]
+        known = self._by_topic.get(key)
+        return known if known is not None else await self._writer.in_turn(lambda: self._load(key))
+
+    async def _load(self, key: str) -> list[Schema]:
+        """Within a turn: all schemas of a topic, as they are stored."""
+        known = self._by_topic.get(key)
+        if known is None:
+            known = _unpack(await self._writer.read(SCHEMA_KIND, key) or b"")
+            if known:
+                self._by_topic[key] = known
+        return known
 
     async def find(self, topic: TopicName, version: bytes | None) -> tuple[Schema, bytes]:
         """A topic's schema of that version (None: the latest), with its version."""
@@ -61,27 +67,35 @@ class Schemas:
             raise RefusedError(ServerError.TopicNotFound, "Topic not found or no-schema")
         return schemas[number], version_bytes(number)
 
-    async def register(self, topic: TopicName, schema: Schema) -> bytes:
-        """The version of a schema, registered if it is new. Raises `RefusedError`."""
-        known = _version_in(await self.versions(topic), schema)
+    async def register(
+        self, topic: TopicName, schema: Schema, *, may_be_first: bool = True
+    ) -> bytes:
+        """The version of a schema; durable on return, if it is new. Raises `RefusedError`."""
+        key = str(topic.partitioned)
+        known = _version_in(self._by_topic.get(key, []), schema)
+        if known is None:
+            known = await self._writer.in_turn(lambda: self._add(key, schema, may_be_first))
+        return version_bytes(known)
+
+    async def _add(self, key: str, schema: Schema, may_be_first: bool) -> int:
+        """Within a turn: the version of a schema, which is added if it is new."""
+        schemas = await self._load(key)
+        known = _version_in(schemas, schema)
         if known is not None:
-            return version_bytes(known)
-        schemas = await self.versions(topic)
+            return known
+        if not schemas and not may_be_first:
+            raise RefusedError(
+                ServerError.IncompatibleSchema, "Topic does not have a schema to check"
+            )
         if schemas and schemas[-1].type != schema.type:
             raise RefusedError(
                 ServerError.IncompatibleSchema,
                 f"the topic's schema is {_type_name(schemas[-1])}, not {_type_name(schema)}",
             )
         grown = [*schemas, schema]
-        self._by_topic[str(topic.partitioned)] = grown
-        try:
-            await self._run_blocking(
-                self._store.catalog.put, "schema", str(topic.partitioned), _pack(grown)
-            )
-        except BaseException:
-            self._by_topic.pop(str(topic.partitioned), None)
-            raise
-        return version_bytes(len(grown) - 1)
+        await self._writer.write((SCHEMA_KIND, key, _pack(grown)))
+        self._by_topic[key] = grown
+        return len(schemas)
 
     async def for_producer(self, topic: TopicName, schema: Schema | None) -> bytes:
         """The schema version a producer writes with; b"" without schema."""
@@ -98,16 +112,12 @@ class Schemas:
             or topic.ledger.last_position is not None
             or any(subscription.consumers for subscription in topic.subscriptions.values())
         )
-        if not await self.versions(topic.topic_name) and in_use:
-            raise RefusedError(
-                ServerError.IncompatibleSchema, "Topic does not have a schema to check"
-            )
-        await self.register(topic.topic_name, schema)
+        await self.register(topic.topic_name, schema, may_be_first=not in_use)
 
     async def forget(self, topic: TopicName) -> None:
         """The topic was deleted, and its schemas with it."""
-        self._by_topic.pop(str(topic), None)
-        await self._run_blocking(self._store.catalog.delete, "schema", str(topic))
+        key = str(topic)
+        await self._writer.put(SCHEMA_KIND, key, None, lambda: self._by_topic.pop(key, None))
 
 
 def _version_in(schemas: list[Schema], wanted: Schema) -> int | None:

@@ -74,7 +74,11 @@ class SeekTarget:
 async def reset_subscription(
     subscription: Subscription, target: SeekTarget, *, then: Callable[[], None]
 ) -> None:
-    """Move the subscription's place durably; `then` runs right after its consumers are closed."""
+    """Move the subscription's place durably; `then` runs right after its consumers are closed.
+
+    Raises `RefusedError`, also for a subscription that was removed meanwhile.
+    """
+    subscription.check_is_there()
     if subscription.is_fenced:
         raise RefusedError(
             ServerError.MetadataError, "another seek of the subscription is under way"

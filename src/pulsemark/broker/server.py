@@ -11,7 +11,7 @@ Close, in steps:
 
 1. stop accepting: binary protocol, HTTP, gRPC;
 2. stop reading, and wait for the publishes and requests that came to be answered;
-3. close the connections, after what is buffered for them is sent;
+3. close the connections: send what is buffered for them, half-close, drain, close;
 4. make every cursor durable;
 5. close the store: commit, checkpoint, give the folder's lock back;
 6. end the threads, remove a temporary data folder.
@@ -197,7 +197,7 @@ class Broker:
     async def _make_services(self, stampers: StamperChain) -> Services:
         topics = Topics(self.store, self.config, stampers, self._run_blocking)
         await topics.load()
-        schemas = Schemas(self.store, self._run_blocking)
+        schemas = Schemas(topics.catalog_writer)
         topics.after_delete = schemas.forget
         return Services(
             config=self.config,
@@ -266,35 +266,31 @@ class Broker:
         sessions = self._services.sessions
         for session in tuple(sessions):
             session.stop_reading()
-        await self._wait_until(lambda: not any(session.is_busy for session in sessions))
+        deadline_s = asyncio.get_running_loop().time() + self.config.shutdown_timeout_ms / 1000
+        await _wait_until(lambda: not any(session.is_busy for session in sessions), deadline_s)
         for topic in self._services.topics.open_topics.values():
             topic.producers.close()
         for session in tuple(sessions):
-            session.close()
+            session.finish()
         for connection in tuple(self._services.http_connections):
             connection.close()
-        await self._wait_until(lambda: not sessions)
+        await _wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
         for session in tuple(sessions):
             session.abort()
-
-    async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds, or when the time for closing is over."""
-        for _ in range(int(self.config.shutdown_timeout_ms / 1000 / POLL_S)):
-            if condition():
-                return
-            await asyncio.sleep(POLL_S)
 
     async def _persist_cursors(self) -> None:
         if self._services is None:
             return
         topics = self._services.topics
+        await topics.settled()
         for topic in topics.open_topics.values():
             for subscription in topic.subscriptions.values():
                 try:
                     await durable(subscription.cursor.persist())
                 except RefusedError as refusal:
                     log.error("%s: its place could not be stored: %s", subscription, refusal)
-        topics.close()
+        await topics.close()
+        await topics.catalog_writer.settled()
 
     async def _close_store(self) -> None:
         if self._store is not None:
@@ -315,6 +311,15 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def _wait_until(condition: Callable[[], bool], deadline_s: float) -> None:
+    """Return when the condition holds, or at a time of the loop."""
+    left_s = deadline_s - asyncio.get_running_loop().time()
+    for _ in range(int(left_s / POLL_S)):
+        if condition():
+            return
+        await asyncio.sleep(POLL_S)
 
 
 def _running(part: T | None, state: str) -> T:

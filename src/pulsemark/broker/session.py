@@ -14,6 +14,8 @@ dispatchers wait for `resume_writing`.
 Silence: a connection that says nothing for the keep-alive interval is sent a PING, and closed
 when another interval goes by in silence. Before CONNECT, and inside a frame that has begun,
 silence closes it at once after their own timeouts.
+
+When the broker ends, connections are half-closed and drained first (`draining`).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from ..metadata import Buffer
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
 from .consumer import Consumer
+from .draining import Draining
 from .errors import RefusedError
 from .handlers import handle_command, handle_send, handle_unsupported
 from .producers import Producer
@@ -65,8 +68,8 @@ class Session(asyncio.BufferedProtocol):
         self.consumers: dict[int, Consumer] = {}
         #: Producers the broker closed: what the client had sent before it knew is dropped.
         self.producers_closed_by_broker: set[int] = set()
-        #: Producer and consumer ids that are being opened; taking one out cancels the opening.
-        self.opening: dict[tuple[str, int], object] = {}
+        #: Producers and consumers that are being opened, by kind and id.
+        self.opening: dict[tuple[str, int], Producer | Consumer] = {}
         self.receipts = Receipts(self, services.budget, services.config)
         self.is_closed = False
         self._conn = Connection(
@@ -82,6 +85,7 @@ class Session(asyncio.BufferedProtocol):
         self._ping_sent_at_s: float | None = None
         self._unsent: tuple[float, int] = (0.0, 0)
         self._heard: asyncio.Future[None] | None = None
+        self._draining: Draining | None = None
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
@@ -96,10 +100,15 @@ class Session(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes next."""
+        if self._draining is not None:
+            return self._draining.buffer
         return self._conn.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: handle the commands they complete."""
+        if self._draining is not None:
+            self._draining.received()
+            return
         self._received_at_s = self._loop.time()
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
@@ -155,6 +164,8 @@ class Session(asyncio.BufferedProtocol):
         task = self._loop.create_task(self._answered(request_id, work))
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
+        # A task that is cancelled before it began has not touched its work.
+        task.add_done_callback(lambda _: work.close())
         if len(self._tasks) >= self.config.max_pending_requests_per_connection:
             self._pause(Pause.REQUESTS)
 
@@ -300,8 +311,9 @@ class Session(asyncio.BufferedProtocol):
         One that waited is told so. One that was writing is not: its next SEND closes the
         connection, as in Pulsar, and its return with the old epoch is refused.
         """
-        if producer.is_waiting:
-            self.producers.pop(producer.producer_id, None)
+        entry = self.producers.get(producer.producer_id)
+        if producer.is_waiting and entry is not None and entry[0] is producer:
+            del self.producers[producer.producer_id]
             self.refuse(
                 producer.request_id,
                 RefusedError(ServerError.ProducerFenced, "fenced out while waiting"),
@@ -330,10 +342,15 @@ class Session(asyncio.BufferedProtocol):
         if entry is not None and entry[0] is producer:
             del self.producers[producer.producer_id]
             self.producers_closed_by_broker.add(producer.producer_id)
-            entry[1].producers.remove(producer)
             self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
 
     # -- ending ---------------------------------------------------------------------------------
+
+    def close_opening(self, kind: str, number: int) -> None:
+        """Give up a producer or consumer that is being opened, if there is one of that id."""
+        opened = self.opening.pop((kind, number), None)
+        if opened is not None:
+            opened.leave()
 
     def stop_reading(self) -> None:
         """The broker is closing: take no more commands, answer those that came."""
@@ -343,6 +360,17 @@ class Session(asyncio.BufferedProtocol):
     def is_busy(self) -> bool:
         """Whether answers are still to come."""
         return bool(self.receipts.entries_in_flight or self._tasks) and not self.is_closed
+
+    def finish(self) -> None:
+        """Send what is buffered and half-close; drop what comes until the client closes, too."""
+        self.close_state()
+        if self._transport is not None and not self._transport.is_closing():
+            self._draining = Draining(self._transport)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the connection may be closed without losing anything that was sent."""
+        return not self.unsent_bytes() if self._draining is None else self._draining.is_done
 
     def close_because(self, reason: str) -> None:
         """Close, and say why in the log."""
@@ -370,15 +398,17 @@ class Session(asyncio.BufferedProtocol):
         self._writable = False
         self._closed_at_s = self._loop.time()
         self.services.budget.forget(self)
+        everything = (
+            *self.opening.values(),
+            *(producer for producer, _ in self.producers.values()),
+            *self.consumers.values(),
+        )
         self.opening.clear()
+        self.producers.clear()
+        self.consumers.clear()
+        for one in everything:
+            one.leave()
         for task in self._tasks:
             task.cancel()
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
-        producers, self.producers = self.producers, {}
-        for producer, topic in producers.values():
-            topic.producers.remove(producer)
-        consumers, self.consumers = self.consumers, {}
-        for consumer in consumers.values():
-            if consumer.subscription is not None:
-                consumer.subscription.consumer_left(consumer)

@@ -46,7 +46,7 @@ class SharedDispatcher(Dispatcher):
         self._blocked: set[Consumer] = set()
         self._all_blocked = False
 
-    async def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: Consumer) -> None:
         """Take in another consumer; the first one starts at the cursor."""
         self._join(consumer)
 

@@ -24,10 +24,9 @@ Everything here runs on the event loop, except where it says that it blocks.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from ..metadata import BrokerEntryMetadata, StampContext, StamperChain, StampError
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
+from .catalog_writer import CatalogWriter
 from .errors import BrokerError, RefusedError
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["POLICY_NAME", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
 
 log = logging.getLogger(__name__)
-
-RunBlocking = Callable[..., Awaitable[Any]]
 
 POLICY_NAME = "brokerEntryMetadata"
 TOPIC_POLICY_KIND = "topic-policy"
@@ -130,13 +128,12 @@ class _Unavailable:
 class StampPolicies:
     """The policy at all levels, for the topics of one registry."""
 
-    def __init__(self, topics: Topics, default: StampPolicy, run_blocking: RunBlocking) -> None:
+    def __init__(self, topics: Topics, default: StampPolicy, writer: CatalogWriter) -> None:
         self.default = default
         self._topics = topics
-        self._run_blocking = run_blocking
+        self._writer = writer
         #: Settings of topics by full name; those of partitions are the partitioned topic's.
         self._of_topics: dict[str, dict[str, Any]] = {}
-        self._changing = asyncio.Lock()
 
     def load(self, stored: Iterable[tuple[str, bytes]]) -> None:
         """Take over what the catalog has, and import the stampers that it names. Blocks."""
@@ -171,36 +168,45 @@ class StampPolicies:
 
     async def set_for_namespace(self, namespace: str, policy: StampPolicy | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._topics.change_namespace(namespace, lambda old: _with(old, policy))
-        self._apply(lambda name: name.namespace == namespace)
+        await self._topics.change_namespace(
+            namespace,
+            lambda old: _with(old, policy),
+            lambda: self._apply(lambda name: name.namespace == namespace),
+        )
 
     async def set_for_topic(self, name: TopicName, policy: StampPolicy | None) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
 
         Raises `RefusedError` for a topic that is not there, and `LedgerError`.
         """
-        async with self._changing:
-            if not self._topics.exists(name):
-                raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
-            full = str(name)
-            settings = _with(self._of_topics.get(full, {}), policy)
-            catalog = self._topics.catalog
-            if settings:
-                stored = json.dumps(settings, sort_keys=True).encode()
-                await self._run_blocking(catalog.put, TOPIC_POLICY_KIND, full, stored)
-                self._of_topics[full] = settings
-            else:
-                await self._run_blocking(catalog.delete, TOPIC_POLICY_KIND, full)
-                self._of_topics.pop(full, None)
-            self._apply(lambda other: other.partitioned == name)
+        await self._writer.in_turn(lambda: self._set(name, policy))
+
+    async def _set(self, name: TopicName, policy: StampPolicy | None) -> None:
+        if not self._topics.exists(name):
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
+        full = str(name)
+        settings = _with(self._of_topics.get(full, {}), policy)
+        stored = json.dumps(settings, sort_keys=True).encode() if settings else None
+        await self._writer.write((TOPIC_POLICY_KIND, full, stored))
+        self._show(name, settings)
+
+    def _show(self, name: TopicName, settings: dict[str, Any]) -> None:
+        """From now on a topic has these settings, or none."""
+        if settings:
+            self._of_topics[str(name)] = settings
+        else:
+            self._of_topics.pop(str(name), None)
+        self._apply(lambda other: other.partitioned == name)
 
     async def forget(self, name: TopicName) -> None:
         """A topic was deleted, and its policy with it; a partition has none of its own."""
-        async with self._changing:
-            if self._of_topics.pop(str(name), None) is not None:
-                await self._run_blocking(self._topics.catalog.delete, TOPIC_POLICY_KIND, str(name))
-            # A producer may have made the topic anew already.
-            self._apply(lambda other: other.partitioned == name)
+        await self._writer.in_turn(lambda: self._forget(name))
+
+    async def _forget(self, name: TopicName) -> None:
+        if str(name) in self._of_topics:
+            await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
+        # A producer may have made the topic anew already.
+        self._show(name, {})
 
     def _apply(self, concerns: Callable[[TopicName], bool]) -> None:
         for topic in self._topics.open_topics.values():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..ledger import Cursor, Position
 from ..proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
+from .commits import durable
 from .consumer import Consumer
 from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .errors import RefusedError
@@ -46,13 +47,12 @@ class Subscription:
         cursor: Cursor,
         *,
         durable: bool,
-        properties: dict[str, str] | None = None,
+        is_stored: bool,
     ) -> None:
         self.topic = topic
         self.name = name
         self.cursor = cursor
         self.durable = durable
-        self.properties = properties or {}
         self.sub_type: SubType | None = None
         self.dispatcher: Dispatcher | None = None
         self.is_fenced = False
@@ -60,10 +60,22 @@ class Subscription:
         self.kept_until: float | None = None
         self.messages_out = 0
         self.bytes_out = 0
+        self._is_stored = is_stored
         self._waiting_persisted: list[Persisted] = []
 
     def __str__(self) -> str:
         return f"{self.topic.name} subscription {self.name!r}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What its maker said about it."""
+        return self.cursor.subscription_properties
+
+    async def stored(self) -> None:
+        """Return when the subscription outlives the process; `RefusedError` if that failed."""
+        if not self._is_stored:
+            await durable(self.cursor.persist())
+            self._is_stored = True
 
     # -- consumers ------------------------------------------------------------------------------
 
@@ -72,24 +84,42 @@ class Subscription:
         """The connected consumers."""
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
-    async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
-        """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
-        if self.is_fenced:
-            raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
+    def check_is_there(self) -> None:
+        """Raise `RefusedError` (ServiceNotReady) if the subscription or its topic was removed."""
+        self.topic.check_is_open()
         if self.topic.subscriptions.get(self.name) is not self:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription was just removed")
+
+    async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
+        """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
+        self._check_can_connect(consumer, sub_type)
+        while (holder := self._sole_consumer()) is not None:
+            if holder.outlet is consumer.outlet or await holder.outlet.is_alive():
+                raise RefusedError(
+                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
+                )
+            # Each round takes one holder out, so there is an end to them.
+            holder.leave()
+            self._check_can_connect(consumer, sub_type)
+        # Nothing waits from the last check on until the consumer is connected.
         dispatcher = self.dispatcher
         if dispatcher is None or not dispatcher.consumers:
             dispatcher = self._new_dispatcher(sub_type, consumer.key_shared_meta)
-        elif self.sub_type != sub_type:
-            raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
+        dispatcher.add(consumer)
         consumer.subscription = self
-        await dispatcher.add(consumer)
-        if self.dispatcher is not dispatcher:
-            # A seek or a deletion went by while the older consumer was asked whether it lives.
-            consumer.subscription = None
-            raise RefusedError(ServerError.ServiceNotReady, "the subscription was reset")
         self.kept_until = None
+
+    def _check_can_connect(self, consumer: Consumer, sub_type: SubType) -> None:
+        if consumer.has_left:
+            raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
+        self.check_is_there()
+        if self.is_fenced:
+            raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
+        if self.consumers and self.sub_type != sub_type:
+            raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
+
+    def _sole_consumer(self) -> Consumer | None:
+        return self.dispatcher.sole_consumer if self.dispatcher is not None else None
 
     def _new_dispatcher(self, sub_type: SubType, meta: KeySharedMeta) -> Dispatcher:
         if self.dispatcher is not None:
@@ -116,7 +146,8 @@ class Subscription:
 
     def end_if_unused(self) -> None:
         """A non-durable subscription goes when nobody is connected and nobody is to come back."""
-        if not self.durable and not self.consumers and self.kept_until is None:
+        is_there = self.topic.subscriptions.get(self.name) is self and self.topic.is_open
+        if is_there and not self.durable and not self.consumers and self.kept_until is None:
             self.topic.remove_subscription(self)
 
     def detach_all(self) -> list[Consumer]:
@@ -129,6 +160,12 @@ class Subscription:
             consumer.subscription = None
             consumer.release_all()
         return consumers
+
+    def disconnect_all(self, *, but: Consumer | None = None) -> None:
+        """The same, and tell their clients, which may subscribe again; `but` knows already."""
+        for consumer in self.detach_all():
+            if consumer is not but:
+                consumer.outlet.close_consumer(consumer)
 
     def fence(self) -> list[Consumer]:
         """Begin a seek: disconnect everybody, let nobody in."""

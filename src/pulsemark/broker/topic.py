@@ -1,6 +1,10 @@
 """A topic: its managed ledger, who writes to it, who reads from it.
 
 The ledger tells the topic when entries have become durable; only then do subscriptions see them.
+
+A topic is open until `close`, and never again: whoever got hold of it before, and waited for
+something since, is refused (ServiceNotReady) when it comes to attach a producer, a subscription or
+a consumer. Its client asks again and gets the topic that is open then.
 Everything here runs on the event loop; what blocks (opening a ledger, the catalog) is done by the
 registry in `topics`.
 """
@@ -24,6 +28,7 @@ from ..metadata import MessageFormatError, read_message_metadata
 from ..proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ..wire import MessageId, TopicName
 from .config import BrokerConfig
+from .consumer import Consumer
 from .counters import RateMeter, TopicCounters
 from .errors import RefusedError
 from .positions import position_of
@@ -57,25 +62,32 @@ class Topic:
         self.rate_meter = RateMeter()
         self.producers = TopicProducers(topic_epoch, store_epoch)
         self.subscriptions: dict[str, Subscription] = {
-            name: Subscription(self, name, cursor, durable=True)
+            name: Subscription(self, name, cursor, durable=True, is_stored=True)
             for name, cursor in ledger.cursors.items()
         }
+        self.is_open = True
         self._last_id: tuple[Position | None, MessageId] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
     def close(self) -> None:
-        """Stop all dispatch; the ledger is the store's to close."""
+        """Let nobody in any more and stop all dispatch; the ledger is the store's to close."""
+        self.is_open = False
+        self.producers.close()
         self.ledger.on_confirmed.remove(self._entries_confirmed)
         for subscription in self.subscriptions.values():
             subscription.detach_all()
 
+    def check_is_open(self) -> None:
+        """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
+        if not self.is_open:
+            raise RefusedError(ServerError.ServiceNotReady, f"{self.name} is being closed")
+
     def disconnect_all(self) -> None:
-        """Close every producer and consumer from the broker's side."""
-        for producer in (*self.producers.waiting, *self.producers.by_name.values()):
-            producer.outlet.close_producer(producer)
-        for subscription in self.subscriptions.values():
-            for consumer in subscription.detach_all():
-                consumer.outlet.close_consumer(consumer)
+        """Close every producer and consumer from the broker's side; readers' subscriptions end."""
+        self.producers.disconnect_all()
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.disconnect_all()
+            subscription.end_if_unused()
 
     def update_rates(self, elapsed_s: float) -> None:
         """Work out the rates of the period that ends now."""
@@ -98,14 +110,12 @@ class Topic:
 
     # -- subscriptions --------------------------------------------------------------------------
 
-    def subscription_for(
-        self, command: CommandSubscribe, start: Position | None
-    ) -> tuple[Subscription, Commit | None]:
+    def subscription_for(self, command: CommandSubscribe, start: Position | None) -> Subscription:
         """The subscription a SUBSCRIBE asks for, made at `start` if it is not there.
 
-        Without `start` the command says where it begins. The commit is set for a new durable one:
-        it exists once that is done.
+        Without `start` the command says where it begins. Raises `RefusedError`.
         """
+        self.check_is_open()
         name = command.subscription
         found = self.subscriptions.get(name)
         if found is not None:
@@ -115,7 +125,7 @@ class Topic:
                     ServerError.NotAllowedError,
                     f"{kind} subscription with the same name already exists.",
                 )
-            return found, None
+            return found
         properties = {pair.key: pair.value for pair in command.subscription_properties}
         if start is None:
             start = self.start_of(command)
@@ -128,12 +138,18 @@ class Topic:
         *,
         durable: bool = True,
         properties: dict[str, str] | None = None,
-    ) -> tuple[Subscription, Commit | None]:
-        """Make a subscription whose first entry is the one at `start`."""
-        cursor = self.ledger.open_cursor(name, initial=start, durable=durable)
-        subscription = Subscription(self, name, cursor, durable=durable, properties=properties)
+    ) -> Subscription:
+        """Make a subscription whose first entry is the one at `start`; see `Subscription.stored`.
+
+        Raises `RefusedError`.
+        """
+        self.check_is_open()
+        cursor = self.ledger.open_cursor(
+            name, initial=start, durable=durable, subscription_properties=properties
+        )
+        subscription = Subscription(self, name, cursor, durable=durable, is_stored=not durable)
         self.subscriptions[name] = subscription
-        return subscription, cursor.persist() if durable else None
+        return subscription
 
     def start_of(self, command: CommandSubscribe) -> Position:
         """Where a new subscription begins: the position of its first entry."""
@@ -151,12 +167,19 @@ class Topic:
             return end
         return max(position, first) if first is not None else end
 
-    def remove_subscription(self, subscription: Subscription) -> Commit:
-        """Forget a subscription and its place; done when the commit is."""
-        subscription.detach_all()
-        if self.subscriptions.get(subscription.name) is subscription:
-            del self.subscriptions[subscription.name]
-        return self.ledger.delete_cursor(subscription.name)
+    def remove_subscription(
+        self, subscription: Subscription, *, asked_by: Consumer | None = None
+    ) -> Commit:
+        """Disconnect a subscription and forget it with its place; done when the commit is.
+
+        Its consumers' clients are told, but for `asked_by`. Raises `RefusedError` if it is not
+        there any more, and `LedgerError`; then nothing has changed.
+        """
+        subscription.check_is_there()
+        commit = self.ledger.delete_cursor(subscription.name)
+        del self.subscriptions[subscription.name]
+        subscription.disconnect_all(but=asked_by)
+        return commit
 
     # -- reading --------------------------------------------------------------------------------
 

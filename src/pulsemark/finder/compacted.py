@@ -37,8 +37,13 @@ class CompactedFinder:
 
         Its own time may be lower, where times are not in order. The end if there is none.
         """
-        view = self._log.view
-        if view is None or view.summary.time_max_ms < time_ms:
+        return self._log.ask(
+            lambda view: self._by_time(view, time_ms, road),
+            lambda: self._behind.by_time(time_ms, road=road),
+        )
+
+    def _by_time(self, view: CompactedView, time_ms: int, road: Road) -> Found:
+        if view.summary.time_max_ms < time_ms:
             # Up to the horizon no entry is as late as that.
             return self._behind.by_time(time_ms, road=road)
         io = IoCount()
@@ -56,9 +61,13 @@ class CompactedFinder:
         survived there, it is the end: ``message_count`` 0, ``position`` where the next entry goes.
         Raises IndexOutOfRangeError for an index that no message ever had.
         """
-        log, view = self._log, self._log.view
-        if view is None:
-            return self._behind.by_index(index, road=road)
+        return self._log.ask(
+            lambda view: self._by_index(view, index, road),
+            lambda: self._behind.by_index(index, road=road),
+        )
+
+    def _by_index(self, view: CompactedView, index: int, road: Road) -> IndexPlace:
+        log = self._log
         next_index = log.next_index
         if not 0 <= index < next_index:
             raise IndexOutOfRangeError(index, 0, next_index)
@@ -103,8 +112,9 @@ class CompactedFinder:
     def _first_behind(self, view: CompactedView, io: IoCount) -> _Place | None:
         """The log's first entry behind the horizon."""
         log = self._log.log
+        log_end = log.end_position  # first: what is appended meanwhile lies behind it
         position = log.next_position(view.horizon)
-        if position >= log.end_position:
+        if position >= log_end:
             return None
         first, end = log.index_before(position), log.index_before(log.next_position(position))
         try:

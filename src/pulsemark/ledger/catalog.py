@@ -19,7 +19,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import CatalogError, CorruptCatalogError, UnsupportedVersionError
+from .errors import (
+    CatalogError,
+    CatalogFullError,
+    CorruptCatalogError,
+    UnsupportedVersionError,
+)
 
 CATALOG_VERSION = 1
 
@@ -36,6 +41,13 @@ CREATE TABLE property (
     kind TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
     PRIMARY KEY (kind, key)) WITHOUT ROWID;
 """
+
+_NO_SHARED_MEMORY = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+)
+"""How SQLite says that the file beside its WAL finds no room on the disk."""
 
 SegmentId = tuple[int, int]
 """(ledger id, segment number)."""
@@ -55,7 +67,7 @@ class Catalog:
         try:
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         except sqlite3.Error as error:
-            raise CatalogError(path, str(error)) from error
+            raise catalog_error(path, error) from error
         try:
             self._prepare()
         except BaseException:
@@ -129,6 +141,11 @@ class Catalog:
         rows = self._rows("SELECT value FROM meta WHERE key='next_ledger_id'")
         return int(rows[0][0]) if rows else 0
 
+    def highest_topic_id(self) -> int:
+        """The highest id that a topic has, or had; 0: there never was one."""
+        rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name='topic'")
+        return int(rows[0][0]) if rows else 0
+
     def skip_topic_ids(self, highest: int) -> None:
         """Topic ids up to ``highest`` are not given to new topics."""
         with self._transaction() as db:
@@ -155,10 +172,25 @@ class Catalog:
                            (topic_id, name)).lastrowid or 0
             )  # fmt: skip
 
-    def delete_topic(self, topic_id: int) -> list[SegmentId]:
-        """Remove a topic; its segments are listed for removal and returned."""
+    def delete_topic(
+        self,
+        topic_id: int,
+        *,
+        unlisted: Iterable[SegmentId] = (),
+        note: tuple[str, str] | None = None,
+    ) -> list[SegmentId]:
+        """Remove a topic; its segments are noted for removal and returned.
+
+        ``unlisted`` are segments of it that may not be listed yet. ``note`` is the (kind, key) of
+        a property that is stored with it.
+        """
         with self._transaction() as db:
-            return _delete_topic(db, topic_id)
+            if note is not None:
+                db.execute("INSERT OR REPLACE INTO property VALUES (?, ?, ?)", (*note, b""))
+            listed = _delete_topic(db, topic_id)
+            others = sorted(set(unlisted) - set(listed))
+            db.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?)", others)
+            return listed + others
 
     def segments(self, topic_id: int) -> list[SegmentId]:
         """A topic's segments, oldest first."""
@@ -225,6 +257,17 @@ class Catalog:
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO property VALUES (?, ?, ?)", (kind, key, value))
 
+    def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
+        """Store several values, or remove them (None), in one transaction: (kind, key, value)."""
+        with self._transaction() as db:
+            for kind, key, value in changes:
+                if value is None:
+                    db.execute("DELETE FROM property WHERE kind=? AND key=?", (kind, key))
+                else:
+                    db.execute(
+                        "INSERT OR REPLACE INTO property VALUES (?, ?, ?)", (kind, key, value)
+                    )
+
     def get(self, kind: str, key: str) -> bytes | None:
         """What is stored under (kind, key); None where nothing is."""
         rows = self._rows("SELECT value FROM property WHERE kind=? AND key=?", kind, key)
@@ -268,7 +311,10 @@ def _add_segments(db: sqlite3.Connection, segments: Iterable[tuple[int, int, int
 
 def catalog_error(path: Path, error: sqlite3.Error) -> CatalogError:
     """What an error of SQLite's means: damage, or that the file cannot be used now."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    extended = getattr(error, "sqlite_errorcode", 0)
+    code = extended & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return CorruptCatalogError(path, str(error))
+    if code == sqlite3.SQLITE_FULL or extended in _NO_SHARED_MEMORY:
+        return CatalogFullError(path, str(error))
     return CatalogError(path, str(error))

@@ -100,6 +100,26 @@ def counting_segments(
     return shown
 
 
+def dropped_segments(segments: Sequence[Segment], counting: Sequence[Segment]) -> list[Segment]:
+    """Of a topic's segments those that surely count no more: a newer header passes over them.
+
+    So it is after a tail was cut off. A segment that only cannot be reached (one between it and
+    the newer ones is missing) is none of these.
+    """
+    heads = [segment.header for segment in counting if segment.first_entry_id == 0]
+    dropped = []
+    for segment in segments:
+        newer = next((h for h in heads if h.ledger_id > segment.ledger_id), None)
+        if newer is None or segment in counting:
+            continue
+        before, count = newer.previous_ledger_id, newer.previous_entry_count
+        if before < segment.ledger_id or (
+            before == segment.ledger_id and UNKNOWN_COUNT != count <= segment.first_entry_id
+        ):
+            dropped.append(segment)
+    return dropped
+
+
 def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
     """Take in a segment's rows and show those that count."""
     index = segment.index

@@ -6,7 +6,8 @@ walk either. The one exception are segments: a view has none of its own, and is 
 `CompactedView.find` (the finder's CompactedFinder joins it with the log's search).
 
 The view may be replaced at any time by a newer one, which goes further and leaves out more. Every
-call uses the one that is current, and positions mean the same in all, so reading simply goes on.
+call is answered by one view and the log as it stood while that view was current (`ask`), and
+positions mean the same in all views, so reading simply goes on.
 """
 
 from __future__ import annotations
@@ -67,17 +68,26 @@ class CompactedLog:
         """The view that is current."""
         return self._current()
 
-    def _ask(self, question: Callable[[CompactedView], T], without: Callable[[], T]) -> T:
-        """Ask the current view; again where it was replaced, and its files removed, meanwhile."""
+    def ask(self, question: Callable[[CompactedView], T], without: Callable[[], T]) -> T:
+        """The answer of ``question`` to the current view, or of ``without`` where there is none.
+
+        View and log of an answer belong together. What stands behind a view's horizon is in the
+        log for as long as that view is current: only then compaction lays claim to less, and
+        the log may be trimmed further. So an answer counts where the view is still current after
+        it was given; else it is asked for again, and what was raised meanwhile does not count.
+        """
+        view = self._current()
         while True:
-            view = self._current()
-            if view is None:
-                return without()
             try:
-                return question(view)
-            except FileNotFoundError:
-                if self._current() is view:
+                answer = without() if view is None else question(view)
+            except Exception:
+                before, view = view, self._current()
+                if view is before:
                     raise
+                continue
+            before, view = view, self._current()
+            if view is before:
+                return answer
 
     # What there is
 
@@ -90,15 +100,30 @@ class CompactedLog:
     @property
     def first_position(self) -> Position | None:
         """Position of the first entry; None where there is none."""
-        position = self.next_position(EARLIEST)
-        return position if position != self.end_position else None
+
+        def question(view: CompactedView) -> Position | None:
+            row = view.find(Key.POSITION, EARLIEST)
+            return row.position if row is not None else self._first_behind(view)
+
+        return self.ask(question, lambda: self.log.first_position)
+
+    def _first_behind(self, view: CompactedView) -> Position | None:
+        end = self.log.end_position  # first: what is appended meanwhile lies behind it
+        position = self.log.next_position(view.horizon)
+        return position if position < end else None
 
     @property
     def last_position(self) -> Position | None:
         """Position of the last entry; None where there is none."""
-        if self.first_position is None:
-            return None
-        return self.previous_position(self.end_position)
+
+        def question(view: CompactedView) -> Position | None:
+            last = self.log.last_position
+            if last is not None and last > view.horizon and self._first_behind(view) is not None:
+                return last
+            row = view.find_before(view.behind_horizon)
+            return row.position if row is not None else None
+
+        return self.ask(question, lambda: self.log.last_position)
 
     @property
     def end_position(self) -> Position:
@@ -129,7 +154,7 @@ class CompactedLog:
         def question(view: CompactedView) -> list[Entry]:
             return self._read(view, start, max_entries, max_bytes)
 
-        return self._ask(
+        return self.ask(
             question,
             lambda: self.log.read(start, max_entries=max_entries, max_bytes=max_bytes),
         )
@@ -170,7 +195,7 @@ class CompactedLog:
                     return row.position
             return self.log.next_position(max(position, view.horizon))
 
-        return self._ask(question, lambda: self.log.next_position(position))
+        return self.ask(question, lambda: self.log.next_position(position))
 
     def previous_position(self, position: Position) -> Position:
         """Position of the entry before ``position``; before the first, one before that."""
@@ -188,7 +213,7 @@ class CompactedLog:
                 return Position(first.position.ledger_id, first.position.entry_id - 1)
             return self.log.previous_position(self.log.next_position(view.horizon))
 
-        return self._ask(question, lambda: self.log.previous_position(position))
+        return self.ask(question, lambda: self.log.previous_position(position))
 
     def count_entries(self, start: Position, end: Position) -> int:
         """How many entries stand in [start, end)."""
@@ -201,7 +226,7 @@ class CompactedLog:
             behind = self.log.count_entries(max(start, view.behind_horizon), end)
             return max(0, before(end) - before(start)) + behind
 
-        return self._ask(question, lambda: self.log.count_entries(start, end))
+        return self.ask(question, lambda: self.log.count_entries(start, end))
 
     def message_count(self, start: Position, end: Position) -> int:
         """How many messages the entries in [start, end) hold, holes in batches included."""
@@ -214,7 +239,7 @@ class CompactedLog:
             behind = self.log.message_count(max(start, view.behind_horizon), end)
             return max(0, before(end) - before(start)) + behind
 
-        return self._ask(question, lambda: self.log.message_count(start, end))
+        return self.ask(question, lambda: self.log.message_count(start, end))
 
     def index_before(self, position: Position) -> int:
         """Index of the first message of the first entry at or behind ``position``."""
@@ -225,4 +250,4 @@ class CompactedLog:
                 return row.next_index - row.message_count
             return self.log.index_before(max(position, view.behind_horizon))
 
-        return self._ask(question, lambda: self.log.index_before(position))
+        return self.ask(question, lambda: self.log.index_before(position))

@@ -12,6 +12,7 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from copy import copy
 from enum import Enum
 from itertools import accumulate
 
@@ -100,6 +101,21 @@ class CompactedView:
         """Where reading goes on in the log."""
         return Position(self.horizon.ledger_id, self.horizon.entry_id + 1)
 
+    def before(self, limit: Position, limit_index: int) -> CompactedView:
+        """The part of the view that lies before a position of the topic's log, and an index."""
+        first_out = self.find(Key.INDEX, limit_index + 1)
+        end = limit if first_out is None else min(limit, first_out.position)
+        last = self.find_before(end)
+        part = copy(self)
+        part.summary = ViewSummary(
+            Position(end.ledger_id, end.entry_id - 1),
+            limit_index,
+            last.time_max_ms if last is not None else 0,
+            last.ordinal + 1 if last is not None else 0,
+            last.messages_before + last.message_count if last is not None else 0,
+        )
+        return part
+
     def _read_footer(self) -> tuple[ViewSummary, list[BlockPlace]]:
         last = self._log.last_position
         if last is None:
@@ -128,7 +144,10 @@ class CompactedView:
 
         ``by_records`` searches the records, not the index blocks.
         """
-        io = io or IoCount()
+        row = self._find(key, value, by_records, io or IoCount())
+        return row if row is None or row.ordinal < self.summary.entry_count else None
+
+    def _find(self, key: Key, value: _Value, by_records: bool, io: IoCount) -> ViewRow | None:
         if self._blocks is not None and not by_records:
             try:
                 return self._find_in_blocks(self._blocks, key, value, io)
@@ -138,6 +157,7 @@ class CompactedView:
 
     def find_before(self, position: Position) -> ViewRow | None:
         """The last entry before ``position``; None if there is none."""
+        position = min(position, self.behind_horizon)
         if self._blocks is not None:
             try:
                 number = bisect_left(self._firsts[Key.POSITION], position) - 1
@@ -187,6 +207,7 @@ class CompactedView:
         """
         entries: list[Entry] = []
         size = 0
+        max_entries = min(max_entries, self.summary.entry_count - row.ordinal)
         try:
             for entry in self._entries(row.at, max_entries, max_bytes):
                 size += len(entry.stored)

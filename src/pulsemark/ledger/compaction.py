@@ -39,6 +39,7 @@ from .compaction_keys import LatestPerKey, is_batch
 from .current_view import (
     compacting,
     current_view,
+    is_view_lost,
     newest_generation,
     remove_other_views,
     switch_view,
@@ -85,6 +86,12 @@ class CompactionReport:
     """Entries that do not open, and were kept whole."""
     damaged: tuple[Position, ...] = ()
     """Entries that could not be read. An older message of their keys counts as the latest."""
+    messages_missing: int = 0
+    """Messages that should be in the old view, or in the log between its horizon and this one, and
+    are not: they were in damaged entries, or lost with their ledger's file."""
+    view_lost: bool = False
+    """There was an old view, and nothing of it could be opened: keys that lived only there are
+    gone, and this view begins with what the log still has."""
     bytes_read: int = 0
     """By the first pass; the second reads what is kept."""
     bytes_written: int = 0
@@ -163,6 +170,9 @@ class _Compaction:
         self._segments = ledger.segments()
         self._rewritten = 0
         self._damaged: list[Position] = []
+        self._view_lost = is_view_lost(ledger)
+        self._missing = 0 if old is None else old.summary.message_count
+        self._next_index = ledger.first_index if old is None else old.summary.next_index
 
     def run(self) -> CompactionReport:
         """Make the view and let it count."""
@@ -171,7 +181,7 @@ class _Compaction:
         latest = self._latest()
         counts, keys = latest.counts, latest.key_count
         generation = newest_generation(ledger) + 1
-        log = store.open_topic(view_name(ledger.topic_id, generation))
+        log = store.open_view(view_name(ledger.topic_id, generation))
         try:
             writer = ViewWriter(log, store.options.max_entry_size_bytes)
             self._copy(latest, writer)
@@ -184,7 +194,7 @@ class _Compaction:
         except BaseException:
             if newest_generation(ledger) != generation:
                 with suppress(Exception):
-                    store.delete_topic(log.name)
+                    store.delete_view(log.name)
             raise
         remove_other_views(store, ledger.topic_id, generation)
         return CompactionReport(
@@ -201,6 +211,8 @@ class _Compaction:
             unkeyed=counts.unkeyed,
             unreadable=counts.unreadable,
             damaged=tuple(self._damaged),
+            messages_missing=self._missing,
+            view_lost=self._view_lost,
             bytes_read=counts.bytes_read,
             bytes_written=writer.bytes_written,
             duration_s=time.perf_counter() - started,
@@ -226,9 +238,18 @@ class _Compaction:
                 break
             for entry in entries:
                 if entry.position <= self._horizon:
+                    self._count_missing(entry)
                     latest.take(entry)
             position = _behind(entries[-1].position)
         return latest
+
+    def _count_missing(self, entry: Entry) -> None:
+        """Note a gap of indexes in the log; of the old view, that less of it is missing."""
+        if self._old is not None and entry.position <= self._old.horizon:
+            self._missing -= entry.message_count
+        else:
+            self._missing += max(0, entry.first_index - self._next_index)
+            self._next_index = entry.index + 1
 
     def _copy(self, latest: LatestPerKey, writer: ViewWriter) -> None:
         """The second pass."""

@@ -28,7 +28,6 @@ from .errors import CompactionRunningError, CorruptEntryError, LedgerError, Topi
 from .managed_ledger import ManagedLedger
 from .position import EARLIEST, Position
 from .store import LocalStore
-from .topic_log import TopicLog
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +40,10 @@ class CompactionState:
         self.running = False
         self.loaded = False
         self.view: CompactedView | None = None
+        self.part: tuple[tuple[CompactedView, Position, int], CompactedView] | None = None
+        """The part of ``view`` that counts where the log's tail was cut, and what made it so."""
+        self.view_lost = False
+        """There was a view, and none of it can be opened."""
 
 
 def compacted_log(ledger: ManagedLedger) -> CompactedLog:
@@ -55,10 +58,23 @@ def compacted_log(ledger: ManagedLedger) -> CompactedLog:
 def current_view(ledger: ManagedLedger) -> CompactedView | None:
     """The view that counts; None where there is none. Blocks when first asked.
 
-    A view whose horizon was cut off with the log's tail (by a new leader) counts no more.
+    Where the log's tail was cut off before the view's horizon (by a new leader), the part counts
+    that lies before what the log still has: nothing else has it. A view whose horizon was lost
+    with its file counts as a whole.
     """
-    view = _loaded(ledger).view
-    return view if view is not None and _still_there(ledger, view.horizon) else None
+    state = _loaded(ledger)
+    view = state.view
+    if view is None:
+        return None
+    cut_index = ledger.cut_before(view.horizon, view.summary.next_index)
+    if cut_index is None:
+        return view
+    first = ledger.first_position or ledger.end_position
+    limit_index = min(cut_index, ledger.first_index)
+    key = (view, first, limit_index)
+    if state.part is None or state.part[0] != key:
+        state.part = key, view.before(first, limit_index)
+    return state.part[1]
 
 
 def claim_of(ledger: ManagedLedger) -> Position | None:
@@ -73,10 +89,22 @@ def claim_of(ledger: ManagedLedger) -> Position | None:
     return EARLIEST if state.running else None
 
 
+@contextmanager
+def claim_kept(ledger: ManagedLedger) -> Iterator[Position | None]:
+    """`claim_of`, which no compaction widens meanwhile: one that begins waits until the end."""
+    with _loaded(ledger).lock:
+        yield claim_of(ledger)
+
+
 def newest_generation(ledger: ManagedLedger) -> int:
     """The generation of the view that counts, or counted until the log's tail was cut; else 0."""
     view = _loaded(ledger).view
     return view.generation if view is not None else 0
+
+
+def is_view_lost(ledger: ManagedLedger) -> bool:
+    """Whether the topic had a view of which nothing can be opened any more."""
+    return _loaded(ledger).view_lost
 
 
 @contextmanager
@@ -97,7 +125,8 @@ def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
     """From now on ``view`` counts, durably, in one transaction. Blocks."""
     value = view.summary.pack(view.generation)
     ledger.store.catalog.put(VIEW_PROPERTY_KIND, str(ledger.topic_id), value)
-    _loaded(ledger).view = view
+    state = _loaded(ledger)
+    state.view, state.view_lost = view, False
 
 
 def view_name(topic_id: int, generation: int) -> str:
@@ -115,7 +144,7 @@ def remove_other_views(store: LocalStore, topic_id: int, generation: int) -> Non
 def _remove(store: LocalStore, topic_id: int, generation: int) -> None:
     name = view_name(topic_id, generation)
     try:
-        store.delete_topic(name)
+        store.delete_view(name)
     except (OSError, sqlite3.Error, LedgerError) as error:
         _log.warning("%s is not removed: %s", name, error)
 
@@ -141,41 +170,33 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
     if not state.loaded:
         with state.lock:
             if not state.loaded:
-                state.view = _load_view(ledger)
+                state.view, state.view_lost = _load_view(ledger)
                 state.loaded = True
     return state
 
 
-def _load_view(ledger: ManagedLedger) -> CompactedView | None:
+def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
+    """The view that counts, and whether there was one of which nothing can be opened."""
     store, topic_id = ledger.store, ledger.topic_id
     value = store.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
     if value is None:
-        return None
+        return None, False
     try:
         generation, summary = unpack_property(value, ledger.name)
-        return _open_view(ledger, generation, summary)
+        return _open_view(ledger, generation, summary), False
     except (BadViewError, TopicNotFoundError) as error:
         _log.error("%s: the compacted view that counts is lost: %s", ledger.name, error)
     # Any that was finished is better than none: the log may no longer have what it holds.
     for generation in reversed(_generations(store).get(topic_id, [])):
         try:
-            return _open_view(ledger, generation, None)
+            return _open_view(ledger, generation, None), False
         except (CorruptEntryError, TopicNotFoundError):
             continue
-    return None
+    return None, True
 
 
 def _open_view(
     ledger: ManagedLedger, generation: int, summary: ViewSummary | None
 ) -> CompactedView:
-    log = ledger.store.open_topic(view_name(ledger.topic_id, generation), create=False)
+    log = ledger.store.open_view(view_name(ledger.topic_id, generation), create=False)
     return CompactedView(log, ledger.name, generation, summary)
-
-
-def _still_there(log: TopicLog, horizon: Position) -> bool:
-    """False where the log's tail was cut off before the horizon."""
-    first = log.first_position
-    if first is None or first > horizon:
-        return True
-    behind = Position(horizon.ledger_id, horizon.entry_id + 1)
-    return log.previous_position(behind) == horizon

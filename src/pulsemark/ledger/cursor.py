@@ -35,12 +35,15 @@ class Cursor:
         mark_delete: Position,
         write: Write | None,
         properties: dict[str, int] | None = None,
+        subscription_properties: dict[str, str] | None = None,
     ) -> None:
         self._log = log
         self._topic_id = topic_id
         self._write = write
         self.name = name
         self.properties: dict[str, int] = dict(properties or {})
+        self.subscription_properties: dict[str, str] = dict(subscription_properties or {})
+        """What the subscription's maker said about it; does not change."""
         self.mark_delete = mark_delete
         """Everything up to and with this position is acknowledged."""
         self._acked = PositionRanges()
@@ -60,6 +63,10 @@ class Cursor:
     def follow(self, log: TopicLog) -> None:
         """From now on, ``log`` is where the positions are."""
         self._log = log
+
+    def forget(self) -> None:
+        """The cursor was deleted: what still holds it writes nothing any more."""
+        self._write = None
 
     # Acknowledging
 
@@ -204,6 +211,7 @@ class Cursor:
             record.batches.add(ledger_id=position[0], entry_id=position[1], ack_set=words)
         if snapshot:
             record.properties.update(self.properties)
+            record.subscription_properties.update(self.subscription_properties)
         return record
 
     def apply(self, record: CursorRecord) -> None:
@@ -212,6 +220,7 @@ class Cursor:
             self._acked.clear()
             self._batches.clear()
             self.properties = dict(record.properties)
+            self.subscription_properties = dict(record.subscription_properties)
         self.mark_delete = Position(record.mark_delete_ledger_id, record.mark_delete_entry_id)
         for acked in record.acked:
             self._acked.add(acked.ledger_id, acked.first_entry_id, acked.last_entry_id)

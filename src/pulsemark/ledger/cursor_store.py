@@ -104,6 +104,7 @@ class CursorStore:
         initial: Position,
         durable: bool,
         properties: dict[str, int] | None,
+        subscription_properties: dict[str, str] | None = None,
     ) -> Cursor:
         """The cursor of that name, or a new one whose first entry is at or behind ``initial``."""
         cursor = ledger.cursors.get(name)
@@ -111,7 +112,15 @@ class CursorStore:
             return cursor
         mark_delete = ledger.previous_position(min(initial, ledger.end_position))
         write = self._write if durable else None
-        cursor = Cursor(ledger, ledger.topic_id, name, mark_delete, write, properties)
+        cursor = Cursor(
+            ledger,
+            ledger.topic_id,
+            name,
+            mark_delete,
+            write,
+            properties,
+            subscription_properties,
+        )
         ledger.cursors[name] = cursor
         if durable:
             self._stored[(ledger.topic_id, name)] = cursor
@@ -120,16 +129,19 @@ class CursorStore:
 
     def delete(self, ledger: ManagedLedger, name: str) -> Commit:
         """Forget a cursor; durable when the commit is done."""
-        ledger.cursors.pop(name, None)
-        if self._stored.pop((ledger.topic_id, name), None) is None:
-            return DONE
-        return self._write(_deleted(ledger.topic_id, name))
+        key = (ledger.topic_id, name)
+        commit = self._write(_deleted(*key)) if key in self._stored else DONE
+        cursor = ledger.cursors.pop(name, None)
+        if cursor is not None:
+            cursor.forget()
+        self._stored.pop(key, None)
+        return commit
 
     def forget_topic(self, topic_id: int) -> list[Commit]:
         """Forget all cursors of a deleted topic; durable when these commits are done."""
         names = self.names(topic_id)
         for name in names:
-            del self._stored[(topic_id, name)]
+            self._stored.pop((topic_id, name)).forget()
         return [self._write(_deleted(topic_id, name)) for name in names]
 
     def _write(self, record: CursorRecord) -> Commit:

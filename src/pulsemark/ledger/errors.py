@@ -5,9 +5,11 @@ LedgerError
  +-- ForeignFolderError        the folder holds something that is not a pulsemark data folder
  +-- UnsupportedVersionError   a newer format than this code reads (never taken for damage)
  +-- TopicNotFoundError
+ +-- ReservedTopicError        a name that the store keeps for itself
  +-- CorruptFileError          a file's own header is damaged
  +-- CorruptEntryError         one entry is damaged; the rest stays readable
  +-- CatalogError              the catalog could not be read or written
+ |    +-- CatalogFullError     its disk is full: nothing has changed
  |    +-- CorruptCatalogError  it is damaged, and has to be made again (a CorruptFileError, too)
  +-- AlreadyStampedError       the body begins with a broker entry prefix (PIP-70 magic 0x0e02)
  +-- InvalidEntryError         the body is no plain buffer, or it holds more messages than can be
@@ -73,6 +75,14 @@ class TopicNotFoundError(LedgerError):
         super().__init__(f"topic {topic!r} does not exist")
 
 
+class ReservedTopicError(LedgerError):
+    """The store keeps this name for itself: its cursors, or a topic's compacted view."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic!r} belongs to the store itself")
+
+
 class CorruptFileError(LedgerError):
     """A file cannot be used at all: its header is damaged."""
 
@@ -102,6 +112,10 @@ class CatalogError(LedgerError):
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
+
+
+class CatalogFullError(CatalogError):
+    """The catalog's disk is full; the change was not made."""
 
 
 class CorruptCatalogError(CatalogError, CorruptFileError):

@@ -4,6 +4,7 @@
 
     PULSEMARK                            what this folder is: JSON with the format version
     LOCK                                 locked by the process that writes; holds its pid
+    RESERVE                              zeros: space that removing entries may use (`reserve`)
     PROBE                                only while it is found out whether the disk is full
     catalog.sqlite                       tenants, topics, segment lists
     journal/<slot>.journal
@@ -17,6 +18,7 @@ No name a client chooses ever becomes part of a path.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -32,6 +34,7 @@ MARKER_NAME = "PULSEMARK"
 LOCK_NAME = "LOCK"
 CATALOG_NAME = "catalog.sqlite"
 PROBE_NAME = "PROBE"
+RESERVE_NAME = "RESERVE"
 _PROBE_BYTES = 1 << 20
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.log")
 _JOURNAL_NAME = re.compile(r"([0-9a-f]{8})\.journal")
@@ -150,12 +153,22 @@ def lock_folder(files: Files, folder: Path) -> int:
         if not files.try_lock(fd):
             owner = read_up_to(files, fd, 20, 0).strip()
             raise FolderLockedError(folder, int(owner) if owner.isdigit() else None)
-        files.ftruncate(fd, 0)
-        write_all(files, fd, [str(os.getpid()).encode() + b"\n"], 0)
+        _write_owner(files, fd)
     except BaseException:
         files.close(fd)
         raise
     return fd
+
+
+def _write_owner(files: Files, fd: int) -> None:
+    """Write who has the folder, for others to read; a full disk does not keep us from having it."""
+    owner = str(os.getpid()).encode() + b"\n"
+    try:
+        write_all(files, fd, [owner], 0)
+        files.ftruncate(fd, len(owner))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def probe_folder(files: Files, folder: Path) -> None:

@@ -16,8 +16,9 @@ runs aside (`Aside`), where no signal handler interrupts it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,7 +45,8 @@ from .entry import Entry, EntryKind
 from .epochs import EpochStart, check_epoch, epoch_starts, find_cut
 from .errors import CatalogError, InvalidEntryError, StaleEpochError, StoreClosedError
 from .files import Buffer
-from .position import EARLIEST, Position
+from .head_removal import rows_before, segments_before
+from .position import Position
 from .segment import Segment
 from .segment_format import (
     BODY_CRC_OURS,
@@ -97,12 +99,17 @@ class ManagedLedger(TopicLog):
         topic_id: int,
         segments: Sequence[Segment],
         ledger_id: int,
+        *,
+        index_floor: int = 0,
     ) -> None:
+        """``index_floor``: indexes below it were given, though the ledger that had them is lost."""
         super().__init__(name, segments)
         self._store = store
         self._state = store.state
         self._committer = store.committer
         self._options = store.options
+        self._index_floor = index_floor
+        self._opened_at_ledger_id = ledger_id
         self.topic_id = topic_id
         self.on_confirmed: list[Callable[[], None]] = []
         """Called after each commit that added entries, where callbacks are run."""
@@ -113,12 +120,15 @@ class ManagedLedger(TopicLog):
         self._stamping = (StamperChain(), False)
         """The chain, and whether it writes the broker's time."""
         self._closed = False
+        self._deleted = False
+        self._removing = threading.Lock()
+        """Held while entries are removed from the head: one removal after another."""
         self.tail = Tail(
             ledger_id=ledger_id,
             segment=None,
             entry_id=0,
             offset=0,
-            next_index=super().next_index,
+            next_index=self.next_index,
             stamp_floor_ms=max((s.append_time_max_ms for s in segments), default=0),
             entry_time_max_ms=segments[-1].index.time_max_ms if segments else 0,
             ledger_bytes=0,
@@ -160,6 +170,16 @@ class ManagedLedger(TopicLog):
             elif segment.entry_count:
                 break  # durable, and so is all before it
         return end
+
+    @property
+    def next_index(self) -> int:
+        """Index the message behind the last durable entry gets."""
+        next_index = super().next_index
+        if self._index_floor:
+            last = self._last_visible()
+            if last is None or last.ledger_id < self._opened_at_ledger_id:
+                return max(next_index, self._index_floor)
+        return next_index
 
     @property
     def ledger_id(self) -> int:
@@ -536,7 +556,7 @@ class ManagedLedger(TopicLog):
             segment=None,
             entry_id=0,
             offset=0,
-            next_index=last.next_index if last else 0,
+            next_index=self.next_index,
             entry_time_max_ms=last.index.time_max_ms if last else 0,
             epoch=last.header.epoch if last else 0,
             needs_ledger_id=True,
@@ -570,28 +590,12 @@ class ManagedLedger(TopicLog):
         The last segment with entries stays, whatever ``before`` says: it carries the index on.
         Blocks. After a crash either all of them are there, or none.
         """
-        return self._store.aside.run(partial(self._trim, before))
+        return len(self._store.aside.run(partial(self._trim_alone, before)))
 
-    def _trim(self, before: Position) -> int:
+    def _trim_alone(self, before: Position) -> Sequence[Segment]:
         self._check_open()
-        with self._store.committer.lock:
-            segments = self._segments
-            keep = next(
-                (
-                    n
-                    for n, s in enumerate(segments)
-                    if Position(s.ledger_id, s.end_entry_id) > before
-                ),
-                len(segments),
-            )
-            last = max((n for n, s in enumerate(segments) if s.entry_count), default=0)
-            gone = segments[: min(keep, last)]
-        if gone:
-            self._store.unlist_segments(self, gone)
-            with self._store.committer.lock:
-                self._segments = tuple(s for s in self._segments if s not in gone)
-            self._store.remove_segments(gone)
-        return len(gone)
+        with self._removing:
+            return self._trim(before)
 
     def truncate_head(self, before: Position) -> int:
         """Remove all entries before ``before``, also inside the open ledger; how many. Blocks.
@@ -603,15 +607,29 @@ class ManagedLedger(TopicLog):
 
     def _truncate_head(self, before: Position) -> int:
         self._check_open()
-        count = self.count_entries(EARLIEST, before)
-        self._trim(before)
-        number, row = self._locate(self._segments, before)
-        if number == 0 and self._segments:
+        with self._removing:
+            count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
+            if not self._segments:
+                return count
+            # Where the first segment ends before ``before`` it is the last one with entries.
             first = self._segments[0]
-            row = min(row, first.entry_count)
-            if row > first.cut_rows:
-                first.cut_head(row)
-        return count
+            row = rows_before(first, before)
+            cut = row - first.cut_rows
+            if cut <= 0:
+                return count
+            self._store.freeing(lambda: first.cut_head(row))
+            return count + cut
+
+    def _trim(self, before: Position) -> Sequence[Segment]:
+        """Remove whole segments, as `trim` says; which they were."""
+        with self._store.committer.lock:
+            gone = segments_before(self._segments, before)
+        if gone:
+            self._store.unlist_segments(self, gone)
+            with self._store.committer.lock:
+                self._segments = tuple(s for s in self._segments if s not in gone)
+            self._store.remove_segments(gone)
+        return gone
 
     def open_cursor(
         self,
@@ -620,18 +638,44 @@ class ManagedLedger(TopicLog):
         initial: Position,
         durable: bool = True,
         properties: dict[str, int] | None = None,
+        subscription_properties: dict[str, str] | None = None,
     ) -> Cursor:
         """The cursor of a subscription: as it was left, or a new one that reads from ``initial``.
 
         ``initial`` may be EARLIEST or LATEST. A cursor that is not durable lives in memory.
+        ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
         """
         return self._store.cursors.open(
-            self, name, initial=initial, durable=durable, properties=properties
+            self,
+            name,
+            initial=initial,
+            durable=durable,
+            properties=properties,
+            subscription_properties=subscription_properties,
         )
 
     def delete_cursor(self, name: str) -> Commit:
         """Forget a subscription; durable when the commit is done."""
         return self._store.cursors.delete(self, name)
+
+    @contextmanager
+    def refusing_appends(self) -> Iterator[None]:
+        """Refuse appends (StoreClosedError) until the end, and for good where it was deleted."""
+        with self._store.committer.lock:
+            before, self._closed = self._closed, True
+        try:
+            yield
+        finally:
+            with self._store.committer.lock:
+                self._closed = before or self._deleted
+
+    def deleted(self) -> None:
+        """The topic is no more: nothing can be appended, and its files are about to go."""
+        with self._store.committer.lock:
+            self._deleted = True
+            for segment in self._segments:
+                segment.removed = True
+        self.close()
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""

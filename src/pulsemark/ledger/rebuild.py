@@ -84,8 +84,9 @@ def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
 
     Raises CatalogError, UnsupportedVersionError, OSError; nothing is changed then.
     """
+    removed = catalog.removed()
     with FolderReader(folder, files=files) as reader:
-        headers = reader.headers()
+        headers = [h for h in reader.headers() if (h.ledger_id, h.segment_no) not in removed]
         highest_topic_id = _highest_topic_id(reader)
     topics: dict[str, int] = {}
     for header in headers:

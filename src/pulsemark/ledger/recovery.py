@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from .catalog import Catalog, SegmentId
@@ -30,6 +29,7 @@ from .journal_format import GroupRef
 from .journal_replay import ReplayReport, replay
 from .rebuild import complete_catalog, is_behind
 from .salvage import read_named_header
+from .segment_format import SegmentHeader
 from .time_index import sealed_end
 
 _log = logging.getLogger(__name__)
@@ -44,11 +44,11 @@ def recover(files: Files, fds: FdCache, folder: Path, catalog: Catalog) -> int:
     report, touched = _write_out(files, fds, folder, removed)
     _drop_short_indexes(files, fds, folder, touched)
     _sync(files, fds, folder, touched)
-    if is_behind(files, folder, catalog):
+    unlisted = _unlisted(files, folder, catalog, removed)
+    if is_behind(files, folder, catalog) or _has_strangers(unlisted, catalog):
         complete_catalog(files, folder, catalog)
     else:
-        _list(files, fds, folder, catalog, touched)
-        _list_forgotten(files, folder, catalog, removed)
+        _list(files, fds, folder, catalog, unlisted, touched)
     remove_journal(files, folder)
     remove_segment_files(files, fds, folder, removed)
     catalog.forget_removed(removed)
@@ -130,37 +130,57 @@ def _drop_short_indexes(files: Files, fds: FdCache, folder: Path, touched: set[S
                 files.unlink(index_path(path))
 
 
-def _list(
-    files: Files, fds: FdCache, folder: Path, catalog: Catalog, touched: set[SegmentId]
-) -> None:
-    """List the segments that the journal spoke of; those of no topic are removed."""
-    topic_ids = set(catalog.topics().values())
-    listed = []
-    for segment in sorted(touched):
-        try:
-            header = read_named_header(files, folder, segment)
-        except CorruptFileError as error:
-            _log.error("%s", error)
-            continue
-        if header.topic_id in topic_ids:
-            listed.append((header.topic_id, *segment))
-        else:
-            remove_segment_files(files, fds, folder, [segment])
-    if listed:
-        catalog.add_segments(listed)
-
-
-def _list_forgotten(files: Files, folder: Path, catalog: Catalog, removed: set[SegmentId]) -> None:
-    """List what a lost journal would have listed: other readers count it, too."""
-    topic_ids = set(catalog.topics().values())
+def _unlisted(
+    files: Files, folder: Path, catalog: Catalog, removed: set[SegmentId]
+) -> dict[SegmentId, SegmentHeader]:
+    """The headers of the segments that are there and that the catalog does not list."""
     known = catalog.listed_segments() | removed
-    forgotten = []
+    headers = {}
     for segment in list_segments(files, folder):
         if segment not in known:
-            with suppress(CorruptFileError):
-                header = read_named_header(files, folder, segment)
-                if header.topic_id in topic_ids:
-                    forgotten.append((header.topic_id, *segment))
+            try:
+                headers[segment] = read_named_header(files, folder, segment)
+            except CorruptFileError as error:
+                _log.error("%s", error)
+    return headers
+
+
+def _has_strangers(unlisted: dict[SegmentId, SegmentHeader], catalog: Catalog) -> bool:
+    """Whether there are topics that the catalog never had: it is a copy from before them.
+
+    A topic that it had and has no more was deleted.
+    """
+    names = {topic_id: name for name, topic_id in catalog.topics().items()}
+    highest = catalog.highest_topic_id()
+    return any(
+        header.topic_id > highest or names.get(header.topic_id, header.topic) != header.topic
+        for header in unlisted.values()
+    )
+
+
+def _list(
+    files: Files,
+    fds: FdCache,
+    folder: Path,
+    catalog: Catalog,
+    unlisted: dict[SegmentId, SegmentHeader],
+    touched: set[SegmentId],
+) -> None:
+    """List the segments that the journal spoke of, and those that a lost one would have named.
+
+    What the journal wrote of deleted topics is removed.
+    """
+    topic_ids = set(catalog.topics().values())
+    deleted = {each for each, header in unlisted.items() if header.topic_id not in topic_ids}
+    remove_segment_files(files, fds, folder, sorted(deleted & touched))
+    listed = sorted(unlisted.keys() - deleted)
+    forgotten = [each for each in listed if each not in touched]
     if forgotten:
-        _log.warning("%s: listed now, and should have been: %s", folder, forgotten)
-        catalog.add_segments(forgotten)
+        _log.warning(
+            "%s: the catalog is older than the folder, or a journal was lost: listed now, and "
+            "should have been: %s",
+            folder,
+            forgotten,
+        )
+    if listed:
+        catalog.add_segments((unlisted[each].topic_id, *each) for each in listed)

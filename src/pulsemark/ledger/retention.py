@@ -18,16 +18,23 @@ time makes it: else one message from a producer whose clock is ahead would keep 
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
+from dataclasses import dataclass
 
 from ..metadata import PrefixError, peek
-from .current_view import claim_of
+from .current_view import claim_kept
 from .entry import RecordHead
 from .managed_ledger import ManagedLedger
 from .position import Position
 from .scan import time_of
 from .segment import DamagedRecordError, Segment
+from .store import SEEN_PROPERTY_KIND
 from .topic_log import TopicLog
+
+_SEEN = struct.Struct("<3Q")
+_AHEAD_MS = 1000
+"""A clock that is corrected by less than this makes no difference worth a note."""
 
 
 def retention_cut(
@@ -37,6 +44,7 @@ def retention_cut(
     retention_time_ms: int | None,
     retention_size_bytes: int | None,
     acked: Position | None,
+    seen: Seen | None = None,
 ) -> Position:
     """The first entry to keep; everything before it may be removed. ``end_position``: all may.
 
@@ -46,6 +54,7 @@ def retention_cut(
         retention_time_ms: None is without limit, 0 at once.
         retention_size_bytes: None is without limit, 0 at once.
         acked: mark delete of the slowest subscription; None: there is none.
+        seen: entries whose append times are no use, and since when they are surely there.
 
     Raises:
         ValueError: a limit is negative.
@@ -58,6 +67,8 @@ def retention_cut(
     cut = first
     if retention_time_ms is not None:
         cut = max(cut, _cut_by_time(log, now_ms, retention_time_ms))
+        if seen is not None and now_ms - seen.time_ms > retention_time_ms:
+            cut = max(cut, seen.end)
     if retention_size_bytes is not None:
         cut = max(cut, _cut_by_size(log, retention_size_bytes))
     if acked is not None:
@@ -78,18 +89,54 @@ def apply_retention(
     while nobody does. Subscriptions that are not durable hold nothing, as in Pulsar.
     """
     marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
-    claim = claim_of(ledger)
-    if claim is not None:
-        marks.append(claim)
-    cut = retention_cut(
-        ledger,
-        now_ms=now_ms,
-        retention_time_ms=retention_time_ms,
-        retention_size_bytes=retention_size_bytes,
-        acked=min(marks, default=None),
-    )
-    first = ledger.first_position
-    return ledger.truncate_head(cut) if first is not None and cut > first else 0
+    with claim_kept(ledger) as claim:
+        if claim is not None:
+            marks.append(claim)
+        cut = retention_cut(
+            ledger,
+            now_ms=now_ms,
+            retention_time_ms=retention_time_ms,
+            retention_size_bytes=retention_size_bytes,
+            acked=min(marks, default=None),
+            seen=first_seen(ledger, now_ms) if retention_time_ms else None,
+        )
+        first = ledger.first_position
+        return ledger.truncate_head(cut) if first is not None and cut > first else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """That entries were there at some moment, which is all one knows of their age."""
+
+    time_ms: int
+    """When they were seen, by the broker's clock."""
+    end: Position
+    """One past the last of them."""
+
+
+def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
+    """Since when entries are surely there, where append times lie in the future.
+
+    Append times never decrease. So after a step of the clock, a day ahead and back, say, new
+    entries get times of tomorrow for a day, and would be kept for a day too long. Then the
+    catalog notes when that was first seen and how far the log went: what was there is at least
+    as old as the note. A note holds until its entries are gone, so that it survives restarts and
+    costs one change of the catalog per retention time. Blocks. Raises CatalogError.
+    """
+    catalog, key = ledger.store.catalog, str(ledger.topic_id)
+    stored = catalog.get(SEEN_PROPERTY_KIND, key)
+    first, end, segments = ledger.first_position, ledger.end_position, ledger.segments()
+    if stored is not None and len(stored) == _SEEN.size and first is not None:
+        time_ms, ledger_id, entry_id = _SEEN.unpack(stored)
+        seen = Seen(time_ms, Position(ledger_id, entry_id))
+        if first < seen.end and time_ms <= now_ms:
+            return seen
+    if segments and segments[-1].append_time_max_ms > now_ms + _AHEAD_MS:
+        catalog.put(SEEN_PROPERTY_KIND, key, _SEEN.pack(now_ms, *end))
+        return Seen(now_ms, end)
+    if stored is not None:
+        catalog.delete(SEEN_PROPERTY_KIND, key)
+    return None
 
 
 def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | None:
@@ -112,15 +159,16 @@ def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | No
 
 def _cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position:
     """The first entry that is not older than the retention time."""
+    end = log.end_position  # first of all: what is appended meanwhile is not too old
     if retention_time_ms == 0:
-        return log.end_position
+        return end
     oldest_ms = now_ms - retention_time_ms
     segments = log.segments()
     for segment in segments[_first_segment(segments, oldest_ms) :]:
         row = _first_row_appended(segment, oldest_ms)
         if row < segment.entry_count:
             return _position(segment, row)
-    return log.end_position
+    return end
 
 
 def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:

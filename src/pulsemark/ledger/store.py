@@ -12,22 +12,35 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from ..metadata import Clock, SystemClock
 from .aside import Aside
 from .batch_writer import BatchWriter
 from .catalog import Catalog, SegmentId
-from .chain import counting_segments
+from .chain import counting_segments, dropped_segments
 from .checkpoint import Checkpointer
-from .compacted_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
+from .compacted_format import (
+    VIEW_PROPERTY_KIND,
+    VIEW_TOPIC_PREFIX,
+    BadViewError,
+    unpack_property,
+)
 from .cursor_store import CURSOR_TOPIC, CursorStore
 from .delivery import Delivery, Notify
-from .errors import CorruptFileError, LedgerError, TopicNotFoundError
+from .errors import (
+    CatalogError,
+    CorruptFileError,
+    LedgerError,
+    ReservedTopicError,
+    StoreClosedError,
+    TopicNotFoundError,
+    UnsupportedVersionError,
+)
 from .fd_cache import FdCache
 from .files import Files, OsFiles
 from .folder import (
@@ -43,6 +56,7 @@ from .journal import Journal
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
 from .recovery import recover, remove_journal, remove_segment_files
+from .reserve import Reserve
 from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
@@ -53,6 +67,11 @@ _log = logging.getLogger(__name__)
 _LEDGER_IDS_AT_ONCE = 64
 _DELETING = "deleting"
 """Kind of the catalog's property that a topic, by its id, is being deleted."""
+
+SEEN_PROPERTY_KIND = "retention-seen"
+"""Kind of the catalog's property, by topic id, that `retention` keeps."""
+
+T = TypeVar("T")
 
 
 class LocalStore:
@@ -73,8 +92,10 @@ class LocalStore:
         *,
         lock_fd: int,
         threaded: bool,
+        reserve: Reserve,
     ) -> None:
         self.folder = folder
+        self._reserve = reserve
         self.clock = clock
         self.options = options
         self._files = files
@@ -164,16 +185,23 @@ class LocalStore:
         folder = Path(folder)
         prepare_folder(files, folder)
         lock_fd = lock_folder(files, folder)
+        reserve = Reserve(files, folder)
+        clock, options = clock or SystemClock(), options or StoreOptions()
         try:
-            return cls(
-                folder,
-                files,
-                clock or SystemClock(),
-                options or StoreOptions(),
-                notify,
-                lock_fd=lock_fd,
-                threaded=threaded,
+            store = reserve.with_space_for(
+                lambda: cls(
+                    folder,
+                    files,
+                    clock,
+                    options,
+                    notify,
+                    lock_fd=lock_fd,
+                    threaded=threaded,
+                    reserve=reserve,
+                )
             )
+            reserve.try_to_fill_up()
+            return store
         except BaseException:
             files.close(lock_fd)
             raise
@@ -183,27 +211,31 @@ class LocalStore:
     def topic_names(self) -> list[str]:
         """Full names of all topics, sorted; without those that the store has for itself."""
         self.state.check_process()
-        return sorted(
-            name
-            for name in self._topic_ids
-            if name != CURSOR_TOPIC and not name.startswith(VIEW_TOPIC_PREFIX)
-        )
+        return sorted(name for name in self._topic_ids if not _is_reserved(name))
 
     def open_topic(self, name: str, *, create: bool = True) -> ManagedLedger:
         """The managed ledger of a topic, the same object each time. Blocks.
 
-        Raises TopicNotFoundError when there is none and ``create`` is false, ValueError for a
-        new one whose name is longer than a segment's header can hold.
+        Raises TopicNotFoundError when there is none and ``create`` is false, ReservedTopicError
+        for a name that the store keeps for itself, ValueError for a new one that has no name or
+        one longer than a segment's header can hold, StoreClosedError, CatalogError, OSError.
         """
+        if _is_reserved(name):
+            raise ReservedTopicError(name)
+        return self.open_view(name, create=create)
+
+    def open_view(self, name: str, *, create: bool = True) -> ManagedLedger:
+        """As `open_topic`, for a compacted view's own topic (see `current_view`)."""
         self.state.check()
         return self.aside.run(partial(self._open_topic, name, create=create))
 
     def _open_topic(self, name: str, *, create: bool) -> ManagedLedger:
         with self._open_lock:
+            if self._closed:
+                raise StoreClosedError(str(self.folder))
             ledger = self._ledgers.get(name)
             if ledger is None:
                 ledger = self._open_ledger(name, create=create)
-                self.cursors.attach(ledger)
             return ledger
 
     def _open_ledger(self, name: str, *, create: bool) -> ManagedLedger:
@@ -212,14 +244,37 @@ class LocalStore:
         if topic_id is None:
             if not create:
                 raise TopicNotFoundError(name)
-            if len(name.encode()) > MAX_TOPIC_NAME_BYTES:
-                raise ValueError(f"a topic's name has at most {MAX_TOPIC_NAME_BYTES} bytes")
+            if not 1 <= len(name.encode()) <= MAX_TOPIC_NAME_BYTES:
+                raise ValueError(
+                    f"a topic's name has 1 to {MAX_TOPIC_NAME_BYTES} bytes, not "
+                    f"{len(name.encode())}: {name[:40]!r}"
+                )
             topic_id = self.catalog.create_topic(name)
             self._topic_ids[name] = topic_id
         segments = self._load_segments(name, topic_id)
-        ledger = ManagedLedger(self, name, topic_id, segments, self.next_ledger_id())
+        ledger_id = self._reserve.with_space_for(self.next_ledger_id)
+        floor = self._index_floor(name, topic_id, segments)
+        ledger = ManagedLedger(self, name, topic_id, segments, ledger_id, index_floor=floor)
+        if name != CURSOR_TOPIC:
+            self.cursors.attach(ledger)
         self._ledgers[name] = ledger
         return ledger
+
+    def _index_floor(self, name: str, topic_id: int, segments: list[Segment]) -> int:
+        """Indexes below this were given, though the file of the newest ledger is lost.
+
+        The compacted view remembers how far the log went. Where the log ends before that, its
+        end was lost: a tail that is cut off leaves a newer ledger in its place.
+        """
+        value = self.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
+        if value is None:
+            return 0
+        try:
+            _, summary = unpack_property(value, name)
+        except (BadViewError, UnsupportedVersionError):
+            return 0  # whoever asks for the view hears of it
+        newest = segments[-1].ledger_id if segments else -1
+        return summary.next_index if newest <= summary.horizon.ledger_id else 0
 
     def _load_segments(self, name: str, topic_id: int) -> list[Segment]:
         headers, lost = self._read_headers(name, topic_id)
@@ -228,7 +283,25 @@ class LocalStore:
         for segment in counting:
             if not segment.index.sealed:
                 self._seal(segment)
+        if not lost and counting:
+            self._remove_dropped(name, topic_id, segments, counting)
         return counting
+
+    def _remove_dropped(
+        self, name: str, topic_id: int, segments: list[Segment], counting: list[Segment]
+    ) -> None:
+        """Remove the segments of a tail that was cut off, where a crash came in between."""
+        dropped = dropped_segments(segments, counting)
+        if not dropped:
+            return
+        ids = _ids(dropped)
+        try:
+            self.catalog.remove_segments(topic_id, ids)
+            remove_segment_files(self._files, self._fds, self.folder, ids)
+        except (OSError, CatalogError) as error:
+            _log.warning("%s: %s count no more, and stay: %s", name, ids, error)
+            return
+        self._checkpointer.segments_removed(set(ids))
 
     def _read_headers(self, name: str, topic_id: int) -> tuple[list[SegmentHeader], set[int]]:
         """The headers of a topic's segments, and the ledgers that have none any more."""
@@ -271,33 +344,49 @@ class LocalStore:
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its entries, cursors and compacted views. Blocks.
 
-        Raises TopicNotFoundError, CatalogError, OSError.
+        Where it raises, the topic is as it was. Once the catalog has it no more it is deleted,
+        also after a crash: what cannot be removed then (files, cursors, views) goes when the
+        folder is next opened.
+
+        Raises TopicNotFoundError, ReservedTopicError, StoreClosedError, CatalogError, OSError.
         """
+        if _is_reserved(name):
+            raise ReservedTopicError(name)
+        self.delete_view(name)
+
+    def delete_view(self, name: str) -> None:
+        """As `delete_topic`, for a compacted view's own topic."""
         self.state.check()
         self.aside.run(partial(self._delete_topic, name))
 
     def _delete_topic(self, name: str) -> None:
         with self._open_lock:
-            ledger = self.open_topic(name, create=False)
-            ledger.close()
-            self.committer.flush()
-            self._checkpointer.checkpoint()
-            for segment in ledger.segments():
-                segment.removed = True
-            self.catalog.put(_DELETING, str(ledger.topic_id), b"")
-            segments = self.catalog.delete_topic(ledger.topic_id)
+            ledger = self._open_topic(name, create=False)
+            with ledger.refusing_appends():
+                self.committer.flush()
+                unlisted = _ids(ledger.all_segments())
+                segments = self._reserve.with_space_for(
+                    lambda: self.catalog.delete_topic(
+                        ledger.topic_id, unlisted=unlisted, note=(_DELETING, str(ledger.topic_id))
+                    )
+                )
+                ledger.deleted()
             del self._ledgers[name], self._topic_ids[name]
-            remove_segment_files(self._files, self._fds, self.folder, segments)
-            self._checkpointer.segments_removed(set(segments))
-            self._delete_belongings(ledger.topic_id)
+            try:
+                self._remove_files(segments)
+                self._delete_belongings(ledger.topic_id)
+            except (OSError, LedgerError) as error:
+                _log.warning("%s: rests stay until the next opening: %s", name, error)
+            self._take_space_back()
 
     def _delete_belongings(self, topic_id: int) -> None:
         """Remove the cursors and compacted views of a topic that is no more."""
         forgotten = self.cursors.forget_topic(topic_id)
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
-            self.delete_topic(name)
-        self.catalog.delete(VIEW_PROPERTY_KIND, str(topic_id))
+            self._delete_topic(name)
+        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND):
+            self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()
         self.catalog.delete(_DELETING, str(topic_id))
@@ -342,17 +431,40 @@ class LocalStore:
         """Nothing of this segment, which began here, became durable."""
         self._checkpointer.segment_void(segment)
 
+    def freeing(self, work: Callable[[], T]) -> T:
+        """Do what makes room, with the reserve where the disk is full (see `reserve`)."""
+        done = self._reserve.with_space_for(work)
+        self._reserve.try_to_fill_up()
+        return done
+
     def unlist_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
         """Decide, durably, that a topic no longer has these segments. Raises CatalogError."""
-        self.catalog.remove_segments(ledger.topic_id, _ids(segments))
+        ids = _ids(segments)
+        self.freeing(lambda: self.catalog.remove_segments(ledger.topic_id, ids))
         for segment in segments:
             segment.removed = True
 
     def remove_segments(self, segments: Sequence[Segment]) -> None:
-        """Remove the files of segments that were unlisted."""
-        ids = _ids(segments)
-        remove_segment_files(self._files, self._fds, self.folder, ids)
-        self._checkpointer.segments_removed(set(ids))
+        """Remove the files of segments that were unlisted. Raises OSError: the next opening
+        removes them then.
+        """
+        self._remove_files(_ids(segments))
+        if segments and segments[0].header.topic != CURSOR_TOPIC:  # those go in the committer
+            self._take_space_back()
+
+    def _take_space_back(self) -> None:
+        """Where removing took from the reserve, fill it up from what was removed."""
+        if self._reserve.is_whole:
+            return
+        try:
+            self._checkpointer.checkpoint()  # until then removed files are held open
+        except (OSError, CatalogError) as error:
+            _log.warning("%s: no checkpoint: %s", self.folder, error)
+        self._reserve.try_to_fill_up()
+
+    def _remove_files(self, segments: Sequence[SegmentId]) -> None:
+        remove_segment_files(self._files, self._fds, self.folder, segments)
+        self._checkpointer.segments_removed(set(segments))
 
     def drop_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
         """Forget segments that a later one's header has cut off. What fails is left to the next
@@ -373,8 +485,12 @@ class LocalStore:
     # Ending
 
     def probe(self) -> None:
-        """See whether the disk takes writes, apart from any ledger. Blocks. Raises OSError."""
+        """See whether the disk takes writes, apart from any ledger, and has room for the reserve.
+
+        Blocks. Raises OSError.
+        """
         self.state.check()
+        self._reserve.fill_up()
         probe_folder(self._files, self.folder)
 
     def checkpoint(self) -> None:
@@ -410,18 +526,23 @@ class LocalStore:
                 for ledger in self._ledgers.values():
                     ledger.close()
                 self.committer.flush()
-                self._checkpointer.stop()
+                self._reserve.with_space_for(self._checkpointer.stop)
                 self.state.close()
                 self._stop_threads()
                 self._journal.close()
                 if self._checkpointer.complete and not self.state.has_failed:
                     remove_journal(self._files, self.folder)
+                self._reserve.try_to_fill_up()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_reserved(name: str) -> bool:
+    return name == CURSOR_TOPIC or name.startswith(VIEW_TOPIC_PREFIX)
 
 
 def _ids(segments: Sequence[Segment]) -> list[SegmentId]:

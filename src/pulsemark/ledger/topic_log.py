@@ -28,6 +28,10 @@ class TopicLog:
         """The segments with visible entries, in order."""
         return [s for s in self._segments if s.entry_count > s.cut_rows]
 
+    def all_segments(self) -> Sequence[Segment]:
+        """All segments, those without visible entries included."""
+        return self._segments
+
     @property
     def first_position(self) -> Position | None:
         """Position of the first entry; None on an empty topic."""
@@ -184,10 +188,10 @@ class TopicLog:
 
     def count_entries(self, start: Position, end: Position) -> int:
         """How many entries stand in [start, end)."""
-        return max(0, self._entries_before(end) - self._entries_before(start))
+        segments = self._segments  # one list for both: what is removed meanwhile counts for both
+        return max(0, self._entries_before(segments, end) - self._entries_before(segments, start))
 
-    def _entries_before(self, position: Position) -> int:
-        segments = self._segments
+    def _entries_before(self, segments: Sequence[Segment], position: Position) -> int:
         number, row = self._locate(segments, position)
         before = sum(s.entry_count for s in segments[:number])
         return before + (min(row, segments[number].entry_count) if number < len(segments) else 0)
@@ -207,6 +211,25 @@ class TopicLog:
             return segment.next_index
         before = segment.row(row - 1).next_message if row else 0
         return segment.first_index + before
+
+    def cut_before(self, position: Position, next_index: int) -> int | None:
+        """The index at which the log's tail was cut off, at or before an entry that was there.
+
+        ``next_index`` is the index behind the entry. None: there was no such cut. What was
+        removed from the head, or lost with its file, is none: indexes go on behind it, while
+        those of a cut tail are given again.
+        """
+        segments = self._segments
+        number = bisect_right(segments, position, key=_first_position) - 1
+        if number >= 0:
+            segment = segments[number]
+            same_ledger = segment.ledger_id == position.ledger_id
+            if same_ledger and position.entry_id < segment.end_entry_id:
+                return None
+        following = next(iter(segments[number + 1 :]), None)
+        if following is None or following.first_index >= next_index:
+            return None
+        return following.first_index
 
 
 def _first_position(segment: Segment) -> Position:

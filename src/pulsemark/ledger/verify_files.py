@@ -13,6 +13,7 @@ from .folder import (
     LOCK_NAME,
     MARKER_NAME,
     PROBE_NAME,
+    RESERVE_NAME,
     journal_folder,
     ledgers_folder,
 )
@@ -23,6 +24,7 @@ _ROOT_NAMES = {
     CATALOG_NAME,
     CATALOG_NAME + "-wal",
     CATALOG_NAME + "-shm",
+    RESERVE_NAME,
     "ledgers",
     "journal",
     "lost+found",

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpulsemark/proto/cursor.proto\x12\x10pulsemark.cursor\"N\n\nEntryRange\x12\x11\n\tledger_id\x18\x01 \x02(\x12\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x02(\x12\x12\x15\n\rlast_entry_id\x18\x03 \x02(\x12\"D\n\x08\x42\x61tchAck\x12\x11\n\tledger_id\x18\x01 \x02(\x12\x12\x10\n\x08\x65ntry_id\x18\x02 \x02(\x12\x12\x13\n\x07\x61\x63k_set\x18\x03 \x03(\x03\x42\x02\x10\x01\"\xb0\x03\n\x0c\x43ursorRecord\x12\x10\n\x08topic_id\x18\x01 \x02(\x04\x12\x14\n\x0csubscription\x18\x02 \x02(\t\x12;\n\x04kind\x18\x03 \x01(\x0e\x32#.pulsemark.cursor.CursorRecord.Kind:\x08SNAPSHOT\x12\x1d\n\x15mark_delete_ledger_id\x18\x04 \x01(\x12\x12\x1c\n\x14mark_delete_entry_id\x18\x05 \x01(\x12\x12+\n\x05\x61\x63ked\x18\x06 \x03(\x0b\x32\x1c.pulsemark.cursor.EntryRange\x12+\n\x07\x62\x61tches\x18\x07 \x03(\x0b\x32\x1a.pulsemark.cursor.BatchAck\x12\x42\n\nproperties\x18\x08 \x03(\x0b\x32..pulsemark.cursor.CursorRecord.PropertiesEntry\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"-\n\x04Kind\x12\x0c\n\x08SNAPSHOT\x10\x00\x12\n\n\x06\x43HANGE\x10\x01\x12\x0b\n\x07\x44\x45LETED\x10\x02')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpulsemark/proto/cursor.proto\x12\x10pulsemark.cursor\"N\n\nEntryRange\x12\x11\n\tledger_id\x18\x01 \x02(\x12\x12\x16\n\x0e\x66irst_entry_id\x18\x02 \x02(\x12\x12\x15\n\rlast_entry_id\x18\x03 \x02(\x12\"D\n\x08\x42\x61tchAck\x12\x11\n\tledger_id\x18\x01 \x02(\x12\x12\x10\n\x08\x65ntry_id\x18\x02 \x02(\x12\x12\x13\n\x07\x61\x63k_set\x18\x03 \x03(\x03\x42\x02\x10\x01\"\xcc\x04\n\x0c\x43ursorRecord\x12\x10\n\x08topic_id\x18\x01 \x02(\x04\x12\x14\n\x0csubscription\x18\x02 \x02(\t\x12;\n\x04kind\x18\x03 \x01(\x0e\x32#.pulsemark.cursor.CursorRecord.Kind:\x08SNAPSHOT\x12\x1d\n\x15mark_delete_ledger_id\x18\x04 \x01(\x12\x12\x1c\n\x14mark_delete_entry_id\x18\x05 \x01(\x12\x12+\n\x05\x61\x63ked\x18\x06 \x03(\x0b\x32\x1c.pulsemark.cursor.EntryRange\x12+\n\x07\x62\x61tches\x18\x07 \x03(\x0b\x32\x1a.pulsemark.cursor.BatchAck\x12\x42\n\nproperties\x18\x08 \x03(\x0b\x32..pulsemark.cursor.CursorRecord.PropertiesEntry\x12[\n\x17subscription_properties\x18\t \x03(\x0b\x32:.pulsemark.cursor.CursorRecord.SubscriptionPropertiesEntry\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a=\n\x1bSubscriptionPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\x04Kind\x12\x0c\n\x08SNAPSHOT\x10\x00\x12\n\n\x06\x43HANGE\x10\x01\x12\x0b\n\x07\x44\x45LETED\x10\x02')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,14 +35,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BATCHACK'].fields_by_name['ack_set']._serialized_options = b'\020\001'
   _globals['_CURSORRECORD_PROPERTIESENTRY']._loaded_options = None
   _globals['_CURSORRECORD_PROPERTIESENTRY']._serialized_options = b'8\001'
+  _globals['_CURSORRECORD_SUBSCRIPTIONPROPERTIESENTRY']._loaded_options = None
+  _globals['_CURSORRECORD_SUBSCRIPTIONPROPERTIESENTRY']._serialized_options = b'8\001'
   _globals['_ENTRYRANGE']._serialized_start=50
   _globals['_ENTRYRANGE']._serialized_end=128
   _globals['_BATCHACK']._serialized_start=130
   _globals['_BATCHACK']._serialized_end=198
   _globals['_CURSORRECORD']._serialized_start=201
-  _globals['_CURSORRECORD']._serialized_end=633
-  _globals['_CURSORRECORD_PROPERTIESENTRY']._serialized_start=537
-  _globals['_CURSORRECORD_PROPERTIESENTRY']._serialized_end=586
-  _globals['_CURSORRECORD_KIND']._serialized_start=588
-  _globals['_CURSORRECORD_KIND']._serialized_end=633
+  _globals['_CURSORRECORD']._serialized_end=789
+  _globals['_CURSORRECORD_PROPERTIESENTRY']._serialized_start=630
+  _globals['_CURSORRECORD_PROPERTIESENTRY']._serialized_end=679
+  _globals['_CURSORRECORD_SUBSCRIPTIONPROPERTIESENTRY']._serialized_start=681
+  _globals['_CURSORRECORD_SUBSCRIPTIONPROPERTIESENTRY']._serialized_end=742
+  _globals['_CURSORRECORD_KIND']._serialized_start=744
+  _globals['_CURSORRECORD_KIND']._serialized_end=789
 # @@protoc_insertion_point(module_scope)

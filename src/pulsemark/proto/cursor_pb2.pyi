@@ -28,7 +28,7 @@ class BatchAck(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., entry_id: _Optional[int] = ..., ack_set: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CursorRecord(_message.Message):
-    __slots__ = ("topic_id", "subscription", "kind", "mark_delete_ledger_id", "mark_delete_entry_id", "acked", "batches", "properties")
+    __slots__ = ("topic_id", "subscription", "kind", "mark_delete_ledger_id", "mark_delete_entry_id", "acked", "batches", "properties", "subscription_properties")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SNAPSHOT: _ClassVar[CursorRecord.Kind]
@@ -44,6 +44,13 @@ class CursorRecord(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class SubscriptionPropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +59,7 @@ class CursorRecord(_message.Message):
     ACKED_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     subscription: str
     kind: CursorRecord.Kind
@@ -60,4 +68,5 @@ class CursorRecord(_message.Message):
     acked: _containers.RepeatedCompositeFieldContainer[EntryRange]
     batches: _containers.RepeatedCompositeFieldContainer[BatchAck]
     properties: _containers.ScalarMap[str, int]
-    def __init__(self, topic_id: _Optional[int] = ..., subscription: _Optional[str] = ..., kind: _Optional[_Union[CursorRecord.Kind, str]] = ..., mark_delete_ledger_id: _Optional[int] = ..., mark_delete_entry_id: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[EntryRange, _Mapping[str, object]]]] = ..., batches: _Optional[_Iterable[_Union[BatchAck, _Mapping[str, object]]]] = ..., properties: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    subscription_properties: _containers.ScalarMap[str, str]
+    def __init__(self, topic_id: _Optional[int] = ..., subscription: _Optional[str] = ..., kind: _Optional[_Union[CursorRecord.Kind, str]] = ..., mark_delete_ledger_id: _Optional[int] = ..., mark_delete_entry_id: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[EntryRange, _Mapping[str, object]]]] = ..., batches: _Optional[_Iterable[_Union[BatchAck, _Mapping[str, object]]]] = ..., properties: _Optional[_Mapping[str, int]] = ..., subscription_properties: _Optional[_Mapping[str, str]] = ...) -> None: ...

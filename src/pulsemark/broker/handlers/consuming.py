@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...ledger import Position
+from ...ledger import Commit, Position
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
@@ -64,8 +64,9 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
             "readCompacted only allowed on failover or exclusive subscriptions",
         )
     _check_texts(command)
-    ticket = session.opening["consumer", consumer_id] = object()
-    session.run(command.request_id, _open_consumer(session, command, ticket))
+    opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
+    session.opening["consumer", consumer_id] = opened
+    session.run(command.request_id, _open_consumer(session, command, opened))
 
 
 def _check_texts(command: CommandSubscribe) -> None:
@@ -86,7 +87,7 @@ def _subscribe_again(session: Session, command: CommandSubscribe, known: Consume
     session.write(commands.success(command.request_id))
 
 
-async def _open_consumer(session: Session, command: CommandSubscribe, ticket: object) -> None:
+async def _open_consumer(session: Session, command: CommandSubscribe, opened: Consumer) -> None:
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
     try:
@@ -96,21 +97,15 @@ async def _open_consumer(session: Session, command: CommandSubscribe, ticket: ob
         schema = command.schema if command.HasField("schema") else None
         await session.services.schemas.for_consumer(topic, schema)
         start = await _rolled_back_start(session, topic, command)
-        subscription, created = topic.subscription_for(command, start)
-        if created is not None:
-            await durable(created)
-        opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
+        subscription = topic.subscription_for(command, start)
         try:
+            await subscription.stored()
             await subscription.add_consumer(opened, command.subType)
-        except RefusedError:
+        except BaseException:
             subscription.end_if_unused()
             raise
-        if session.is_closed or session.opening.get(place) is not ticket:
-            # Closed by the client while it was being opened.
-            subscription.consumer_left(opened)
-            return
     finally:
-        if session.opening.get(place) is ticket:
+        if session.opening.get(place) is opened:
             del session.opening[place]
     session.consumers[command.consumer_id] = opened
     session.write(commands.success(command.request_id))
@@ -221,10 +216,10 @@ def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
 
 def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
     """Close a consumer; one that is not there is closed already."""
-    session.opening.pop(("consumer", command.consumer_id), None)
+    session.close_opening("consumer", command.consumer_id)
     found = session.consumers.pop(command.consumer_id, None)
-    if found is not None and found.subscription is not None:
-        found.subscription.consumer_left(found)
+    if found is not None:
+        found.leave()
     session.write(commands.success(command.request_id))
 
 
@@ -236,14 +231,14 @@ def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
         raise RefusedError(
             ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
         )
-    for consumer in others:
-        consumer.outlet.close_consumer(consumer)
+    # Removed at once, and everybody disconnected; only the answer waits for the disk.
+    commit = subscription.topic.remove_subscription(subscription, asked_by=found)
     del session.consumers[command.consumer_id]
-    session.run(command.request_id, _unsubscribe(session, command.request_id, subscription))
+    found.leave()
+    session.run(command.request_id, _answer_unsubscribe(session, command.request_id, commit))
 
 
-async def _unsubscribe(session: Session, request_id: int, subscription: Subscription) -> None:
-    commit = subscription.topic.remove_subscription(subscription)
+async def _answer_unsubscribe(session: Session, request_id: int, commit: Commit) -> None:
     await durable(commit)
     session.write(commands.success(request_id))
 

@@ -16,7 +16,6 @@ from ...proto.pulsar_api_pb2 import (
     ServerError,
 )
 from ...wire import Send, commands
-from ..commits import durable
 from ..errors import RefusedError
 from ..producers import Producer
 from .checks import check_name, check_properties
@@ -59,11 +58,17 @@ def producer(session: Session, command: CommandProducer) -> None:
         raise RefusedError(ServerError.NotAllowedError, "too many producers on this connection")
     check_name("producer's name", command.producer_name)
     check_properties("producer's properties", command.metadata)
-    ticket = session.opening["producer", producer_id] = object()
-    session.run(command.request_id, _open_producer(session, command, ticket))
+    opened = Producer.from_command(
+        session,
+        command,
+        command.producer_name or session.services.new_producer_name(),
+        session.config.clock.now_ms(),
+    )
+    session.opening["producer", producer_id] = opened
+    session.run(command.request_id, _open_producer(session, command, opened))
 
 
-async def _open_producer(session: Session, command: CommandProducer, ticket: object) -> None:
+async def _open_producer(session: Session, command: CommandProducer, opened: Producer) -> None:
     services = session.services
     place = ("producer", command.producer_id)
     try:
@@ -72,23 +77,12 @@ async def _open_producer(session: Session, command: CommandProducer, ticket: obj
         name = services.topics.parse(command.topic)
         topic = await services.topics.open(name, create=services.topics.creates_topics)
         schema = command.schema if command.HasField("schema") else None
-        version = await services.schemas.for_producer(name, schema)
-        opened = Producer.from_command(
-            session,
-            command,
-            command.producer_name or services.new_producer_name(),
-            session.config.clock.now_ms(),
-        )
-        opened.schema_version = version
+        opened.schema_version = await services.schemas.for_producer(name, schema)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_well()
         ready = await topic.producers.add(opened)
-        if session.is_closed or session.opening.get(place) is not ticket:
-            # Closed by the client while it was being opened.
-            topic.producers.remove(opened)
-            return
     finally:
-        if session.opening.get(place) is ticket:
+        if session.opening.get(place) is opened:
             del session.opening[place]
     session.producers[command.producer_id] = (opened, topic)
     session.producers_closed_by_broker.discard(command.producer_id)
@@ -96,11 +90,13 @@ async def _open_producer(session: Session, command: CommandProducer, ticket: obj
 
 
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
-    if name and name not in topic.subscriptions:
+    if not name:
+        return
+    subscription = topic.subscriptions.get(name)
+    if subscription is None:
         start = topic.ledger.first_position or topic.ledger.end_position
-        _, commit = topic.create_subscription(name, start)
-        if commit is not None:
-            await durable(commit)
+        subscription = topic.create_subscription(name, start)
+    await subscription.stored()
 
 
 def _write_success(
@@ -158,14 +154,14 @@ def _refuse_send(
 
 def close_producer(session: Session, command: CommandCloseProducer) -> None:
     """Close a producer; SUCCESS follows its last receipt."""
-    session.opening.pop(("producer", command.producer_id), None)
+    session.close_opening("producer", command.producer_id)
     answer = partial(session.write, commands.success(command.request_id))
     entry = session.producers.pop(command.producer_id, None)
     if entry is None:
         answer()
         return
-    sender, topic = entry
-    topic.producers.remove(sender)
+    sender, _ = entry
+    sender.leave()
     session.receipts.answer_in_turn(sender, answer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ledger import LedgerError
 from ..settings import runtime_settings
 from ..version import SERVER_VERSION
 from .messages import HttpError, Request, Response
@@ -32,10 +33,9 @@ async def brokers(request: Request, name: str) -> Response:
 
 async def health(request: Request) -> Response:
     """Alive, and the disk takes writes: a write to the catalog goes through."""
-    catalog = request.services.topics.catalog
     try:
-        await request.services.run_blocking(catalog.put, "broker", "health", b"ok")
-    except OSError as error:
+        await request.services.topics.catalog_writer.put("broker", "health", b"ok")
+    except (OSError, LedgerError) as error:
         raise HttpError(503, f"the data folder cannot be written: {error}") from error
     return Response.of_text("ok")
 

@@ -33,9 +33,7 @@ async def create_subscription(
         raise HttpError(409, f"Subscription {name} already exists")
     body = request.json()
     start = LATEST if body is None else _position(body)
-    _, commit = opened.create_subscription(name, opened.clamp(start))
-    if commit is not None:
-        await durable(commit)
+    await opened.create_subscription(name, opened.clamp(start)).stored()
     return Response()
 
 
@@ -46,8 +44,6 @@ async def delete_subscription(
     subscription = await _find(request, domain, tenant, namespace, topic, name)
     if subscription.consumers and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
-    for consumer in subscription.detach_all():
-        consumer.outlet.close_consumer(consumer)
     await durable(subscription.topic.remove_subscription(subscription))
     return Response()
 

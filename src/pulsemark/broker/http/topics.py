@@ -27,7 +27,7 @@ async def create_topic(
     name = topic_name(request, domain, tenant, namespace, topic)
     if request.services.topics.exists(name):
         raise HttpError(409, "This topic already exists")
-    await request.services.topics.open(name, create=True)
+    await request.services.topics.open(name, create=True, explicit=True)
     return Response()
 
 

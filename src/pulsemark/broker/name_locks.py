@@ -1,0 +1,34 @@
+"""A lock for each name that somebody works on just now, and for no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+__all__ = ["NameLocks"]
+
+
+class NameLocks:
+    """Locks by name. A lock is there while somebody holds it or waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """How many names are held or waited for."""
+        return len(self._locks)
+
+    @asynccontextmanager
+    async def held(self, name: str) -> AsyncIterator[None]:
+        """Hold the lock of `name`; others that want it wait, first come first served."""
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        self._users[name] = self._users.get(name, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name], self._locks[name]

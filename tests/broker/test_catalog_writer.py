@@ -1,0 +1,243 @@
+"""Changes of the catalog: in the order they are asked for, durable before they are shown."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import pulsemark.broker
+from pulsemark.broker.catalog_writer import CatalogWriter
+from pulsemark.broker.config import BrokerConfig
+from pulsemark.broker.schemas import Schemas, version_bytes
+from pulsemark.broker.stamp_policies import StampPolicy
+from pulsemark.broker.topics import Topics
+from pulsemark.ledger import CatalogError, LocalStore
+from pulsemark.metadata import StamperChain
+from pulsemark.proto.pulsar_api_pb2 import Schema
+from pulsemark.wire import TopicName
+
+NAME = TopicName.parse("persistent://public/default/orders")
+
+
+class Shuffled:
+    """Runs blocking work as an unlucky pool of threads would: what waits, in any order."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._waiting: list[tuple[Any, tuple[Any, ...], asyncio.Future[Any]]] = []
+        self._runner: asyncio.Task[None] | None = None
+        self.fail: set[str] = set()
+
+    async def __call__(self, function: Any, *arguments: Any) -> Any:
+        """As the broker's `run_blocking`."""
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((function, arguments, done))
+        if self._runner is None:
+            self._runner = asyncio.ensure_future(self._run())
+        return await done
+
+    async def _run(self) -> None:
+        while self._waiting:
+            for _ in range(20):  # whoever has more to do says so first
+                await asyncio.sleep(0)
+            place = self._random.randrange(len(self._waiting))
+            function, arguments, done = self._waiting.pop(place)
+            try:
+                if function.__name__ in self.fail:
+                    raise CatalogError(Path("catalog.sqlite"), "disk is full")
+                result = function(*arguments)
+            except CatalogError as error:
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+        self._runner = None
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LocalStore]:
+    """A data folder."""
+    with LocalStore.open(tmp_path / "data") as opened:
+        yield opened
+
+
+async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
+    """The registry as a starting broker makes it."""
+    pool = Shuffled(seed)
+    topics = Topics(store, BrokerConfig(), StamperChain(), pool)
+    await topics.load()
+    return topics, pool
+
+
+def schema(number: int) -> Schema:
+    """One of many schemas of one type."""
+    return Schema(name="s", type=Schema.Json, schema_data=b"{%d}" % number)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_acknowledged_schema_versions_are_there_after_a_restart(store, seed):
+    """Schemas registered at once have versions of their own, and the same ones after a restart."""
+
+    async def run() -> None:
+        topics, _ = await start(store, seed)
+        schemas = Schemas(topics.catalog_writer)
+        given = await asyncio.gather(*(schemas.register(NAME, schema(n % 6)) for n in range(12)))
+        assert set(given) == {version_bytes(n) for n in range(6)}
+        again = Schemas((await start(store))[0].catalog_writer)
+        assert await again.versions(NAME) == await schemas.versions(NAME)
+        for number in range(12):
+            assert await again.register(NAME, schema(number % 6)) == given[number]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_forgotten_schemas_do_not_come_back(store, seed):
+    """A reader beside the deletion of a topic does not keep the schemas that are gone."""
+
+    async def run() -> None:
+        topics, _ = await start(store, seed)
+        await Schemas(topics.catalog_writer).register(NAME, schema(0))
+        schemas = Schemas(topics.catalog_writer)  # nothing is known yet
+        await asyncio.gather(*(schemas.versions(NAME) for _ in range(3)), schemas.forget(NAME))
+        assert await schemas.versions(NAME) == []
+        assert await schemas.register(NAME, schema(7)) == version_bytes(0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
+    """Of many changes at once the last one asked for counts, in memory and after a restart."""
+
+    async def run() -> None:
+        topics, _ = await start(store, seed)
+        topic = await topics.open(NAME, create=True)
+        many = TopicName.parse("persistent://public/default/many")
+        changes: list[Any] = []
+        for number in range(5):
+            policy = StampPolicy.from_json({"stampers": ["broker-time"] if number % 2 else []})
+            changes += [
+                topics.put_tenant("tenant", {"number": number}),
+                topics.put_namespace("public/other", {"number": number}),
+                topics.stamp_policies.set_for_topic(NAME, policy),
+                topics.stamp_policies.set_for_namespace("public/default", policy),
+                topics._partitioned.put(many, number + 1),
+                topic.producers._store_epoch(number),
+            ]
+        changes += [topics.put_tenant("short", {}), topics.delete_tenant("short")]
+        await asyncio.gather(*changes)
+        assert topics.tenants["tenant"] == {"number": 4}
+        assert topics.namespaces["public/other"] == {"number": 4}
+        assert topics.partitions_of(many) == 5
+        assert topics.stamp_policies.of_topic(NAME) == StampPolicy((), StamperChain())
+        again, _ = await start(store)
+        for registry in ("tenants", "namespaces", "_topic_epochs"):
+            assert getattr(again, registry) == getattr(topics, registry), registry
+        assert again.partitions_of(many) == 5
+        assert again._topic_epochs[str(NAME)] == 4
+        for policies in (topics.stamp_policies, again.stamp_policies):
+            assert policies.of_namespace("public/default") == StampPolicy((), StamperChain())
+            assert policies.of_topic(NAME) == StampPolicy((), StamperChain())
+
+    asyncio.run(run())
+
+
+def test_change_that_cannot_be_stored_is_not_shown(store):
+    """After a catalog that could not be written, memory is as it was, and as after a restart."""
+
+    async def run() -> None:
+        topics, pool = await start(store)
+        schemas = Schemas(topics.catalog_writer)
+        topic = await topics.open(NAME, create=True)
+        await topics.put_namespace("public/empty", {})
+        pool.fail = {"write", "freeing"}
+        policy = StampPolicy.from_json({"stampers": ["broker-time"]})
+        for change in (
+            lambda: topics.put_tenant("tenant", {}),
+            lambda: topics.put_namespace("public/other", {}),
+            lambda: topics.delete_namespace("public/empty"),
+            lambda: topics.stamp_policies.set_for_topic(NAME, policy),
+            lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
+            lambda: topics._partitioned.put(NAME, 3),
+            lambda: topic.producers._store_epoch(1),
+            lambda: schemas.register(NAME, schema(0)),
+        ):
+            with pytest.raises(CatalogError):
+                await change()
+        pool.fail = set()
+        again, _ = await start(store)
+        for registry in ("tenants", "namespaces", "_topic_epochs"):
+            assert getattr(again, registry) == getattr(topics, registry), registry
+        assert (again.partitions_of(NAME), topics.partitions_of(NAME)) == (0, 0)
+        assert topic.ledger.stampers.names == ()
+        assert await schemas.versions(NAME) == []
+        assert await schemas.register(NAME, schema(1)) == version_bytes(0)
+
+    asyncio.run(run())
+
+
+def test_cancelled_change_is_shown_all_the_same(store):
+    """A change whose caller is gone ends, and is shown: memory and catalog never part."""
+
+    async def run() -> None:
+        topics, _ = await start(store)
+        changes = [asyncio.ensure_future(topics.put_tenant(f"t{n}", {})) for n in range(4)]
+        await asyncio.sleep(0)
+        for change in changes[1:]:
+            change.cancel()
+        await asyncio.gather(*changes, return_exceptions=True)
+        await topics.catalog_writer.settled()
+        again, _ = await start(store)
+        assert again.tenants == topics.tenants
+        assert set(topics.tenants) == {"public", "t0", "t1", "t2", "t3"}
+
+    asyncio.run(run())
+
+
+def test_turn_within_a_turn_is_refused(store):
+    """A turn that waits for another one would wait for itself: that is our own mistake."""
+
+    async def run() -> None:
+        writer = CatalogWriter(store, Shuffled(0))
+
+        async def change() -> None:
+            await writer.put("kind", "key", b"")
+
+        with pytest.raises(AssertionError):
+            await writer.in_turn(change)
+        await writer.put("kind", "key", b"value")
+        assert store.catalog.get("kind", "key") == b"value"
+
+    asyncio.run(run())
+
+
+AT_THE_START = {
+    "topics.py:_load",
+    "topics.py:_finish_deletions",
+    "topics.py:_stored_epochs",
+    "partitioned_topics.py:finish",
+    "stamp_policies.py:load",
+    "server.py:_next_incarnation",
+}
+"""Functions that change the catalog before anything runs beside them."""
+
+
+def test_nothing_else_in_the_broker_changes_the_catalog():
+    """Every change of a running broker goes through the one writer."""
+    found = set()
+    for path in sorted(Path(pulsemark.broker.__file__).parent.rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute) and node.attr in ("put", "delete", "write"):
+                    owner = ast.unparse(node.value)
+                    if owner.split(".")[-1].lstrip("_") == "catalog":
+                        found.add(f"{path.name}:{function.name}")
+    assert found == AT_THE_START | {"catalog_writer.py:write"}
