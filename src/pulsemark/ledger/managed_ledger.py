@@ -36,6 +36,7 @@ from .segment_format import (
     BODY_CRC_OURS,
     RECORD_HEADER_SIZE,
     SegmentHeader,
+    new_secret,
     pack_body_crc,
     pack_record_head,
 )
@@ -185,8 +186,9 @@ class ManagedLedger(TopicLog):
                 size += len(crc)
             segment = self._writable(size, messages, now_ms)
             entry_id = segment.first_entry_id + segment.index.count
+            key = segment.record_key
             head = pack_record_head(
-                segment.seed, entry_id, kind, messages, now_ms, index, prefix, body, body_check
+                key, entry_id, kind, messages, now_ms, index, prefix, body, body_check
             )
             group = committer.group(self, segment, self._offset)
             if self._offset == 0:
@@ -325,6 +327,7 @@ class ManagedLedger(TopicLog):
             previous_entry_count=previous.header.first_entry_id + previous.index.count
             if previous
             else 0,
+            secret=new_secret(),
         )
         segment = self._store.new_segment(header)
         self._segments = (*self._segments, segment)

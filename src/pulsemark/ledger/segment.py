@@ -30,7 +30,6 @@ from .segment_format import (
     BadRecordError,
     RecordTuple,
     SegmentHeader,
-    ledger_seed,
     record_size_bytes,
     split_records,
     unpack_segment_header,
@@ -71,7 +70,7 @@ class Segment:
         self.header = header
         self.index = index
         self.append_time_max_ms = header.stamp_floor_ms
-        self.seed = ledger_seed(header.ledger_id)
+        self.record_key = header.record_key
         self.ledger_id = header.ledger_id
         self.first_entry_id = header.first_entry_id
         self.first_index = header.first_index
@@ -329,12 +328,12 @@ class Segment:
             end = offsets[last] if last < len(offsets) else chunk.end_offset
         data = self._bytes(start, end - start, mapped=mapped)
         view = memoryview(data)
-        seed = self.seed
+        key = self.record_key
         entry_id = self.first_entry_id + row
         for number in range(first, last):
             at = offsets[number] - start
             try:
-                record = whole_record(data, view, at, seed)
+                record = whole_record(data, view, at, key)
                 if record[6] != entry_id:
                     raise BadRecordError(f"the record there is entry {record[6]}")
                 if record[4] > LAST_KIND:
@@ -352,14 +351,14 @@ class Segment:
         ``offset`` is where the first one begins; each tells where the next does. Header and
         prefix are checked; no payload is read. Damaged records are left out.
         """
-        pread, seed = self._files.pread, self.seed
+        pread, key = self._files.pread, self.record_key
         first_entry_id = self.first_entry_id
         with self._fds.use(self.path) as fd:
             for number in range(row, row + count):
                 data = pread(fd, _PROBE_BYTES, offset)
                 io.add(len(data))
                 try:
-                    record: RecordTuple | None = whole_head(data, seed)
+                    record: RecordTuple | None = whole_head(data, key)
                 except BadRecordError:
                     record, data = self._long_head(fd, offset, io)
                 if record is None or record[6] != first_entry_id + number:
@@ -375,7 +374,7 @@ class Segment:
         data = read_up_to(self._files, fd, _LONGEST_HEAD_BYTES, offset)
         io.add(len(data))
         try:
-            return whole_head(data, self.seed), data
+            return whole_head(data, self.record_key), data
         except BadRecordError:
             return None, data
 
@@ -387,7 +386,7 @@ class Segment:
             data = self._files.pread(fd, _PROBE_BYTES, offset)
             io.add(len(data))
             try:
-                record: RecordTuple | None = whole_head(data, self.seed)
+                record: RecordTuple | None = whole_head(data, self.record_key)
             except BadRecordError:
                 record, data = self._long_head(fd, offset, io)
         if record is None or record[6] != self.first_entry_id + row:

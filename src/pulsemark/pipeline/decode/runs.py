@@ -28,7 +28,6 @@ from ...ledger.segment_format import (
     CORE_OFFSET,
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
-    RECORD_MARKER,
 )
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries, table_of_heads
@@ -63,7 +62,6 @@ _HEADER = np.dtype(
 assert RECORD_HEADER.format == "<4sIIHBBIIQq"
 assert _HEADER.itemsize == RECORD_HEADER.size
 _OWN_CRC_BYTES = 4
-_MARKER = int.from_bytes(RECORD_MARKER, "little")
 
 
 def read_tables(
@@ -210,6 +208,7 @@ class _Run:
     def __init__(self, segment: Segment, row: int, data: bytes, begins: Ints, sizes: Ints) -> None:
         self._segment = segment
         self._first_entry_id = segment.first_entry_id + row
+        self._marker = int.from_bytes(segment.record_key.marker, "little")
         self._data = data
         self._begins = begins
         self._sizes = sizes
@@ -247,7 +246,7 @@ class _Run:
         """Whether markers, sizes, ids and kinds are what they must be."""
         check, body_sizes = self._headers["body_check"], self._entry_ends - self._body_starts
         own_crc = np.where(check == BODY_CRC_OURS, _OWN_CRC_BYTES, 0)
-        good: Bools = self._headers["marker"] == _MARKER
+        good: Bools = self._headers["marker"] == self._marker
         good &= (check == BODY_CRC_OURS) | (check == BODY_CRC_PRODUCER)
         good &= body_sizes >= np.where(check == BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, 0)
         good &= self._entry_ends + own_crc == self._begins + self._sizes
@@ -277,7 +276,7 @@ class _Run:
         """Which of these records have the header and prefix that their checksum covers."""
         starts, ends = self._begins + CORE_OFFSET, self._covered_ends()
         right: Bools = rows & (
-            self._crcs(rows, starts, ends, self._segment.seed) == self._field("crc")
+            self._crcs(rows, starts, ends, self._segment.record_key.seed) == self._field("crc")
         )
         return right
 
