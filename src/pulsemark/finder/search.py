@@ -16,11 +16,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from ..ledger import IoCount, Position, RecordHead, Segment, TopicLog
 from ..ledger.prefix_sample import STRIDE_ROWS
 from ..ledger.segment import DamagedRecordError
 from ..metadata import entry_time_ms, peek
+
+Answer = TypeVar("Answer")
 
 
 class Road(Enum):
@@ -108,8 +111,20 @@ class Finder:
 
         Raises CorruptFileError or OSError when the disk gives nothing usable.
         """
+        return self._ask(lambda segments: self._by_time(segments, time_ms, road))
+
+    def _ask(self, question: Callable[[list[Segment]], Answer]) -> Answer:
+        """Ask of the log as it is; again where files of it were removed meanwhile."""
+        while True:
+            segments = self._log.segments()
+            try:
+                return question(segments)
+            except FileNotFoundError:
+                if not self._log.has_lost(segments):
+                    raise
+
+    def _by_time(self, segments: list[Segment], time_ms: int, road: Road) -> Found:
         io = IoCount()
-        segments = self._log.segments()
         # A segment's maximum may count entries that are not durable yet: then it has no row
         # for this time, and the log ends there.
         number = bisect_left(segments, time_ms, key=_time_max_ms)
@@ -136,12 +151,14 @@ class Finder:
 
     def by_index(self, index: int, *, road: Road = Road.INDEX) -> IndexPlace:
         """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""
+        return self._ask(lambda segments: self._by_index(segments, index, road))
+
+    def _by_index(self, segments: list[Segment], index: int, road: Road) -> IndexPlace:
         log = self._log
         first_index, next_index = log.first_index, log.next_index
         if not first_index <= index < next_index:
             raise IndexOutOfRangeError(index, first_index, next_index)
         io = IoCount()
-        segments = log.segments()
         segment = segments[bisect_right(segments, index, key=_first_index) - 1]
         message = index - segment.first_index
         if road is Road.INDEX:

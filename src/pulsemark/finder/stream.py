@@ -17,12 +17,11 @@ reads at most READ_BYTES (or one entry), so a stream holds a few MiB, however lo
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, Segment, TopicLog
+from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, TopicLog
 from ..ledger.segment import DamagedRecordError
 from ..metadata import entry_time_ms, peek
 from ..proto import seek_pb2 as pb
@@ -33,6 +32,8 @@ from .search import own_time_ms
 PIECE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 READ_ENTRIES = 256
+_HEADS_SLICE = 16
+"""Heads read before a reader gives way: each is a call of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,36 +97,29 @@ def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
     """As `log.read`, for heads: damage ends the list, or is raised if it comes first."""
     items: list[_Item] = []
     io = IoCount()
-    for segment, row in _rows(log.segments(), start):
-        try:
-            head = segment.head(row, io)
-            time_ms = own_time_ms(segment, row, head, io)
-        except DamagedRecordError as damage:
-            if items:
-                break
-            position = Position(segment.ledger_id, segment.first_entry_id + row)
-            behind = log.next_position(position)
-            raise CorruptEntryError(log.name, position, behind, damage.reason) from damage
-        items.append(_Item(head, memoryview(b""), head.body_size_bytes, time_ms))
-        if len(items) == limit:
-            break
+    for segment, first, last in log.stretches(start):
+        for row in range(first, last):
+            if len(items) == limit:
+                return items
+            if row % _HEADS_SLICE == 0:
+                log.give_way()
+            try:
+                head = segment.head(row, io)
+                time_ms = own_time_ms(segment, row, head, io)
+            except (DamagedRecordError, FileNotFoundError) as error:
+                if segment.is_gone(row):
+                    if segment.removed:
+                        break
+                    continue
+                if items:
+                    return items
+                if isinstance(error, FileNotFoundError):
+                    raise
+                position = Position(segment.ledger_id, segment.first_entry_id + row)
+                following = log.next_position(position)
+                raise CorruptEntryError(log.name, position, following, error.reason) from error
+            items.append(_Item(head, memoryview(b""), head.body_size_bytes, time_ms))
     return items
-
-
-def _rows(segments: Sequence[Segment], start: Position) -> Iterator[tuple[Segment, int]]:
-    """Every row at or behind a position."""
-    number = bisect_right(segments, start, key=_first_position) - 1
-    for segment in segments[max(0, number) :]:
-        if segment.ledger_id < start.ledger_id:
-            continue
-        inside = segment.ledger_id == start.ledger_id
-        first = max(0, start.entry_id - segment.first_entry_id) if inside else 0
-        for row in range(first, segment.entry_count):
-            yield segment, row
-
-
-def _first_position(segment: Segment) -> Position:
-    return segment.first_position
 
 
 def _pack(items: list[_Item]) -> Iterator[pb.ReadEntriesResponse]:

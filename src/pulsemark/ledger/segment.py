@@ -183,6 +183,17 @@ class Segment:
         """Learn how many of the first entries were removed. Raises UnsupportedVersionError."""
         self.cut_rows = min(self._read_cut().rows, self.entry_count)
 
+    def is_gone(self, row: int) -> bool:
+        """Whether the entry of ``row`` was removed: asked when it could not be read.
+
+        This process's own removals are known here; those of the folder's owner are looked for.
+        Raises UnsupportedVersionError, OSError.
+        """
+        if not self.removed and row >= self.cut_rows and self._fds.read_only:
+            self.cut_rows = max(self.cut_rows, min(self._read_cut().rows, self.entry_count))
+            self.removed = not self._files.exists(self.path)
+        return self.removed or row < self.cut_rows
+
     def _read_cut(self) -> HeadCut:
         return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
 

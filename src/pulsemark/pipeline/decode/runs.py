@@ -76,41 +76,38 @@ def read_tables(
         bodies: whether the producers' bytes are wanted, or the heads alone.
         on_damage: told of each damaged entry, which is then left out; it may raise.
     """
-    for segment in log.segments():
-        row, last = _rows(segment, start, end)
+    for segment, first, last in log.stretches(start, end):
+        row = first
         while row < last:
-            table = _read_run(segment, row, last, bodies=bodies)
-            if not len(table):
-                try:
+            try:
+                table = _read_run(segment, row, last, bodies=bodies)
+                if not len(table):
                     table = _read_one(log, segment, row, bodies=bodies)
-                except CorruptEntryError as damage:
-                    on_damage(damage)
-                    row += 1
-                    continue
-            yield table
-            row += len(table)
-
-
-def _rows(segment: Segment, start: Position, end: Position) -> tuple[int, int]:
-    """The segment's rows inside ``[start, end)``."""
-
-    def row(position: Position) -> int:
-        if position.ledger_id != segment.ledger_id:
-            return segment.entry_count if position.ledger_id > segment.ledger_id else 0
-        return max(0, min(position.entry_id - segment.first_entry_id, segment.entry_count))
-
-    return row(start), row(end)
+            except CorruptEntryError as damage:
+                on_damage(damage)
+                row += 1
+                continue
+            except FileNotFoundError:
+                if not segment.is_gone(row):
+                    raise
+                table = table_of_entries([])
+            if len(table):
+                yield table
+                row += len(table)
+            else:  # removed while it was read, by the folder's owner
+                row = last if segment.removed else max(row + 1, segment.cut_rows)
 
 
 def _read_one(log: TopicLog, segment: Segment, row: int, *, bodies: bool) -> EntryTable:
-    """One entry by the ledger's own reader. Raises CorruptEntryError."""
+    """One entry by the ledger's own reader; none if it was removed. Raises CorruptEntryError."""
     if not bodies:
         try:
             return table_of_heads([segment.head(row)])
         except DamagedRecordError:
             pass  # the log says it with the topic's name, and where reading can go on
     position = Position(segment.ledger_id, segment.first_entry_id + row)
-    return table_of_entries(log.read(position, max_entries=1))
+    entries = log.read(position, max_entries=1)
+    return table_of_entries([entry for entry in entries if entry.position == position])
 
 
 @dataclass(slots=True)
