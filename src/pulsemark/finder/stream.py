@@ -17,9 +17,9 @@ reads at most READ_BYTES (or one entry), so a stream holds a few MiB, however lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, TopicLog
 from ..ledger.segment import DamagedRecordError
@@ -32,8 +32,11 @@ from .search import own_time_ms
 PIECE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 READ_ENTRIES = 256
-_HEADS_SLICE = 16
-"""Heads read before a reader gives way: each is a call of its own."""
+_SLICE_ITEMS = 16
+"""Entries on which some work is done before a reader gives way (see `TopicLog.give_way`)."""
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
     while left is None or left > 0:
         items = read(log, place, READ_ENTRIES if left is None else min(left, READ_ENTRIES))
         wanted = [i for i in items if plan.end is None or i.head.position < plan.end]
-        yield from _pack(wanted)
+        yield from _pack(_giving_way(log, wanted))
         if wanted:
             last = wanted[-1].head.position
             place = Position(last.ledger_id, last.entry_id + 1)
@@ -83,7 +86,18 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
 
 def _read_entries(log: TopicLog, start: Position, limit: int) -> list[_Item]:
     entries = log.read(start, max_entries=limit, max_bytes=READ_BYTES)
-    return [_Item(entry, entry.body, len(entry.body), _time_of(entry)) for entry in entries]
+    return [
+        _Item(entry, entry.body, len(entry.body), _time_of(entry))
+        for entry in _giving_way(log, entries)
+    ]
+
+
+def _giving_way(log: TopicLog, each: Iterable[Item]) -> Iterator[Item]:
+    """The same, with a pause for more urgent work now and then."""
+    for number, item in enumerate(each):
+        if number % _SLICE_ITEMS == 0:
+            log.give_way()
+        yield item
 
 
 def _time_of(entry: Entry) -> int:
@@ -101,7 +115,7 @@ def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
         for row in range(first, last):
             if len(items) == limit:
                 return items
-            if row % _HEADS_SLICE == 0:
+            if row % _SLICE_ITEMS == 0:
                 log.give_way()
             try:
                 head = segment.head(row, io)
@@ -122,7 +136,7 @@ def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
     return items
 
 
-def _pack(items: list[_Item]) -> Iterator[pb.ReadEntriesResponse]:
+def _pack(items: Iterable[_Item]) -> Iterator[pb.ReadEntriesResponse]:
     """Items as messages: small ones together, a large one in pieces."""
     response, room_bytes = pb.ReadEntriesResponse(), PIECE_BYTES
     for item in items:

@@ -35,6 +35,7 @@ from .fd_cache import FdCache
 from .files import Buffer, Files, write_all
 from .journal import Journal
 from .journal_format import GroupRef
+from .read_turns import ReadTurns
 from .segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ class GroupCommit:
         self._pending_entries = 0
         self._confirmed: dict[int, Owner] = {}
         """Who has new durable entries and is to be told."""
+        self.read_turns = ReadTurns(lambda: not self.pending_bytes or journal.is_syncing)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
         self._thread.start()
@@ -287,6 +289,7 @@ class GroupCommit:
             groups, batch.groups = list(batch.groups.values()), {}
         if groups:
             self._commit(groups)
+            self.read_turns.committed()
         self._finish_batch(batch)
         return True
 
@@ -465,7 +468,12 @@ class GroupCommit:
         if self._notify is None:
             call()
         else:
-            _call(self._notify, call)
+            _call(self._notify, partial(self._run_notified, call))
+
+    def _run_notified(self, call: Callable[[], None]) -> None:
+        """Run callbacks, in the thread that takes the appends: readers in it never wait."""
+        self.read_turns.never_waits = threading.get_ident()
+        call()
 
 
 def _settle_all(calls: list[tuple[DoneCallback, BaseException | None]]) -> None:

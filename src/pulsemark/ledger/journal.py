@@ -73,6 +73,8 @@ class Journal:
         self._failed: set[int] = set()
         """Slots whose file must not be synced again."""
         self._open: _OpenJournal | None = None
+        self.is_syncing = False
+        """Whether the thread that writes waits for the disk."""
 
     @property
     def size_bytes(self) -> int:
@@ -97,10 +99,13 @@ class Journal:
             else:
                 write_all(self._files, journal.fd, [head, *content, *grow], journal.end)
             if sync:
+                self.is_syncing = True
                 self._files.fdatasync(journal.fd)
         except OSError:
             self._leave(journal, failed=True)
             raise
+        finally:
+            self.is_syncing = False
         journal.synced = sync
         journal.header = b""
         journal.end = end

@@ -140,6 +140,15 @@ class ManagedLedger(TopicLog):
         """The ledger that the next entry goes to."""
         return self._ledger_id
 
+    def give_way(self) -> bool:
+        """Let commits pass: see `read_turns`."""
+        committer = self._store.committer
+        turns = committer.read_turns
+        if committer.pending_bytes or turns.are_due():
+            turns.wait()
+            return True
+        return False
+
     # Appending
 
     def append(

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 
 from .entry import Entry
 from .errors import CorruptEntryError
+from .index_format import CHUNK_ROWS
 from .position import Position
 from .segment import DamagedRecordError, Segment
 
-SLICE_ENTRIES = 128
-"""Read at once; a reader gives way between two of these."""
+SLICE_ENTRIES = 32
+"""Read at once where others have more urgent work."""
 
 
 class _RemovedError(Exception):
@@ -113,8 +114,9 @@ class TopicLog:
                 continue
             if entries and size >= max_bytes:
                 break
-            self.give_way()
-            limit = min(max_entries - len(entries), SLICE_ENTRIES)
+            limit = max_entries - len(entries)
+            if self.give_way():
+                limit = min(limit, SLICE_ENTRIES)
             try:
                 part = segment.read(row, limit, max_bytes - size)
             except (DamagedRecordError, FileNotFoundError) as error:
@@ -146,7 +148,8 @@ class TopicLog:
         Raises CorruptEntryError as ``read`` does.
         """
         while True:
-            self.give_way()
+            if self.give_way():
+                max_entries = min(max_entries, CHUNK_ROWS)
             segments = self._segments
             number, row = self._locate(segments, start)
             while number < len(segments) and row >= segments[number].entry_count:
@@ -188,10 +191,11 @@ class TopicLog:
         """Whether some of these, an earlier answer of ``segments``, are no longer in the log."""
         return self.segments()[: len(segments)] != list(segments)
 
-    def give_way(self) -> None:
+    def give_way(self) -> bool:
         """Called between slices of reading: wait a little where others have work that is more
-        urgent. Nothing here; a ManagedLedger lets commits pass.
+        urgent, and tell whether they have. Nothing here; a ManagedLedger lets commits pass.
         """
+        return False
 
     def _unreadable(
         self, segments: Sequence[Segment], number: int, row: int, error: Exception
