@@ -7,7 +7,8 @@ fourteen reads of 64 bytes. Neither touches a payload where entries are stamped.
 What is looked for is the first entry whose entry time (broker time, else publish time, PIP-70) is
 >= t. Rows and samples hold running maxima of entry times, so that this holds also where times are
 not in order, as they are among entries stored without a stamp. Only where a log was trimmed can
-the running maximum come from an entry that is gone; such stretches are read through.
+the running maximum come from an entry that is gone; such stretches are read through, once: what
+was read is kept with the segment (`OwnTimes`).
 """
 
 from __future__ import annotations
@@ -141,13 +142,9 @@ class Finder:
         return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
 
     def _read_through(self, segment: Segment, time_ms: int, io: IoCount) -> _Place | None:
-        """Row by row from the first: the running maximum does not tell, entries before are gone."""
-        for row in range(segment.cut_rows, segment.entry_count):
-            self._check()
-            own_ms = _time_of(segment, row, io)
-            if own_ms >= time_ms:
-                return _place(segment, row, own_ms, io)
-        return None
+        """By the entries' own times: the index's running maximum comes from an entry gone."""
+        found = segment.own_times(time_ms).find(time_ms, self._check, io)
+        return _place(segment, *found, io) if found is not None else None
 
     def by_index(self, index: int, *, road: Road = Road.INDEX) -> IndexPlace:
         """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""

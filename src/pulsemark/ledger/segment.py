@@ -18,6 +18,7 @@ from .files import Buffer, Files, read_up_to
 from .head_cut import HeadCut, read_cut, write_cut
 from .index_format import CHUNK_ROWS, BadIndexError, Chunk
 from .indexing import index_from_records, index_lost_rows
+from .own_times import OwnTimes
 from .position import Position
 from .prefix_sample import PrefixSample
 from .segment_format import (
@@ -85,6 +86,7 @@ class Segment:
         """Its tail was cut, and no later header says so yet: its index file must not, either."""
         self._next_message = 0
         self._sample: PrefixSample | None = None
+        self._own_times: OwnTimes | None = None
         self._map = memoryview(b"")
         self._mending = threading.Lock()
 
@@ -111,7 +113,7 @@ class Segment:
         was_shown = self.entry_count
         if entry_count < self.index.count:
             self.chunk(entry_count)  # the one part that may have to be read or mended first
-        self._sample = None
+        self._sample = self._own_times = None
         to_digest = self.index.truncate(entry_count)
         self.show(entry_count)
         if to_digest is not None:
@@ -272,7 +274,21 @@ class Segment:
         self._sample.extend()
         return self._sample
 
+    def own_times(self, time_ms: int) -> OwnTimes:
+        """Running maxima of the entries that are still there, good for finding ``time_ms``."""
+        own = self._own_times
+        if own is None or own.max_before(self.cut_rows) >= time_ms:
+            own = self._own_times = OwnTimes(self)
+        return own
+
     # Entries
+
+    def entry_or_none(self, row: int) -> Entry | None:
+        """One entry; None if it is damaged."""
+        try:
+            return self.read(row, 1, 0)[0]
+        except DamagedRecordError:
+            return None
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.
