@@ -838,9 +838,12 @@ CLOSED: dict[str, Callable[[Path], object]] = {
         p / "catalog.sqlite", "DELETE FROM segment WHERE ledger_id=1 AND segment_no=1"
     ),
     "segment header: one bit": lambda p: flip(segments(p)[1], 50),
-    "segment header: more": lambda p: overwrite(segments(p)[1], 0, bytes(144)),
-    "segment header beyond help": lambda p: overwrite(
-        segments(p)[1], 0, bytes(segments(p)[1].stat().st_size)
+    "segment header: more, the index file is there": lambda p: overwrite(
+        segments(p)[1], 0, bytes(144)
+    ),
+    "segment header and its copy beyond help": lambda p: (
+        overwrite(segments(p)[1], 0, bytes(segments(p)[1].stat().st_size)),
+        segments(p)[1].with_suffix(".idx").unlink(),
     ),
     "segment under another segment's name": renamed,
     "record header or body, a whole record behind it": lambda p: flip(segments(p)[1], 144 + 45),

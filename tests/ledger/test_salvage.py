@@ -9,7 +9,14 @@ from random import Random
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position, managed_ledger
+from pulsemark.ledger import (
+    EARLIEST,
+    CorruptEntryError,
+    FolderReader,
+    Position,
+    StoreOptions,
+    managed_ledger,
+)
 from pulsemark.ledger.files import OsFiles
 from pulsemark.ledger.folder import list_segments, segment_path
 from pulsemark.ledger.salvage import correct_header, read_named_header, salvage_headers
@@ -19,6 +26,7 @@ from pulsemark.ledger.segment_format import (
     pack_record_head,
     version_1_key,
 )
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"
@@ -260,6 +268,21 @@ def test_the_copy_is_there_before_the_journal_forgets_the_header(open_store):
     spoil(path, 0, bytes(orders.segments()[0].header.size_bytes))
     with FolderReader(store.folder) as reader:
         assert [bytes(e.body) for e in reader.log(ORDERS).read(EARLIEST)] == [b"one"]
+
+
+def test_the_copy_is_there_when_a_killed_store_was_opened(memory_folder):
+    """Recovery frees the journal; by then the headers that stood in it stand in two files."""
+    options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+    simulated = SimulatedStore(memory_folder / "data", options=options)
+    orders = simulated.open().open_topic(ORDERS)
+    orders.append(b"one").commit.wait(10)
+    segment = orders.segments()[0]
+    simulated.kill()
+    simulated.open()
+    simulated.disk.overwrite(segment.path, bytes(segment.header.size_bytes))
+    with FolderReader(memory_folder / "data", files=simulated.disk.process()) as reader:
+        assert [bytes(e.body) for e in reader.log(ORDERS).read(EARLIEST)] == [b"one"]
+    simulated.close()
 
 
 def test_forged_records_are_not_salvaged(open_store):
