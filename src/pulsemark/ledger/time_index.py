@@ -139,7 +139,6 @@ class TimeIndex:
         segment_header: bytes = b"",
     ) -> None:
         """``segment_header``: of which the file holds a copy; none in version 1."""
-        self._segment_header = segment_header
         self._head = pack_index_header(ledger_id, segment_no, segment_header)
         self._files = files
         self._fds = fds
@@ -317,7 +316,7 @@ class TimeIndex:
 
         The folder is for the caller to sync. Raises OSError.
         """
-        if self.sealed or self.sync_failed or not self._segment_header:
+        if self.sealed or self.sync_failed or len(self._head) == INDEX_HEADER_SIZE:
             return
         fd = self._open_to_write()
         try:
@@ -411,7 +410,7 @@ class TimeIndex:
             self._segment_no,
             self._time_before[number],
             self._cache,
-            self._segment_header,
+            self._head[INDEX_HEADER_SIZE:],
         )
         fresh.count = number * CHUNK_ROWS
         fresh.next_message = self._next_before[number]
