@@ -54,6 +54,10 @@ class FolderLog(TopicLog):
         with self._refreshing:
             self._segments = self._reader.load(self.name, known=self._segments)
 
+    def _is_deleted(self, _: Segment) -> bool:
+        """False: the list of segments is only brought up to date by the next refresh."""
+        return False
+
     def has_lost(self, segments: Sequence[Segment]) -> bool:
         """As TopicLog's; segments whose files are gone are left out from then on."""
         with self._refreshing:
