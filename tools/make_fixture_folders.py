@@ -2,8 +2,9 @@
 
     python tools/make_fixture_folders.py [TARGET]
 
-Every folder `v<version>-<name>` is small, and has beside it `v<version>-<name>.json` with what a
-reader must find in it. The good ones are written by a store; the corrupt ones are a good one with
+Every folder `v<folder's version>s<segments' version>-<name>` is small, and has beside it a file
+with that name and `.json`: what a reader must find in it. (Those with segments of version 1 are
+called `v1-<name>`.) The good ones are written by a store; the corrupt ones are a good one with
 one fault each, and what is expected of them follows from the fault, not from reading them.
 
 Folders of a format that was once released are never made again: readers must go on reading
@@ -32,12 +33,15 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.folder import FOLDER_VERSION, LOCK_NAME, MARKER_NAME
+from pulsemark.ledger.segment_format import SEGMENT_VERSION
 from pulsemark.metadata import StamperChain
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
 from pulsemark.testing.clock import SettableClock
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
 
 TARGET = Path(__file__).resolve().parent.parent / "tests" / "data" / "folders"
+PREFIX = f"v{FOLDER_VERSION}s{SEGMENT_VERSION}-"
+"""What the names of the present format's folders begin with."""
 START_MS = 1_700_000_000_000
 NEVER_MS = 2**40
 ORDERS = "persistent://public/default/orders"
@@ -266,7 +270,7 @@ def flipped_segment_header(folder: Path, expected: Expected) -> None:
 
 
 def zeroed_segment_header(folder: Path, expected: Expected) -> None:
-    """A segment's whole header: it is put together again."""
+    """A segment's whole header: the copy in the index file stands in for it."""
     segment = segment_of(folder, ORDERS, 0)
     overwrite(segment.path, 0, bytes(segment.header.size_bytes))
     expected["findings"] = ["DamagedHeader"]
@@ -298,7 +302,8 @@ def index_foreign(folder: Path, expected: Expected) -> None:
 
 def index_flipped(folder: Path, expected: Expected) -> None:
     """One bit of an index file's rows."""
-    flip(segment_of(folder, ORDERS, 1).path.with_suffix(".idx"), 90)
+    segment = segment_of(folder, ORDERS, 1)
+    flip(segment.path.with_suffix(".idx"), segment.header.size_bytes + 90)
     expected["findings"] = ["DamagedIndex"]
 
 
@@ -327,7 +332,7 @@ FAULTS = (
 
 def make_all(target: Path) -> list[str]:
     """Make every folder in ``target``, with what is expected of it; their names."""
-    prefix = f"v{FOLDER_VERSION}-"
+    prefix = PREFIX
     made: dict[str, Expected] = {}
     for name in GOOD:
         made[name] = make_good(name, target / (prefix + name))
@@ -364,7 +369,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", nargs="?", type=Path, default=TARGET)
     target: Path = parser.parse_args().target
-    for old in target.glob(f"v{FOLDER_VERSION}-*"):
+    for old in target.glob(f"{PREFIX}*"):
         if old.is_dir():
             shutil.rmtree(old)
         else:

@@ -16,11 +16,13 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
+from pulsemark.ledger.files import OsFiles
 from pulsemark.ledger.folder import index_path
 from pulsemark.ledger.journal_format import JOURNAL_HEADER_SIZE
 from pulsemark.ledger.scan import scan_records
 from pulsemark.ledger.segment import read_segment_header
-from pulsemark.ledger.segment_format import ledger_seed, pack_body_crc, pack_record_head
+from pulsemark.ledger.segment_format import pack_body_crc, pack_record_head, version_1_key
+from pulsemark.ledger.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles
@@ -129,7 +131,7 @@ def tails(sample, cut):
     """What may stand behind a cut, by name."""
     random = Random(cut)
     first_three = sample.good[sample.offsets[0] : sample.offsets[3]]
-    seed = ledger_seed(99)
+    seed = version_1_key(99)
     foreign = pack_record_head(seed, 9, 0, 1, 5, 9, b"", b"x" * 30, 0) + b"x" * 30 + bytes(4)
     return {
         "nothing": b"",
@@ -335,7 +337,7 @@ def test_rot_in_the_middle_never_hides_what_follows(sample):
 
 def test_records_inside_a_payload_are_not_believed(memory_folder):
     """A payload full of forged records does not become entries when its own header rots."""
-    seed = ledger_seed(1)
+    seed = version_1_key(1)
     forged = b"".join(
         pack_record_head(seed, entry_id, 0, 1, 5, 9, b"", b"evil", 0) + b"evil"
         + pack_body_crc(b"evil")
@@ -350,6 +352,62 @@ def test_records_inside_a_payload_are_not_believed(memory_folder):
     assert got[0] == b"zero"
     assert len(got) + len(damaged) <= 5
     assert not {500, 2**32 - 1} & got.keys()
+
+
+class CountingFiles(OsFiles):
+    """How many bytes are read."""
+
+    def __init__(self):
+        self.bytes_read = 0
+
+    def pread(self, fd, size_bytes, offset):
+        """As the system does it."""
+        data = super().pread(fd, size_bytes, offset)
+        self.bytes_read += len(data)
+        return data
+
+
+def hostile_body(ledger_id, count):
+    """A body full of records as anyone can make them who knows the ledger id."""
+    key = version_1_key(ledger_id)
+    return b"?" + b"".join(
+        pack_record_head(key, 2 + n, 0, 1, 5, 9, b"", b"evil", 0) + b"evil" + pack_body_crc(b"evil")
+        for n in range(count)
+    )
+
+
+def test_a_flipped_bit_in_a_hostile_entrys_header_costs_that_entry_alone(memory_folder):
+    """Without index, forged records in its body are not served, and all real ones after it are."""
+    bodies = [b"zero", hostile_body(1, 5), *(b"real %d" % n for n in range(21))]
+    sample = make_sample(memory_folder / "data", bodies)
+    assert read_segment_header(FaultyFiles(), sample.segment).ledger_id == 1
+    for at in range(sample.offsets[1], sample.offsets[1] + 40, 3):
+        bad = bytearray(sample.good)
+        bad[at] ^= 1
+        sample.put(bytes(bad))
+        got, damaged = sample.read()
+        assert damaged == [1]
+        assert got == {n: body for n, body in enumerate(bodies) if n != 1}
+        kinds = {type(f).__name__ for f in verify_folder(sample.folder)}
+        assert not kinds & {"TornTail", "LostEntries", "VoidEntries"}
+
+
+@pytest.mark.parametrize("marker", [b"\xf7PM\x1e", b"PMKB", b"\x00\x00\x00\x00"])
+def test_markers_in_a_body_do_not_change_what_a_scan_reads(tmp_path, marker):
+    """A damaged entry full of markers costs the bytes of the file once, whatever they are."""
+    body = marker * (3 << 18)
+    sample = make_sample(tmp_path / "data", [b"zero", b"!" + body, b"two"])
+    bad = bytearray(sample.good)
+    bad[sample.offsets[1] + 20] ^= 1
+    sample.put(bytes(bad))
+    files = CountingFiles()
+    header = read_segment_header(files, sample.segment)
+    fd = files.open(sample.segment, os.O_RDONLY)
+    records = list(scan_records(files, fd, header, header.size_bytes, 0))
+    files.close(fd)
+    assert [r.fields.entry_id for r in records] == [0, 2]
+    # Twice, since damage is looked at a second time, with a window more each time.
+    assert files.bytes_read < 2 * len(bad) + (4 << 20)
 
 
 class LateFiles(FaultyFiles):

@@ -12,7 +12,6 @@ import pytest
 from pulsemark import ledger
 from pulsemark.ledger import FolderReader, LocalStore
 from pulsemark.ledger.findings import Severity
-from pulsemark.ledger.folder import FOLDER_VERSION
 from pulsemark.ledger.index_format import CHUNK_ROWS
 from pulsemark.ledger.rebuild import rebuild_catalog
 from pulsemark.ledger.verify import verify_folder
@@ -130,7 +129,8 @@ def test_the_folders_are_small():
 
 def test_the_program_makes_these_folders(content, tmp_path):
     """Made anew, the folders of the present format are expected to hold the same."""
-    importlib.import_module("make_fixture_folders").make_all(tmp_path)
+    program = importlib.import_module("make_fixture_folders")
+    program.make_all(tmp_path)
     made = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    present = {n: e for n, e in EXPECTED.items() if n.startswith(f"v{FOLDER_VERSION}-")}
+    present = {n: e for n, e in EXPECTED.items() if n.startswith(program.PREFIX)}
     assert made == present

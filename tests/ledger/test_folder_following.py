@@ -108,6 +108,26 @@ def test_following_costs_what_is_new(tmp_path):
     store.close()
 
 
+def test_following_costs_nothing_for_segments_that_have_ended(tmp_path):
+    """Of ledgers that were seen before, and can only be gone by now, a refresh reads nothing."""
+    store = LocalStore.open(tmp_path / "data")
+    topic = store.open_topic(TOPIC)
+    for _ in range(20):
+        append(topic, 1)
+        topic.roll()
+    store.checkpoint()
+    files = CountingFiles()
+    with FolderReader(tmp_path / "data", files=files) as reader:
+        reader._chunks._capacity = 2
+        log = reader.log(TOPIC)
+        log.refresh()
+        files.bytes_read = 0
+        log.refresh()
+        assert len(log.segments()) == 20
+        assert files.bytes_read < 100  # the first one's cut file, if it had one
+    store.close()
+
+
 def test_a_deleted_topic_is_noticed(tmp_path):
     """Following ends with an error when the topic is gone, and its namesake is another topic."""
     store = LocalStore.open(tmp_path / "data")

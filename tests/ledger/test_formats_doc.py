@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -32,6 +33,7 @@ from pulsemark.ledger import (
     head_cut,
     index_format,
     journal_format,
+    managed_ledger,
     segment_format,
 )
 from pulsemark.ledger import (
@@ -69,7 +71,6 @@ from pulsemark.ledger.segment_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
     SegmentHeader,
-    ledger_seed,
     pack_body_crc,
     pack_record_head,
     unpack_record_head,
@@ -201,7 +202,7 @@ LAYOUTS = {
     "Chunk header": index_format._CHUNK_LEAD.format + index_format._CHUNK.format[1:],
     "Trailer": index_format._CHUNK_LEAD.format + index_format._TRAILER.format[1:],
     "Cut": head_cut._CUT.format + "I",
-    "Journal header": journal_format._HEADER.format + "I16s",
+    "Journal header": journal_format._HEADER.format + "I12s",
     "Block header": journal_format._LEAD.format + journal_format._BLOCK.format[1:],
     "Group": journal_format._GROUP.format,
     "View record": compacted_format.RECORD.format,
@@ -259,8 +260,10 @@ def test_constants() -> None:
 def test_numbers_in_the_text() -> None:
     """Numbers in the sentences, which follow from constants."""
     chunk = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
-    assert f"Chunk `n` stands at {INDEX_HEADER_SIZE} + `n` x {chunk}." in DOCUMENT
-    assert chunk_offset(3) == INDEX_HEADER_SIZE + 3 * chunk
+    assert f"has {INDEX_HEADER_SIZE} + segment header size bytes;" in DOCUMENT
+    assert f"chunk `n` stands at the header's end + `n` x {chunk}." in DOCUMENT
+    assert chunk_offset(3, 176) == 176 + 3 * chunk
+    assert f"chunk 0 stands at byte {chunk_offset(0)}." in DOCUMENT
     assert f"The trailer is the file's last {TRAILER_SIZE} bytes." in DOCUMENT
     assert f"Of the nine bytes `123456789` it is {crc32c(b'123456789'):#x}." in DOCUMENT
     assert f"The first block stands at byte {JOURNAL_HEADER_SIZE}," in DOCUMENT
@@ -434,7 +437,15 @@ def message(payload: bytes, time_ms: int, *, checksum: bool = True) -> bytes:
 
 
 def make_example(path: Path) -> bytes:
-    """The example's folder, made by a store; the segment's bytes before its head was cut."""
+    """The example's folder, made by a store; the segment's bytes before its head was cut.
+
+    Secrets are drawn at random: here they are all the one of the document.
+    """
+    with patch.object(managed_ledger, "new_secret", lambda: HEADER.secret):
+        return _make_example(path)
+
+
+def _make_example(path: Path) -> bytes:
     clock = SettableClock(START_MS)
     options = StoreOptions(checkpoint_interval_ms=2**40)
     with LocalStore.open(path, clock=clock, options=options) as store:
@@ -470,7 +481,7 @@ def test_example_is_what_a_store_writes(tmp_path: Path) -> None:
 HEADER = SegmentHeader(
     topic=ORDERS, topic_id=3, ledger_id=7, segment_no=0, first_entry_id=0, first_index=42,
     entry_time_floor_ms=START_MS, stamp_floor_ms=START_MS + 1, previous_ledger_id=5,
-    previous_entry_count=12,
+    previous_entry_count=12, secret=bytes.fromhex("9e3b4c5d60718293"),
 )  # fmt: skip
 
 
@@ -478,35 +489,37 @@ def packed_segment() -> bytes:
     """The example's segment, put together from its parts."""
     stamp, hello = pack_stamp(START_MS + 123, 42), message(b"hello", START_MS)
     old = message(b"old", START_MS + 124, checksum=False)
-    seed = ledger_seed(7)
+    key = HEADER.record_key
     first = pack_record_head(
-        seed, 0, EntryKind.DATA, 1, START_MS + 123, 42, stamp, hello, BODY_CRC_PRODUCER
+        key, 0, EntryKind.DATA, 1, START_MS + 123, 42, stamp, hello, BODY_CRC_PRODUCER
     )
     second = pack_record_head(
-        seed, 1, EntryKind.DATA, 1, START_MS + 125, 43, b"", old, BODY_CRC_OURS
+        key, 1, EntryKind.DATA, 1, START_MS + 125, 43, b"", old, BODY_CRC_OURS
     )
     return HEADER.pack() + first + hello + second + old + pack_body_crc(old)
 
 
-CUT_HEAD = HeadCut(1, 1, 218, START_MS + 123, START_MS + 125)
-GROUPS = [GroupRef(7, 0, 5, 136), GroupRef(9, 2, 3, 1_000_000)]
+CUT_HEAD = HeadCut(1, 1, 226, START_MS + 123, START_MS + 125)
+GROUPS = [GroupRef(7, 0, 5, 144), GroupRef(9, 2, 3, 1_000_000)]
 CONTENT = [b"hello", b"you"]
-JOURNAL_HEADER = JournalHeader(journal_id=3, previous_id=2, previous_end=4096)
-TRAILER = Trailer(2, 2, 281, START_MS + 124, START_MS + 125)
+JOURNAL_HEADER = JournalHeader(
+    journal_id=3, previous_id=2, previous_end=4096, secret=bytes.fromhex("c1d2e3f40a1b2c3d")
+)
+TRAILER = Trailer(2, 2, 289, START_MS + 124, START_MS + 125)
 
 
 def packed_index() -> bytes:
     """The example's index file, put together from its parts."""
-    seed, content = index_seed(7, 0), packed_segment()[136:]
+    seed, content = index_seed(7, 0), packed_segment()[144:]
     times = array("Q", [START_MS + 123, START_MS + 124])
-    nexts, offsets = array("I", [1, 2]), array("I", [136, 218])
-    chunk = Chunk(0, START_MS, 0, 281, times, nexts, offsets, crc32c(content))
-    return pack_index_header(7, 0) + chunk.pack(seed) + TRAILER.pack(seed)
+    nexts, offsets = array("I", [1, 2]), array("I", [144, 226])
+    chunk = Chunk(0, START_MS, 0, 289, times, nexts, offsets, crc32c(content))
+    return pack_index_header(7, 0, HEADER.pack()) + chunk.pack(seed) + TRAILER.pack(seed)
 
 
 def packed_journal() -> bytes:
     """The example's journal file, put together from its parts."""
-    head = pack_block_head(3, JOURNAL_HEADER_SIZE, GROUPS, CONTENT)
+    head = pack_block_head(JOURNAL_HEADER.block_key, JOURNAL_HEADER_SIZE, GROUPS, CONTENT)
     return JOURNAL_HEADER.pack() + head + b"".join(CONTENT)
 
 
@@ -522,13 +535,13 @@ def test_format_modules_read_the_example(tmp_path: Path) -> None:
     """The format modules read the document's bytes back."""
     segment, index = bytes_of(SEGMENT), bytes_of(INDEX)
     assert unpack_segment_header(segment, Path(SEGMENT)) == HEADER
-    first = unpack_record_head(segment, 136, ledger_seed(7))
-    second = unpack_record_head(segment, 136 + first.record_size_bytes, ledger_seed(7))
+    first = unpack_record_head(segment, 144, HEADER.record_key)
+    second = unpack_record_head(segment, 144 + first.record_size_bytes, HEADER.record_key)
     assert (first.body_check, second.body_check) == (BODY_CRC_PRODUCER, BODY_CRC_OURS)
-    assert 136 + first.record_size_bytes + second.record_size_bytes == len(segment)
-    chunk = unpack_chunk(index[INDEX_HEADER_SIZE:], index_seed(7, 0), 0)
-    assert list(chunk.offsets) == [136, 136 + first.record_size_bytes]
-    assert chunk.content_crc == crc32c(segment[136:])
+    assert 144 + first.record_size_bytes + second.record_size_bytes == len(segment)
+    chunk = unpack_chunk(index[INDEX_HEADER_SIZE + 144 :], index_seed(7, 0), 0)
+    assert list(chunk.offsets) == [144, 144 + first.record_size_bytes]
+    assert chunk.content_crc == crc32c(segment[144:])
     assert unpack_trailer(index[-TRAILER_SIZE:], index_seed(7, 0)) == TRAILER
     path = tmp_path / "00000000.log"
     cut_path(path).write_bytes(bytes_of(CUT))
@@ -614,8 +627,8 @@ def newer(what: str, at: int, path: Path) -> None:
     elif what == "catalog":
         raise_catalog(path / folder.CATALOG_NAME)
     else:
-        name, checksum_at = {"segment": (SEGMENT, 132), "index file": (INDEX, 28),
-                             "cut file": (CUT, 56), "journal": (JOURNAL, 44)}[what]  # fmt: skip
+        name, checksum_at = {"segment": (SEGMENT, 140), "index file": (INDEX, 28),
+                             "cut file": (CUT, 56), "journal": (JOURNAL, 48)}[what]  # fmt: skip
         raise_version(path / name, at, checksum_at)
         if what == "journal":
             data = (path / name).read_bytes()
@@ -683,7 +696,7 @@ def test_unknown_record_kind(tmp_path: Path) -> None:
     """An entry of a kind to come is damaged, with that as the reason; no sum vouches for it."""
     path = folder_of_the_document(tmp_path, SEGMENT)
     body = message(b"hello", START_MS)
-    head = pack_record_head(ledger_seed(7), 2, 9, 1, START_MS + 125, 44, b"", body, 1)
+    head = pack_record_head(HEADER.record_key, 2, 9, 1, START_MS + 125, 44, b"", body, 1)
     (path / SEGMENT).write_bytes(bytes_of(SEGMENT) + head + body)
     (found,) = [f for f in verify_folder(path) if type(f).__name__ == "DamagedEntries"]
     assert "kind 9" in str(found)
@@ -692,7 +705,7 @@ def test_unknown_record_kind(tmp_path: Path) -> None:
     with LocalStore.open(path) as store:
         store.open_topic(ORDERS)
     index = (path / INDEX).read_bytes()
-    chunk = unpack_chunk(index[INDEX_HEADER_SIZE:], index_seed(7, 0), 0)
+    chunk = unpack_chunk(index[INDEX_HEADER_SIZE + 144 :], index_seed(7, 0), 0)
     assert (len(chunk.offsets), chunk.content_known) == (3, False)
 
 
@@ -779,14 +792,14 @@ def cut_head(path: Path, then: Callable[[Path], object]) -> None:
         assert first is not None
         orders.truncate_head(Position(first.ledger_id, 1))
     segment = segments(path)[0]
-    overwrite(segment, 136, bytes(50))  # not every file system makes holes
+    overwrite(segment, 144, bytes(50))  # not every file system makes holes
     then(cut_path(segment))
 
 
 def torn(path: Path) -> None:
     """Half a record behind the newest segment, whose index file is gone."""
     segment = segments(path)[-1]
-    segment.write_bytes(segment.read_bytes() + segment.read_bytes()[136:170])
+    segment.write_bytes(segment.read_bytes() + segment.read_bytes()[144:178])
     segment.with_suffix(".idx").unlink()
 
 
@@ -797,7 +810,7 @@ def contradict(path: Path) -> None:
     end = len(data) - TRAILER_SIZE
     data[end - 4] += 1
     seed = index_seed(int(index.name[:16], 16), int(index.stem[17:], 16))
-    data[36:40] = crc32c(bytes(data[40:end]), seed).to_bytes(4, "little")
+    data[180:184] = crc32c(bytes(data[184:end]), seed).to_bytes(4, "little")
     index.write_bytes(data)
 
 
@@ -826,18 +839,21 @@ CLOSED: dict[str, Callable[[Path], object]] = {
         p / "catalog.sqlite", "DELETE FROM segment WHERE ledger_id=1 AND segment_no=1"
     ),
     "segment header: one bit": lambda p: flip(segments(p)[1], 50),
-    "segment header: more": lambda p: overwrite(segments(p)[1], 0, bytes(136)),
-    "segment header beyond help": lambda p: overwrite(
-        segments(p)[1], 0, bytes(segments(p)[1].stat().st_size)
+    "segment header: more, the index file is there": lambda p: overwrite(
+        segments(p)[1], 0, bytes(144)
+    ),
+    "segment header and its copy beyond help": lambda p: (
+        overwrite(segments(p)[1], 0, bytes(segments(p)[1].stat().st_size)),
+        segments(p)[1].with_suffix(".idx").unlink(),
     ),
     "segment under another segment's name": renamed,
-    "record header or body, a whole record behind it": lambda p: flip(segments(p)[1], 136 + 45),
+    "record header or body, a whole record behind it": lambda p: flip(segments(p)[1], 144 + 45),
     "last record of a sealed segment": lambda p: flip(segments(p)[-1], -7),
     "last record, the index file does not know it, nothing counts it": torn,
     "end of a segment gone, a later header counts the entries": lambda p: segments(p)[
         1
     ].write_bytes(segments(p)[1].read_bytes()[:-7]),
-    "zeros behind the last record": lambda p: os.truncate(segments(p)[-1], 364),
+    "zeros behind the last record": lambda p: os.truncate(segments(p)[-1], 372),
     "segment file gone, behind another one of its ledger": lambda p: gone(segments(p)[3]),
     "segment file gone, the first one of its ledger, others behind it": lambda p: gone(
         segments(p)[2]
@@ -855,7 +871,7 @@ CLOSED: dict[str, Callable[[Path], object]] = {
     "cut file damaged or foreign": lambda p: cut_head(p, lambda cut: flip(cut, 30)),
     "cut file missing": lambda p: cut_head(p, Path.unlink),
     "entries or segments that never counted": never_counted,
-    "cursor record": lambda p: flip(p / "ledgers" / f"{0:016x}-00000000.log", 104 + 45),
+    "cursor record": lambda p: flip(p / "ledgers" / f"{0:016x}-00000000.log", 112 + 45),
     "`.new` file, `PROBE`, file of a segment that is gone": lambda p: (p / "PULSEMARK.new").touch(),
     "old catalog": lambda p: (p / "catalog.sqlite.old-1").touch(),
     "file of somebody else": lambda p: (p / "ledgers" / "notes.txt").touch(),

@@ -9,6 +9,7 @@ from pulsemark.ledger.journal_format import (
     BLOCK_HEADER_SIZE,
     GROUP_SIZE,
     JOURNAL_HEADER_SIZE,
+    BlockKey,
     GroupRef,
     JournalHeader,
     pack_block_head,
@@ -19,8 +20,10 @@ from pulsemark.ledger.journal_format import (
 from pulsemark.metadata import crc32c
 
 PATH = Path("x.journal")
-HEADER = JournalHeader(journal_id=3, previous_id=2, previous_end=4096)
-# The worked example of docs/formats.md.
+SECRET = bytes.fromhex("c1d2e3f40a1b2c3d")
+HEADER = JournalHeader(journal_id=3, previous_id=2, previous_end=4096, secret=SECRET)
+VERSION_1 = JournalHeader(journal_id=3, previous_id=2, previous_end=4096)
+# As version 1 wrote it.
 HEADER_HEX = (
     2
     * """
@@ -38,17 +41,34 @@ BLOCK_HEX = """
 """
 
 
-def test_header_and_block_have_the_documented_bytes():
-    """The worked example's journal header and first block, byte by byte."""
-    assert HEADER.pack() == bytes.fromhex(HEADER_HEX)
-    head = pack_block_head(3, JOURNAL_HEADER_SIZE, GROUPS, CONTENT)
-    assert head + b"".join(CONTENT) == bytes.fromhex(BLOCK_HEX)
+def test_version_1_header_and_block_keep_their_bytes():
+    """Journals of version 1 are read as they were written, byte by byte."""
+    header = bytes.fromhex(HEADER_HEX)
+    assert unpack_journal_header(header, PATH) == VERSION_1
+    assert VERSION_1.pack() == header
+    key = VERSION_1.block_key
+    head = pack_block_head(key, JOURNAL_HEADER_SIZE, GROUPS, CONTENT)
+    block = head + b"".join(CONTENT)
+    assert block == bytes.fromhex(BLOCK_HEX)
+    assert unpack_block_sizes(block, key) == (2, 8)
+    assert unpack_block(block, key, JOURNAL_HEADER_SIZE) is not None
+
+
+def test_a_block_of_another_secret_is_none():
+    """Marker and checksum both need the journal's own secret, which no message shows."""
+    head = pack_block_head(HEADER.block_key, JOURNAL_HEADER_SIZE, GROUPS, CONTENT)
+    block = head + b"".join(CONTENT)
+    for other in (SECRET[:4] + b"else", b"else" + SECRET[4:], b""):
+        key = JournalHeader(3, 2, 4096, secret=other).block_key
+        sizes = unpack_block_sizes(block, key)
+        assert sizes is None or unpack_block(block, key, JOURNAL_HEADER_SIZE) is None
+    assert "secret" not in repr(HEADER)
 
 
 @given(*[st.integers(0, 2**64 - 1)] * 3)
 def test_header_round_trip(journal_id, previous_id, previous_end):
     """Every header comes back as it was written; there is nothing in a free file."""
-    header = JournalHeader(journal_id, previous_id, previous_end)
+    header = JournalHeader(journal_id, previous_id, previous_end, secret=SECRET)
     assert unpack_journal_header(header.pack(), PATH) == header
     assert unpack_journal_header(bytes(JOURNAL_HEADER_SIZE), PATH) is None
 
@@ -56,7 +76,7 @@ def test_header_round_trip(journal_id, previous_id, previous_end):
 def test_header_is_whole_as_long_as_one_copy_is():
     """A flipped bit in one copy does no harm; one in both, or a cut, makes the header none."""
     good = HEADER.pack()
-    for bit in range(8 * 48):
+    for bit in range(8 * 52):
         bad = bytearray(good)
         for copy in (0, 64):
             bad[copy + bit // 8] ^= 1 << bit % 8
@@ -72,7 +92,7 @@ def test_newer_journal_is_unsupported(offset):
     """A version or feature from the future stops the opening: entries would be lost."""
     data = bytearray(HEADER.pack())
     data[offset] = 9
-    data[44:48] = crc32c(bytes(data[:44])).to_bytes(4, "little")
+    data[48:52] = crc32c(bytes(data[:48])).to_bytes(4, "little")
     with pytest.raises(UnsupportedVersionError):
         unpack_journal_header(bytes(data), PATH)
 
@@ -88,24 +108,25 @@ def test_block_round_trip(parts, journal_id, offset):
     """Every group comes back with its bytes; another journal's or place's block is none."""
     groups = [GroupRef(ledger, number, len(data), at) for ledger, number, data, at in parts]
     content = [data for _, _, data, _ in parts]
-    block = pack_block_head(journal_id, offset, groups, content) + b"".join(content)
-    assert unpack_block_sizes(block) == (len(groups), sum(map(len, content)))
+    key = BlockKey(b"PMKB", journal_id, b"")
+    block = pack_block_head(key, offset, groups, content) + b"".join(content)
+    assert unpack_block_sizes(block, key) == (len(groups), sum(map(len, content)))
     assert len(block) == BLOCK_HEADER_SIZE + GROUP_SIZE * len(groups) + sum(map(len, content))
-    assert [(ref, bytes(data)) for ref, data in unpack_block(block, journal_id, offset)] == list(
+    assert [(ref, bytes(data)) for ref, data in unpack_block(block, key, offset)] == list(
         zip(groups, content, strict=True)
     )
-    assert unpack_block(block, journal_id + 1, offset) is None
-    assert unpack_block(block, journal_id, offset + 1) is None
+    assert unpack_block(block, key._replace(journal_id=journal_id + 1), offset) is None
+    assert unpack_block(block, key, offset + 1) is None
 
 
 def test_every_flipped_bit_of_a_block_is_found():
     """One wrong bit anywhere in a block is found, be it in the sizes."""
-    good = bytes.fromhex(BLOCK_HEX)
+    good, key = bytes.fromhex(BLOCK_HEX), VERSION_1.block_key
     for bit in range(8 * len(good)):
         bad = bytearray(good)
         bad[bit // 8] ^= 1 << bit % 8
-        sizes = unpack_block_sizes(bytes(bad))
+        sizes = unpack_block_sizes(bytes(bad), key)
         if sizes is None:
             continue
         length = BLOCK_HEADER_SIZE + sizes[0] * GROUP_SIZE + sizes[1]
-        assert length != len(good) or unpack_block(bytes(bad), 3, JOURNAL_HEADER_SIZE) is None
+        assert length != len(good) or unpack_block(bytes(bad), key, JOURNAL_HEADER_SIZE) is None

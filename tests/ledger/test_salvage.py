@@ -9,11 +9,24 @@ from random import Random
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position
+from pulsemark.ledger import (
+    EARLIEST,
+    CorruptEntryError,
+    FolderReader,
+    Position,
+    StoreOptions,
+    managed_ledger,
+)
 from pulsemark.ledger.files import OsFiles
 from pulsemark.ledger.folder import list_segments, segment_path
 from pulsemark.ledger.salvage import correct_header, read_named_header, salvage_headers
-from pulsemark.ledger.segment_format import SegmentHeader
+from pulsemark.ledger.segment_format import (
+    SegmentHeader,
+    pack_body_crc,
+    pack_record_head,
+    version_1_key,
+)
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"
@@ -38,6 +51,18 @@ def fill(store, clock):
 @pytest.fixture
 def folder(open_store, clock):
     """A closed data folder."""
+    return closed_folder(open_store, clock)
+
+
+@pytest.fixture
+def old_folder(open_store, clock, monkeypatch):
+    """A closed data folder as version 1 wrote it."""
+    monkeypatch.setattr(managed_ledger, "new_secret", bytes)
+    return closed_folder(open_store, clock)
+
+
+def closed_folder(open_store, clock):
+    """A store's folder, filled and closed."""
     store = open_store(segment_size_bytes=700)
     fill(store, clock)
     store.close()
@@ -107,37 +132,37 @@ def test_every_flipped_bit_of_a_header_is_turned_back(folder):
 
 @pytest.mark.parametrize("with_index", [True, False])
 @pytest.mark.parametrize("number", range(7))
-def test_a_zeroed_header_is_put_together_again(folder, number, with_index):
+def test_a_zeroed_header_is_put_together_again(old_folder, number, with_index):
     """Whichever segment of the topic lost its header, readers see all that was there."""
-    expected = read_folder(folder)
-    path, header = segments_of(folder)[number]
+    expected = read_folder(old_folder)
+    path, header = segments_of(old_folder)[number]
     spoil(path, 0, bytes(header.size_bytes))
     if not with_index:
         path.with_suffix(".idx").unlink()
-    assert read_folder(folder) == expected
+    assert read_folder(old_folder) == expected
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_all_headers_but_one_zeroed(folder, with_index):
+def test_all_headers_but_one_zeroed(old_folder, with_index):
     """The last segment alone is enough to find the others of its ledger."""
-    expected = read_folder(folder)
-    *others, (_, last) = segments_of(folder)
+    expected = read_folder(old_folder)
+    *others, (_, last) = segments_of(old_folder)
     for path, header in others:
         if header.ledger_id == last.ledger_id:
             spoil(path, 0, bytes(header.size_bytes))
             if not with_index:
                 path.with_suffix(".idx").unlink()
-    assert read_folder(folder) == expected
+    assert read_folder(old_folder) == expected
 
 
-def test_salvaged_headers_say_what_was_there(folder):
+def test_salvaged_headers_say_what_was_there(old_folder):
     """With index files, all that matters is exact; a lost count is known to be unknown."""
-    segments = segments_of(folder)
+    segments = segments_of(old_folder)
     for path, header in segments:
         others = [h for _, h in segments if h != header]
         spoil(path, 0, bytes(header.size_bytes))
         (salvaged,) = salvage_headers(
-            FILES, folder, [(header.ledger_id, header.segment_no)], others
+            FILES, old_folder, [(header.ledger_id, header.segment_no)], others
         ).values()
         for name in SegmentHeader.__dataclass_fields__:
             if name not in ("previous_entry_count", "stamp_floor_ms"):
@@ -146,57 +171,138 @@ def test_salvaged_headers_say_what_was_there(folder):
         spoil(path, 0, header.pack())
 
 
-def test_name_in_the_rotten_bytes(folder):
+def test_name_in_the_rotten_bytes(old_folder):
     """A topic with one segment is found by what its damaged header still says."""
-    expected = read_folder(folder)
-    (path, header), *more = segments_of(folder, AUDIT)
+    expected = read_folder(old_folder)
+    (path, header), *more = segments_of(old_folder, AUDIT)
     for other, _ in more:
         other.unlink()
-    before = read_folder(folder)
+    before = read_folder(old_folder)
     spoil(path, 16, bytes(8))
     spoil(path, header.size_bytes - 4, b"nope")
-    assert read_folder(folder) == before
+    assert read_folder(old_folder) == before
     assert before[ORDERS] == expected[ORDERS]
 
 
-def test_nothing_to_go_by(folder, caplog):
+def test_nothing_to_go_by(old_folder):
     """A segment that nobody knows anything of is left out, and the others are not disturbed."""
-    expected = read_folder(folder)
-    (path, header), *more = segments_of(folder, AUDIT)
+    expected = read_folder(old_folder)
+    (path, header), *more = segments_of(old_folder, AUDIT)
     for other, _ in more:
         other.unlink()
     spoil(path, 0, bytes(header.size_bytes))
-    assert read_folder(folder) == {ORDERS: expected[ORDERS]}
+    assert read_folder(old_folder) == {ORDERS: expected[ORDERS]}
 
 
-def test_first_records_rotten_too(folder):
+def test_first_records_rotten_too(old_folder):
     """Entries that were lost with the header keep their places where the index file has them."""
-    expected, first_index, next_index = read_folder(folder)[ORDERS]
-    path, header = segments_of(folder)[3]
+    expected, first_index, next_index = read_folder(old_folder)[ORDERS]
+    path, header = segments_of(old_folder)[3]
     spoil(path, 0, bytes(header.size_bytes + 20))
     place = Position(header.ledger_id, header.first_entry_id)
     damaged = [(p, "damaged") if p == place else (p, *others) for p, *others in expected]
-    assert read_folder(folder)[ORDERS] == (damaged, first_index, next_index)
+    assert read_folder(old_folder)[ORDERS] == (damaged, first_index, next_index)
     path.with_suffix(".idx").unlink()
-    found, *indexes = read_folder(folder)[ORDERS]
+    found, *indexes = read_folder(old_folder)[ORDERS]
     assert [f for f in found if f[0] != place] == [f for f in damaged if f[0] != place]
     assert indexes == [first_index, next_index]
 
 
-def test_a_ledger_that_was_given_up_is_not_taken_for_the_one_before(folder):
+def test_a_ledger_that_was_given_up_is_not_taken_for_the_one_before(old_folder):
     """Behind a lost header, a ledger that begins where this one does never counted."""
-    headers = [header for _, header in segments_of(folder)]
+    headers = [header for _, header in segments_of(old_folder)]
     lost = [header for header in headers if header.epoch == 4]
     kept = [header for header in headers if header.epoch == 0]
     given_up = replace(lost[0], ledger_id=lost[0].ledger_id - 1, epoch=0)
     assert kept[-1].ledger_id < given_up.ledger_id
     for header in lost:
-        path = segment_path(folder, header.ledger_id, header.segment_no)
+        path = segment_path(old_folder, header.ledger_id, header.segment_no)
         spoil(path, 0, bytes(header.size_bytes))
     ids = [(header.ledger_id, header.segment_no) for header in lost]
-    salvaged = salvage_headers(FILES, folder, ids, [*kept, given_up], (ORDERS, lost[0].topic_id))
+    salvaged = salvage_headers(
+        FILES, old_folder, ids, [*kept, given_up], (ORDERS, lost[0].topic_id)
+    )
     assert [h.previous_ledger_id for h in salvaged.values()] == [kept[-1].ledger_id] * len(lost)
     assert [h.epoch for h in salvaged.values()] == [4] * len(lost)
+
+
+SECTORS = [512, 4096]
+
+
+@pytest.mark.parametrize("size_bytes", SECTORS)
+@pytest.mark.parametrize("number", range(7))
+def test_a_zeroed_first_sector_loses_what_stood_in_it_and_no_more(
+    open_store, clock, number, size_bytes
+):
+    """The copy in the index file stands in for the header: entries after the sector are there."""
+    store = open_store(segment_size_bytes=6000)
+    orders = store.open_topic(ORDERS)
+    for n in range(80):
+        orders.append(b"order %d " % n * 50).commit.wait(10)
+        if n == 40:
+            orders.begin_epoch(2)
+    starts = {
+        Position(s.ledger_id, s.first_entry_id + row): (s.path, s.row(row).offset)
+        for s in orders.segments()
+        for row in range(s.entry_count)
+    }
+    store.close()
+    expected, *indexes = read_folder(store.folder)[ORDERS]
+    path, _ = segments_of(store.folder)[number]
+    spoil(path, 0, bytes(size_bytes))
+    gone = {p for p, (of, at) in starts.items() if of == path and at < size_bytes}
+    wanted = [(p, "damaged") if p in gone else (p, *others) for p, *others in expected]
+    assert gone
+    assert read_folder(store.folder)[ORDERS] == (wanted, *indexes)
+    with open_store() as again:
+        assert all_of(again.open_topic(ORDERS)) == (wanted, *indexes)
+
+
+def test_the_copy_is_there_before_the_journal_forgets_the_header(open_store):
+    """After a checkpoint an open segment with one entry has its header in two files."""
+    store = open_store()
+    orders = store.open_topic(ORDERS)
+    orders.append(b"one").commit.wait(10)
+    store.checkpoint()
+    path = orders.segments()[0].path
+    spoil(path, 0, bytes(orders.segments()[0].header.size_bytes))
+    with FolderReader(store.folder) as reader:
+        assert [bytes(e.body) for e in reader.log(ORDERS).read(EARLIEST)] == [b"one"]
+
+
+def test_the_copy_is_there_when_a_killed_store_was_opened(memory_folder):
+    """Recovery frees the journal; by then the headers that stood in it stand in two files."""
+    options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
+    simulated = SimulatedStore(memory_folder / "data", options=options)
+    orders = simulated.open().open_topic(ORDERS)
+    orders.append(b"one").commit.wait(10)
+    segment = orders.segments()[0]
+    simulated.kill()
+    simulated.open()
+    simulated.disk.overwrite(segment.path, bytes(segment.header.size_bytes))
+    with FolderReader(memory_folder / "data", files=simulated.disk.process()) as reader:
+        assert [bytes(e.body) for e in reader.log(ORDERS).read(EARLIEST)] == [b"one"]
+    simulated.close()
+
+
+def test_forged_records_are_not_salvaged(open_store):
+    """With both copies of the header gone, records that a client wrote into bodies are not read."""
+    store = open_store()
+    orders = store.open_topic(ORDERS)
+    orders.append(b"first").commit.wait(10)
+    ledger_id = orders.segments()[0].ledger_id
+    key = version_1_key(ledger_id)
+    forged = b"".join(
+        pack_record_head(key, n, 0, 1, 5, n, b"", b"evil", 0) + b"evil" + pack_body_crc(b"evil")
+        for n in range(5)
+    )
+    orders.append(forged).commit.wait(10)
+    path, size_bytes = orders.segments()[0].path, orders.segments()[0].header.size_bytes
+    store.close()
+    spoil(path, 0, bytes(size_bytes))
+    path.with_suffix(".idx").unlink()
+    with FolderReader(store.folder) as reader:
+        assert ORDERS not in reader.topics()
 
 
 def test_a_renamed_segment_is_no_segment(folder):

@@ -14,11 +14,11 @@ from pulsemark.ledger.segment_format import (
     BadRecordError,
     SegmentHeader,
     body_damage,
-    ledger_seed,
     pack_body_crc,
     pack_record_head,
     unpack_record_head,
     unpack_segment_header,
+    version_1_key,
     whole_record,
 )
 from pulsemark.metadata import crc32c, pack_stamp
@@ -82,7 +82,7 @@ def record(
     """A record as the store writes it."""
     check = BODY_CRC_PRODUCER if body[:2] == b"\x0e\x01" and len(body) >= 6 else BODY_CRC_OURS
     head = pack_record_head(
-        ledger_seed(ledger_id), entry_id, 0, count, 1_700_000_000_123, 42, prefix, body, check
+        version_1_key(ledger_id), entry_id, 0, count, 1_700_000_000_123, 42, prefix, body, check
     )
     return head + body + (pack_body_crc(body) if check == BODY_CRC_OURS else b"")
 
@@ -166,18 +166,18 @@ def test_record_round_trip(body, prefix, entry_id, count, time_ms, index, kind, 
     """Every field of a record comes back, on the careful way and on the fast one."""
     check = BODY_CRC_PRODUCER if body[:2] == b"\x0e\x01" else BODY_CRC_OURS
     head = pack_record_head(
-        ledger_seed(9), entry_id, kind, count, time_ms, index, prefix, body, check
+        version_1_key(9), entry_id, kind, count, time_ms, index, prefix, body, check
     )
     whole = head + body + (pack_body_crc(body) if check == BODY_CRC_OURS else b"")
     data = bytes(offset) + whole + b"next"
-    fields = unpack_record_head(data, offset, ledger_seed(9))
+    fields = unpack_record_head(data, offset, version_1_key(9))
     assert (fields.entry_id, fields.kind, fields.message_count) == (entry_id, kind, count)
     assert (fields.append_time_ms, fields.index) == (time_ms, index)
     assert fields.prefix_size_bytes == len(prefix)
     assert fields.entry_size_bytes == len(prefix) + len(body)
     assert fields.record_size_bytes == len(whole)
     assert body_damage(fields, memoryview(data)[offset:]) is None
-    fast = whole_record(data, memoryview(data), offset, ledger_seed(9))
+    fast = whole_record(data, memoryview(data), offset, version_1_key(9))
     assert fast[2:] == (
         len(prefix) + len(body), len(prefix), kind, check, entry_id, count, time_ms, index
     )  # fmt: skip
@@ -195,7 +195,7 @@ EXAMPLES = {
 
 def whole(data: bytes) -> bool:
     """Whether both ways of reading take these bytes for a whole record; they must agree."""
-    seed = ledger_seed(7)
+    seed = version_1_key(7)
     try:
         fields = unpack_record_head(data, 0, seed)
         careful = body_damage(fields, memoryview(data)) is None
@@ -249,5 +249,5 @@ def test_cut_header_is_told_as_short():
     good = EXAMPLES["stamped message"]
     for size in (RECORD_HEADER_SIZE - 1, RECORD_HEADER_SIZE, RECORD_HEADER_SIZE + len(STAMP) + 5):
         with pytest.raises(BadRecordError) as caught:
-            unpack_record_head(good[:size], 0, ledger_seed(7))
+            unpack_record_head(good[:size], 0, version_1_key(7))
         assert caught.value.short

@@ -219,10 +219,14 @@ def test_wrong_index_with_right_checksums_is_found(folder):
         segment.ledger_id.to_bytes(8, "little") + bytes([segment.header.segment_no, 0, 0, 0])
     )
     end = len(good) - 40
-    for offset, reason in [(64, "sum"), (72, "time"), (end - 2, "address"), (48, "time or mess")]:
+    at = 32 + segment.header.size_bytes  # where the chunk begins
+    for offset, reason in [
+        (at + 32, "sum"), (at + 40, "time"), (end - 2, "address"), (at + 16, "time or mess"),
+    ]:  # fmt: skip
         data = bytearray(good)
         data[offset] ^= 1
-        data[36:40] = crc32c(bytes(data[40:end]), seed).to_bytes(4, "little")
+        crc = crc32c(bytes(data[at + 8 : end]), seed)
+        data[at + 4 : at + 8] = crc.to_bytes(4, "little")
         path.write_bytes(data)
         (found,) = damages(folder)
         assert isinstance(found, findings.DamagedIndex)
@@ -293,6 +297,7 @@ def test_rotten_header(folder):
     assert isinstance(found, findings.DamagedHeader)
     assert (found.topic, found.salvaged) == (AUDIT, True)
     segment.path.write_bytes(bytes(segment.path.stat().st_size))
+    segment.path.with_suffix(".idx").unlink()
     names = kinds(folder, Severity.DAMAGE)
     assert names.count("LostSegment") == names.count("DamagedHeader") == 1
 

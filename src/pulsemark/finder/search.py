@@ -7,7 +7,8 @@ fourteen reads of 64 bytes. Neither touches a payload where entries are stamped.
 What is looked for is the first entry whose entry time (broker time, else publish time, PIP-70) is
 >= t. Rows and samples hold running maxima of entry times, so that this holds also where times are
 not in order, as they are among entries stored without a stamp. Only where a log was trimmed can
-the running maximum come from an entry that is gone; such stretches are read through.
+the running maximum come from an entry that is gone; such stretches are read through, once: what
+was read is kept with the segment (`OwnTimes`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from ..ledger import IoCount, Position, RecordHead, Segment, TopicLog
 from ..ledger.prefix_sample import STRIDE_ROWS
 from ..ledger.segment import DamagedRecordError
 from ..metadata import entry_time_ms, peek
+
+Answer = TypeVar("Answer")
 
 
 class Road(Enum):
@@ -108,8 +112,20 @@ class Finder:
 
         Raises CorruptFileError or OSError when the disk gives nothing usable.
         """
+        return self._ask(lambda segments: self._by_time(segments, time_ms, road))
+
+    def _ask(self, question: Callable[[list[Segment]], Answer]) -> Answer:
+        """Ask of the log as it is; again where files of it were removed meanwhile."""
+        while True:
+            segments = self._log.segments()
+            try:
+                return question(segments)
+            except FileNotFoundError:
+                if not self._log.has_lost(segments):
+                    raise
+
+    def _by_time(self, segments: list[Segment], time_ms: int, road: Road) -> Found:
         io = IoCount()
-        segments = self._log.segments()
         # A segment's maximum may count entries that are not durable yet: then it has no row
         # for this time, and the log ends there.
         number = bisect_left(segments, time_ms, key=_time_max_ms)
@@ -126,22 +142,20 @@ class Finder:
         return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
 
     def _read_through(self, segment: Segment, time_ms: int, io: IoCount) -> _Place | None:
-        """Row by row from the first: the running maximum does not tell, entries before are gone."""
-        for row in range(segment.cut_rows, segment.entry_count):
-            self._check()
-            own_ms = _time_of(segment, row, io)
-            if own_ms >= time_ms:
-                return _place(segment, row, own_ms, io)
-        return None
+        """By the entries' own times: the index's running maximum comes from an entry gone."""
+        found = segment.own_times(time_ms).find(time_ms, self._check, io)
+        return _place(segment, *found, io) if found is not None else None
 
     def by_index(self, index: int, *, road: Road = Road.INDEX) -> IndexPlace:
         """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""
+        return self._ask(lambda segments: self._by_index(segments, index, road))
+
+    def _by_index(self, segments: list[Segment], index: int, road: Road) -> IndexPlace:
         log = self._log
         first_index, next_index = log.first_index, log.next_index
         if not first_index <= index < next_index:
             raise IndexOutOfRangeError(index, first_index, next_index)
         io = IoCount()
-        segments = log.segments()
         segment = segments[bisect_right(segments, index, key=_first_index) - 1]
         message = index - segment.first_index
         if road is Road.INDEX:

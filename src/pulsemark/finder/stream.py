@@ -17,12 +17,11 @@ reads at most READ_BYTES (or one entry), so a stream holds a few MiB, however lo
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
-from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, Segment, TopicLog
+from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, TopicLog
 from ..ledger.segment import DamagedRecordError
 from ..metadata import entry_time_ms, peek
 from ..proto import seek_pb2 as pb
@@ -33,6 +32,11 @@ from .search import own_time_ms
 PIECE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 READ_ENTRIES = 256
+_SLICE_ITEMS = 16
+"""Entries on which some work is done before a reader gives way (see `TopicLog.give_way`)."""
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
     while left is None or left > 0:
         items = read(log, place, READ_ENTRIES if left is None else min(left, READ_ENTRIES))
         wanted = [i for i in items if plan.end is None or i.head.position < plan.end]
-        yield from _pack(wanted)
+        yield from _pack(_giving_way(log, wanted))
         if wanted:
             last = wanted[-1].head.position
             place = Position(last.ledger_id, last.entry_id + 1)
@@ -82,7 +86,18 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
 
 def _read_entries(log: TopicLog, start: Position, limit: int) -> list[_Item]:
     entries = log.read(start, max_entries=limit, max_bytes=READ_BYTES)
-    return [_Item(entry, entry.body, len(entry.body), _time_of(entry)) for entry in entries]
+    return [
+        _Item(entry, entry.body, len(entry.body), _time_of(entry))
+        for entry in _giving_way(log, entries)
+    ]
+
+
+def _giving_way(log: TopicLog, each: Iterable[Item]) -> Iterator[Item]:
+    """The same, with a pause for more urgent work now and then."""
+    for number, item in enumerate(each):
+        if number % _SLICE_ITEMS == 0:
+            log.give_way()
+        yield item
 
 
 def _time_of(entry: Entry) -> int:
@@ -96,39 +111,32 @@ def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
     """As `log.read`, for heads: damage ends the list, or is raised if it comes first."""
     items: list[_Item] = []
     io = IoCount()
-    for segment, row in _rows(log.segments(), start):
-        try:
-            head = segment.head(row, io)
-            time_ms = own_time_ms(segment, row, head, io)
-        except DamagedRecordError as damage:
-            if items:
-                break
-            position = Position(segment.ledger_id, segment.first_entry_id + row)
-            behind = log.next_position(position)
-            raise CorruptEntryError(log.name, position, behind, damage.reason) from damage
-        items.append(_Item(head, memoryview(b""), head.body_size_bytes, time_ms))
-        if len(items) == limit:
-            break
+    for segment, first, last in log.stretches(start):
+        for row in range(first, last):
+            if len(items) == limit:
+                return items
+            if row % _SLICE_ITEMS == 0:
+                log.give_way()
+            try:
+                head = segment.head(row, io)
+                time_ms = own_time_ms(segment, row, head, io)
+            except (DamagedRecordError, FileNotFoundError) as error:
+                if segment.is_gone(row):
+                    if segment.removed:
+                        break
+                    continue
+                if items:
+                    return items
+                if isinstance(error, FileNotFoundError):
+                    raise
+                position = Position(segment.ledger_id, segment.first_entry_id + row)
+                following = log.next_position(position)
+                raise CorruptEntryError(log.name, position, following, error.reason) from error
+            items.append(_Item(head, memoryview(b""), head.body_size_bytes, time_ms))
     return items
 
 
-def _rows(segments: Sequence[Segment], start: Position) -> Iterator[tuple[Segment, int]]:
-    """Every row at or behind a position."""
-    number = bisect_right(segments, start, key=_first_position) - 1
-    for segment in segments[max(0, number) :]:
-        if segment.ledger_id < start.ledger_id:
-            continue
-        inside = segment.ledger_id == start.ledger_id
-        first = max(0, start.entry_id - segment.first_entry_id) if inside else 0
-        for row in range(first, segment.entry_count):
-            yield segment, row
-
-
-def _first_position(segment: Segment) -> Position:
-    return segment.first_position
-
-
-def _pack(items: list[_Item]) -> Iterator[pb.ReadEntriesResponse]:
+def _pack(items: Iterable[_Item]) -> Iterator[pb.ReadEntriesResponse]:
     """Items as messages: small ones together, a large one in pieces."""
     response, room_bytes = pb.ReadEntriesResponse(), PIECE_BYTES
     for item in items:

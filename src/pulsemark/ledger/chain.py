@@ -43,12 +43,12 @@ def chain_of(headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> li
     ledgers: dict[int, list[SegmentHeader]] = {}
     for header in sorted(headers, key=lambda h: (h.ledger_id, h.first_entry_id, h.segment_no)):
         ledgers.setdefault(header.ledger_id, []).append(header)
-    chain: list[Link] = []
+    newest_first: list[list[Link]] = []
     ledger_id = max(ledgers, default=-1)
     count = end_index = None
     while ledger_id in ledgers:
         members = ledgers.pop(ledger_id)
-        chain = _ledger(members, count, end_index) + chain
+        newest_first.append(_ledger(members, count, end_index))
         first = members[0]
         ledger_id, count, end_index = first.previous_ledger_id, first.previous_entry_count, None
         if first.first_entry_id == 0:
@@ -58,7 +58,7 @@ def chain_of(headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> li
         if ledger_id not in ledgers and ledger_id in lost:
             ledger_id = max((other for other in ledgers if other < ledger_id), default=-1)
             count = end_index = None
-    return chain
+    return [link for links in reversed(newest_first) for link in links]
 
 
 def _ledger(
@@ -124,6 +124,10 @@ def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
     """Take in a segment's rows and show those that count."""
     index = segment.index
     count = None if link.end_entry_id is None else link.end_entry_id - segment.first_entry_id
+    if is_known and index.sealed and segment.entry_count == index.count:
+        says_nothing_new = link.end_index is None if count is None else count == index.count
+        if says_nothing_new:
+            return  # as most are, whenever a topic of many segments is looked at again
     if not is_known:
         segment.load_index()
     elif not index.sealed and (count is None or index.count < count):

@@ -137,6 +137,7 @@ class Checkpointer:
                 self._kept_up_to = kept_before
             try:
                 if began:
+                    self._write_second_headers(began, set(ended))
                     self._files.sync_folder(ledgers_folder(self._folder))
                     self._catalog.add_segments(
                         (s.header.topic_id, s.ledger_id, s.header.segment_no) for s in began
@@ -198,6 +199,18 @@ class Checkpointer:
             _log.error("void segments stay, and so does the journal: %s", error)
             return False
         return True
+
+    def _write_second_headers(self, began: list[Segment], ended: set[Segment]) -> None:
+        """Put headers of new segments into their index files, before the journal forgets them.
+
+        Sealing does it for those that have ended.
+        """
+        for segment in began:
+            try:
+                if not (segment.removed or segment in ended):
+                    segment.index.begin()
+            except OSError as error:
+                _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
 
     def _seal(self, segments: list[Segment]) -> None:
         for segment in segments:

@@ -31,6 +31,8 @@ class Delivery:
 
     def __init__(self, notify: Notify | None, *, threaded: bool) -> None:
         self._notify = notify
+        self.notified_thread = -1
+        """The thread that ``notify`` hands calls to, once it has run one; -1 until then."""
         self._calls: SimpleQueue[Sequence[Callable[[], None]] | None] = SimpleQueue()
         self._here: deque[Sequence[Callable[[], None]]] = deque()
         self._thread: threading.Thread | None = None
@@ -45,7 +47,7 @@ class Delivery:
         if not calls:
             return
         if self._notify is not None:
-            _call(partial(self._notify, partial(_call_all, calls)))
+            _call(partial(self._notify, partial(self._run_notified, calls)))
         elif self._thread is not None:
             self._calls.put(calls)
         else:
@@ -59,6 +61,10 @@ class Delivery:
     def _run(self) -> None:
         while (calls := self._calls.get()) is not None:
             _call_all(calls)
+
+    def _run_notified(self, calls: Sequence[Callable[[], None]]) -> None:
+        self.notified_thread = threading.get_ident()
+        _call_all(calls)
 
     def stop(self) -> None:
         """End the thread once all is called."""

@@ -54,6 +54,16 @@ class FolderLog(TopicLog):
         with self._refreshing:
             self._segments = self._reader.load(self.name, known=self._segments)
 
+    def _is_deleted(self, _: Segment) -> bool:
+        """False: the list of segments is only brought up to date by the next refresh."""
+        return False
+
+    def has_lost(self, segments: Sequence[Segment]) -> bool:
+        """As TopicLog's; segments whose files are gone are left out from then on."""
+        with self._refreshing:
+            self._segments = tuple(s for s in self._segments if not s.is_gone(s.entry_count))
+        return super().has_lost(segments)
+
 
 class FolderReader:
     """Read-only access to all topics of a data folder."""
@@ -111,6 +121,9 @@ class FolderReader:
         present = list_segments(self._files, self._folder)
         for gone in self._headers.keys() - set(present):
             del self._headers[gone]
+            path = segment_path(self._folder, *gone)
+            self._fds.forget(path)  # an open file takes its space on the disk, removed or not
+            self._fds.forget(index_path(path))
         rotten = []
         for segment_id in present:
             if segment_id in self._headers:
@@ -152,6 +165,7 @@ class FolderReader:
             header.segment_no,
             header.entry_time_floor_ms,
             self._chunks,
+            header.pack() if header.secret else b"",
         )
         return Segment(self._files, self._fds, path, header, index)
 

@@ -40,6 +40,7 @@ from .batch_writer import BatchWriter, Group, Outcome, Owner, Written, flush_ind
 from .commit import Batch, Commit
 from .delivery import Delivery
 from .errors import CallbackError, FencedError, LedgerError
+from .read_turns import ReadTurns
 from .segment import Segment
 from .store_state import StoreState
 from .tail import MAX_PENDING_ENTRIES
@@ -119,6 +120,10 @@ class GroupCommit:
         """An append that is not yet carried out in full."""
         self._confirmed: dict[int, Owner] = {}
         """Who has new durable entries and is to be told."""
+        self.read_turns = ReadTurns(
+            lambda: not self.pending_bytes or writer.journal.is_syncing,
+            lambda: delivery.notified_thread,
+        )
         self._stopping = False
         self._thread: threading.Thread | None = None
         if threaded:
@@ -359,6 +364,7 @@ class GroupCommit:
         try:
             if self._on_its_way:
                 self._commit(self._on_its_way)
+                self.read_turns.committed()
         except BaseException as error:  # noqa: BLE001 - the thread must go on, to tell all others
             self._fail(error)
         self._on_its_way = []

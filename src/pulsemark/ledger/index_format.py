@@ -2,15 +2,17 @@ r"""Bytes of a segment's index file (``.idx``): address and time of every entry,
 
 The file is a cache: it can be made again from the segment, and is whenever it is absent or fails a
 check. Every byte comes out as it was, but for the rows of entries that were removed or lost since.
-All integers are little-endian. Header::
+It also holds the second copy of the segment's header: where one of the two is damaged, the other
+one counts. All integers are little-endian. Header::
 
      0  magic "PMKINDX\n"    8
      8  version              u16
     10  features             u16
     12  segment number       u32
     16  ledger id            u64
-    24  zero                 u32
+    24  segment header size  u32   0 in version 1, which has no copy of it
     28  CRC32C of all before u32
+    32  segment header             as it stands in the segment, with a checksum of its own
 
 Then chunks of exactly 1024 rows, only the last of a sealed segment may have fewer. A chunk::
 
@@ -52,7 +54,7 @@ from typing import Literal, TypeAlias
 from ..metadata.crc import crc32c
 
 INDEX_MAGIC = b"PMKINDX\n"
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 CHUNK_ROWS = 1024
 ROW_SIZE = 16
 
@@ -83,15 +85,27 @@ def index_seed(ledger_id: int, segment_no: int) -> int:
     return crc32c(_SEED.pack(ledger_id, segment_no))
 
 
-def chunk_offset(number: int) -> int:
-    """Where chunk ``number`` begins: all before it are full."""
-    return INDEX_HEADER_SIZE + number * (CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE)
+def chunk_offset(number: int, head_size: int = INDEX_HEADER_SIZE) -> int:
+    """Where chunk ``number`` begins, ``head_size`` being all before the first: those are full."""
+    return head_size + number * (CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE)
 
 
-def pack_index_header(ledger_id: int, segment_no: int) -> bytes:
-    """The file's first 32 bytes."""
-    body = _HEADER.pack(INDEX_MAGIC, INDEX_VERSION, 0, segment_no, ledger_id, 0)
-    return body + _U32.pack(crc32c(body))
+def pack_index_header(ledger_id: int, segment_no: int, segment_header: bytes = b"") -> bytes:
+    """All that stands before the chunks; without ``segment_header`` that of version 1."""
+    version = INDEX_VERSION if segment_header else 1
+    size = len(segment_header)
+    body = _HEADER.pack(INDEX_MAGIC, version, 0, segment_no, ledger_id, size)
+    return body + _U32.pack(crc32c(body)) + segment_header
+
+
+def unpack_index_version(data: bytes) -> int | None:
+    """The version that an index file's first 32 bytes say; None where these are no header."""
+    if len(data) < INDEX_HEADER_SIZE or data[:8] != INDEX_MAGIC:
+        return None
+    body = data[: _HEADER.size]
+    if crc32c(body) != _U32.unpack_from(data, _HEADER.size)[0]:
+        return None
+    return int(_HEADER.unpack(body)[1])
 
 
 Column: TypeAlias = "array[int] | memoryview"

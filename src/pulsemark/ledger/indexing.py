@@ -13,7 +13,6 @@ from .segment_format import (
     RECORD_HEADER_SIZE,
     BadRecordError,
     SegmentHeader,
-    ledger_seed,
     record_size_bytes,
     whole_record,
 )
@@ -99,7 +98,7 @@ def _index_whole_records(
 
     Three times as fast as looking for records: it is what bounds the time of a recovery.
     """
-    seed = ledger_seed(header.ledger_id)
+    key = header.record_key
     while index.count < row_limit:
         start = index.end_offset
         data = read_up_to(files, fd, _WINDOW_BYTES, start)
@@ -107,7 +106,7 @@ def _index_whole_records(
         at, entry_id = 0, header.first_entry_id + index.count
         while index.count < row_limit:
             try:
-                record = whole_record(data, view, at, seed)
+                record = whole_record(data, view, at, key)
             except BadRecordError:
                 break
             if record[6] != entry_id or record[4] > LAST_KIND:

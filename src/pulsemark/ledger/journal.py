@@ -26,10 +26,12 @@ from .files import Buffer, Files, write_all
 from .folder import journal_folder, journal_path, list_journal_slots
 from .journal_format import (
     JOURNAL_HEADER_SIZE,
+    BlockKey,
     GroupRef,
     JournalHeader,
     pack_block_head,
 )
+from .segment_format import new_secret
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class _OpenJournal:
     slot: int
     fd: int
     journal_id: int
+    key: BlockKey
     header: bytes
     """Not yet written: it goes with the first block."""
     allocated: int
@@ -70,6 +73,8 @@ class Journal:
         self._failed: set[int] = set()
         """Slots whose file must not be synced again."""
         self._open: _OpenJournal | None = None
+        self.is_syncing = False
+        """Whether the thread that writes waits for the disk."""
 
     @property
     def size_bytes(self) -> int:
@@ -84,7 +89,7 @@ class Journal:
         Without ``sync`` the block is durable once ``sync`` has been called.
         """
         journal = self._open or self._begin()
-        head = pack_block_head(journal.journal_id, journal.end, groups, content)
+        head = pack_block_head(journal.key, journal.end, groups, content)
         size = len(head) + sum(group.size_bytes for group in groups)
         end = journal.end + size
         grow = (_ZEROS,) if end > journal.allocated and size <= _SMALL_BLOCK_BYTES else ()
@@ -94,10 +99,13 @@ class Journal:
             else:
                 write_all(self._files, journal.fd, [head, *content, *grow], journal.end)
             if sync:
+                self.is_syncing = True
                 self._files.fdatasync(journal.fd)
         except BaseException:
             self._leave(journal, failed=True)
             raise
+        finally:
+            self.is_syncing = False
         journal.synced = sync
         journal.header = b""
         journal.end = end
@@ -133,9 +141,9 @@ class Journal:
         except OSError:
             self._close(fd)
             raise
-        header = JournalHeader(self._next_id, *self._previous, self._sync_interval_ms)
+        header = JournalHeader(self._next_id, *self._previous, self._sync_interval_ms, new_secret())
         self._in_use[slot] = self._next_id
-        self._open = _OpenJournal(slot, fd, self._next_id, header.pack(), size)
+        self._open = _OpenJournal(slot, fd, self._next_id, header.block_key, header.pack(), size)
         self._next_id += 1
         return self._open
 

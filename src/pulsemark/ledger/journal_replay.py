@@ -9,7 +9,11 @@ last use.
 In interval mode blocks are synced several at once, and a power cut may keep a later one and lose
 an earlier one. Then the journal counts up to the first that is not whole: what was acknowledged
 within the last interval may be lost, as that mode says, but nothing gets a hole: what segments
-hold behind their last block is cut off (``ReplayReport.segment_ends``).
+hold after their last block is cut off (``ReplayReport.segment_ends``).
+
+Blocks are told by a marker that was drawn at random for the journal. What clients sent, in blocks
+of now or in those that the file's last use left, is therefore no candidate: looking for the next
+block reads each byte once, and reads and sums again only what was a block of this journal.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ from .files import Files, read_up_to
 from .folder import journal_path, list_journal_slots
 from .journal_format import (
     BLOCK_HEADER_SIZE,
-    BLOCK_MARKER,
     GROUP_SIZE,
     JOURNAL_HEADER_SIZE,
+    BlockKey,
     GroupRef,
     JournalHeader,
     unpack_block,
@@ -108,20 +112,20 @@ def journals(files: Files, folder: Path) -> list[JournalFile]:
 
 def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]:
     """Every block that counts in a journal, in order, and every place where one is damaged."""
-    path, journal_id, end = journal.path, journal.header.journal_id, journal.end
+    path, key, end = journal.path, journal.header.block_key, journal.end
     fd = files.open(path, os.O_RDONLY)
     try:
         size = files.size(fd) if end is None else end
         at = JOURNAL_HEADER_SIZE
         while at < size:
-            groups = _block_at(files, fd, journal_id, at, size)
+            groups = _block_at(files, fd, key, at, size)
             if groups is not None:
                 after = at + BLOCK_HEADER_SIZE + len(groups) * GROUP_SIZE
                 after += sum(group.size_bytes for group, _ in groups)
             elif end is None and journal.header.sync_interval_ms:
                 return  # later blocks may have reached the disk before this one: none counts
             else:
-                following = _next_block(files, fd, journal_id, at + 1, size)
+                following = _next_block(files, fd, key, at + 1, size)
                 if following is None and end is None:
                     return
                 after = size if following is None else following
@@ -162,27 +166,27 @@ def _chain(found: dict[int, tuple[Path, JournalHeader]]) -> list[JournalFile]:
 
 
 def _block_at(
-    files: Files, fd: int, journal_id: int, at: int, size: int
+    files: Files, fd: int, key: BlockKey, at: int, size: int
 ) -> list[tuple[GroupRef, memoryview]] | None:
-    sizes = unpack_block_sizes(read_up_to(files, fd, BLOCK_HEADER_SIZE, at))
+    sizes = unpack_block_sizes(read_up_to(files, fd, BLOCK_HEADER_SIZE, at), key)
     if sizes is None:
         return None
     length = BLOCK_HEADER_SIZE + sizes[0] * GROUP_SIZE + sizes[1]
     if at + length > size:
         return None
-    return unpack_block(read_up_to(files, fd, length, at), journal_id, at)
+    return unpack_block(read_up_to(files, fd, length, at), key, at)
 
 
-def _next_block(files: Files, fd: int, journal_id: int, at: int, size: int) -> int | None:
+def _next_block(files: Files, fd: int, key: BlockKey, at: int, size: int) -> int | None:
     window = 1 << 20
     while at < size:
         data = read_up_to(files, fd, min(window, size - at), at)
-        found = data.find(BLOCK_MARKER)
+        found = data.find(key.marker)
         while found >= 0:
-            if _block_at(files, fd, journal_id, at + found, size) is not None:
+            if _block_at(files, fd, key, at + found, size) is not None:
                 return at + found
-            found = data.find(BLOCK_MARKER, found + 1)
+            found = data.find(key.marker, found + 1)
         if len(data) < window:
             return None
-        at += len(data) - len(BLOCK_MARKER) + 1
+        at += len(data) - len(key.marker) + 1
     return None

@@ -52,6 +52,7 @@ from .segment_format import (
     BODY_CRC_OURS,
     RECORD_HEADER_SIZE,
     SegmentHeader,
+    new_secret,
     pack_body_crc,
     pack_record_head,
 )
@@ -208,6 +209,15 @@ class ManagedLedger(TopicLog):
             start, max_entries=max_entries, max_bytes=max_bytes, mapped=mapped
         )
 
+    def give_way(self) -> bool:
+        """Let commits pass: see `read_turns`."""
+        committer = self._committer
+        turns = committer.read_turns
+        if committer.pending_bytes or turns.are_due():
+            turns.wait()
+            return True
+        return False
+
     # Appending
 
     def append(
@@ -314,7 +324,15 @@ class ManagedLedger(TopicLog):
         if begins := what_begins(tail, size, messages, age_ms, options):
             return begins
         head = pack_record_head(
-            segment.seed, entry_id, kind, messages, now_ms, index, prefix, body, body_check
+            segment.record_key,
+            entry_id,
+            kind,
+            messages,
+            now_ms,
+            index,
+            prefix,
+            body,
+            body_check,
         )
         parts: tuple[Buffer, ...]
         if body_check == BODY_CRC_OURS:
@@ -498,6 +516,7 @@ class ManagedLedger(TopicLog):
             + (self._assigned(previous) if last_count is None else last_count)
             if previous
             else 0,
+            secret=new_secret(),
         )
         began = tail._replace(
             segment=self._store.make_segment(header),

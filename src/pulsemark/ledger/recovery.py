@@ -8,6 +8,7 @@ behind it the files of segments that were removed while the journal still spoke 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from .folder import (
     segment_path,
 )
 from .head_cut import cut_path
+from .index_format import pack_index_header
 from .journal_format import GroupRef
 from .journal_replay import ReplayReport, replay
 from .rebuild import complete_catalog, is_behind
@@ -43,6 +45,7 @@ def recover(files: Files, fds: FdCache, folder: Path, catalog: Catalog) -> int:
     removed = catalog.removed()
     report, touched = _write_out(files, fds, folder, removed)
     _drop_short_indexes(files, fds, folder, touched)
+    _write_second_headers(files, folder, touched)
     _sync(files, fds, folder, touched)
     unlisted = _unlisted(files, folder, catalog, removed)
     if is_behind(files, folder, catalog) or _has_strangers(unlisted, catalog):
@@ -128,6 +131,27 @@ def _drop_short_indexes(files: Files, fds: FdCache, folder: Path, touched: set[S
                 is_short = files.size(fd) > end
             if is_short:
                 files.unlink(index_path(path))
+
+
+def _write_second_headers(files: Files, folder: Path, touched: set[SegmentId]) -> None:
+    """Where a segment has no index file yet, make one with the second copy of its header.
+
+    Not synced: opening the topic brings it to its end, and syncs it.
+    """
+    for segment in sorted(touched):
+        path = index_path(segment_path(folder, *segment))
+        if files.exists(path):
+            continue
+        try:
+            header = read_named_header(files, folder, segment)
+            if header.secret:
+                fd = files.open(path, os.O_WRONLY | os.O_CREAT)
+                try:
+                    write_all(files, fd, [pack_index_header(*segment, header.pack())], 0)
+                finally:
+                    files.close(fd)
+        except (CorruptFileError, OSError) as error:
+            _log.warning("%s: its header has no second copy yet: %s", path, error)
 
 
 def _unlisted(

@@ -1,9 +1,15 @@
-"""Segment headers made again where their bytes are rotten, so that the entries stay readable.
+"""Segment headers made again where their bytes are damaged, so that the entries stay readable.
 
-A header is under one checksum: a single wrong bit makes it unusable, though the records behind it
-are whole. What it said is then put together from what is left, the surest first:
+A header is under one checksum: a single wrong bit makes it unusable, though the records after it
+are whole. The index file has a second copy of it, which then counts; where that is gone, too, one
+flipped bit is found by trying: turned back, the checksum matches again. Both are exact. Without
+either, nothing of the segment is readable: its records can only be told by the header's secret,
+and to guess would be to believe what a client may have put into a body.
 
-1. One flipped bit is found by trying: turned back, the checksum matches again. That is exact.
+Segments of version 1 have no second copy, and their records carry the same marker everywhere. Of
+those, what the header said is put together from what is left, the surest first:
+
+1. One flipped bit, as above.
 2. Ledger and segment number stand in the file's name.
 3. The topic: what the owner's catalog says; else another segment of the same ledger, or a ledger
    that names this one as the one before it; else the name in the rotten bytes, if it is one and
@@ -15,8 +21,9 @@ are whole. What it said is then put together from what is left, the surest first
    same). How many of its entries count is then not known; the first index tells.
 6. Time floors and leader epoch: the index files, the first record, the segment before.
 
-Nothing is written: the rotten bytes stay what they are, and every reader comes to the same header.
-A segment without a whole record is not salvaged: there is nothing in it to read.
+A damaged segment is taken for one of version 1 only where something says so (`_is_version_1`).
+Nothing is written: the damaged bytes stay what they are, and every reader comes to the same header.
+A segment of version 1 without a whole record is not salvaged: there is nothing in it to read.
 """
 
 from __future__ import annotations
@@ -46,6 +53,7 @@ from .index_format import (
     index_seed,
     pack_index_header,
     unpack_chunk,
+    unpack_index_version,
     unpack_trailer,
 )
 from .scan import ScannedRecord, scan_records
@@ -57,6 +65,7 @@ from .segment_format import (
     SegmentHeader,
     told_header_size,
     told_topic,
+    told_version,
     unpack_segment_header,
 )
 
@@ -128,13 +137,6 @@ def correct_header(data: bytes, path: Path) -> SegmentHeader | None:
     return None
 
 
-def _as_it_is(data: bytes, path: Path) -> SegmentHeader | None:
-    """The header, if it is whole: it may just have been under way."""
-    with suppress(CorruptFileError):
-        return unpack_segment_header(data, path)
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class _Start:
     """Where a segment begins in its ledger and in the topic."""
@@ -166,9 +168,12 @@ class _Salvage:
         fd = self._files.open(self._path, os.O_RDONLY)
         try:
             data = read_up_to(self._files, fd, SEGMENT_HEADER_LIMIT, 0)
-            for header in (_as_it_is(data, self._path), correct_header(data, self._path)):
+            for find in (self._as_it_is, self._second_copy, correct_header):
+                header = find(data, self._path)
                 if header is not None and _id(header) == self._id:
                     return header
+            if not self._is_version_1(data):
+                return None
             record = _first_record(self._files, fd, self._id)
         finally:
             self._files.close(fd)
@@ -179,6 +184,36 @@ class _Salvage:
             return None
         chunk = _first_chunk(self._files, self._path, self._id)
         return self._put_together(identity, record, chunk)
+
+    @staticmethod
+    def _as_it_is(data: bytes, path: Path) -> SegmentHeader | None:
+        """The header, if it is whole: it may just have been under way."""
+        with suppress(CorruptFileError):
+            return unpack_segment_header(data, path)
+        return None
+
+    def _second_copy(self, _: bytes, path: Path) -> SegmentHeader | None:
+        """The index file's copy of the header, if it is whole."""
+        copy = _read_index(self._files, path, INDEX_HEADER_SIZE, SEGMENT_HEADER_LIMIT)
+        with suppress(CorruptFileError):
+            return unpack_segment_header(copy, path)
+        return None
+
+    def _is_version_1(self, data: bytes) -> bool:
+        """Whether this is a segment of version 1: ledgers with higher ids are never older.
+
+        Else what stands in its bodies might be taken for its records.
+        """
+        index = _read_index(self._files, self._path, 0, INDEX_HEADER_SIZE)
+        version = unpack_index_version(index)
+        if version is not None:
+            return version == 1
+        headers = self._known.values()
+        if any(h.version == 1 and h.ledger_id >= self._id[0] for h in headers):
+            return True
+        if self._known:
+            return all(h.version == 1 for h in headers)
+        return told_version(data) == 1
 
     def _identity_by_neighbours(self) -> Identity | None:
         for header in self._known.values():

@@ -21,12 +21,11 @@ from .files import Files, read_up_to
 from .segment_format import (
     CHECKED_BODY_BYTES,
     RECORD_HEADER_SIZE,
-    RECORD_MARKER,
     BadRecordError,
     RecordFields,
+    RecordKey,
     SegmentHeader,
     body_damage,
-    ledger_seed,
     unpack_record_head,
 )
 
@@ -76,15 +75,12 @@ class _Window:
         self._data = b""
 
     def find(self, needle: bytes, offset: int) -> int:
-        """Where ``needle`` stands next, or -1."""
-        while offset < self.size:
-            data = read_up_to(self._files, self._fd, _WINDOW_BYTES, offset)
-            at = data.find(needle)
+        """Where ``needle`` stands next, or -1. What is in memory already is not read again."""
+        while len(self.view(offset, len(needle))) == len(needle):
+            at = self._data.find(needle, offset - self._start)
             if at >= 0:
-                return offset + at
-            if len(data) < _WINDOW_BYTES:
-                return -1
-            offset += len(data) - len(needle) + 1
+                return self._start + at
+            offset = self._start + len(self._data) - len(needle) + 1
         return -1
 
 
@@ -107,17 +103,17 @@ def scan_records(
     there: what a producer put into a payload is not taken for a record by its looks alone.
     """
     window = _Window(files, fd)
-    seed = ledger_seed(header.ledger_id)
+    key = header.record_key
     held: list[ScannedRecord] = []
     sound, looked_again = (offset, next_entry_id), -1
     while offset < window.size:
-        record = _record_at(window, offset, seed)
+        record = _record_at(window, offset, key)
         if record is None or not (
             _follows(record, offset, next_entry_id, held, sound)
             if known_start
             else record.fields.entry_id >= next_entry_id
         ):
-            offset = window.find(RECORD_MARKER, offset + 1)
+            offset = window.find(key.marker, offset + 1)
             if offset < 0:
                 return
             continue
@@ -157,17 +153,17 @@ def _follows(
     return 0 < lost * RECORD_HEADER_SIZE <= offset - expected
 
 
-def _record_at(window: _Window, offset: int, seed: int) -> ScannedRecord | None:
+def _record_at(window: _Window, offset: int, key: RecordKey) -> ScannedRecord | None:
     head = window.view(offset, RECORD_HEADER_SIZE + 1024)
     try:
-        fields = unpack_record_head(head, 0, seed)
+        fields = unpack_record_head(head, 0, key)
     except BadRecordError as bad:
         if not bad.short:
             return None
         # A prefix larger than the first guess: look again with the largest possible.
         head = window.view(offset, RECORD_HEADER_SIZE + (1 << 16) + CHECKED_BODY_BYTES)
         try:
-            fields = unpack_record_head(head, 0, seed)
+            fields = unpack_record_head(head, 0, key)
         except BadRecordError:
             return None
     record = window.view(offset, fields.record_size_bytes)

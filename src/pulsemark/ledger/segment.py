@@ -18,6 +18,7 @@ from .files import Buffer, Files, read_up_to
 from .head_cut import HeadCut, read_cut, write_cut
 from .index_format import CHUNK_ROWS, BadIndexError, Chunk
 from .indexing import index_from_records, index_lost_rows
+from .own_times import OwnTimes
 from .position import Position
 from .prefix_sample import PrefixSample
 from .segment_format import (
@@ -30,7 +31,6 @@ from .segment_format import (
     BadRecordError,
     RecordTuple,
     SegmentHeader,
-    ledger_seed,
     record_size_bytes,
     split_records,
     unpack_segment_header,
@@ -71,7 +71,7 @@ class Segment:
         self.header = header
         self.index = index
         self.append_time_max_ms = header.stamp_floor_ms
-        self.seed = ledger_seed(header.ledger_id)
+        self.record_key = header.record_key
         self.ledger_id = header.ledger_id
         self.first_entry_id = header.first_entry_id
         self.first_index = header.first_index
@@ -87,6 +87,7 @@ class Segment:
         ``entry_count`` are not yet durable."""
         self._next_message = 0
         self._sample: PrefixSample | None = None
+        self._own_times: OwnTimes | None = None
         self._map = memoryview(b"")
         self._mending = threading.Lock()
 
@@ -113,7 +114,7 @@ class Segment:
         was_shown = self.entry_count
         if entry_count < self.index.count:
             self.chunk(entry_count)  # the one part that may have to be read or mended first
-        self._sample = None
+        self._sample = self._own_times = None
         to_digest = self.index.truncate(entry_count)
         self.show(entry_count)
         if to_digest is not None:
@@ -170,6 +171,17 @@ class Segment:
     def load_cut(self) -> None:
         """Learn how many of the first entries were removed. Raises UnsupportedVersionError."""
         self.cut_rows = min(self._read_cut().rows, self.entry_count)
+
+    def is_gone(self, row: int) -> bool:
+        """Whether the entry of ``row`` was removed: asked when it could not be read.
+
+        This process's own removals are known here; those of the folder's owner are looked for.
+        Raises UnsupportedVersionError, OSError.
+        """
+        if not self.removed and row >= self.cut_rows and self._fds.read_only:
+            self.cut_rows = max(self.cut_rows, min(self._read_cut().rows, self.entry_count))
+            self.removed = not self._files.exists(self.path)
+        return self.removed or row < self.cut_rows
 
     def _read_cut(self) -> HeadCut:
         return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
@@ -249,7 +261,21 @@ class Segment:
         self._sample.extend()
         return self._sample
 
+    def own_times(self, time_ms: int) -> OwnTimes:
+        """Running maxima of the entries that are still there, good for finding ``time_ms``."""
+        own = self._own_times
+        if own is None or own.max_before(self.cut_rows) >= time_ms:
+            own = self._own_times = OwnTimes(self)
+        return own
+
     # Entries
+
+    def entry_or_none(self, row: int) -> Entry | None:
+        """One entry; None if it is damaged."""
+        try:
+            return self.read(row, 1, 0)[0]
+        except DamagedRecordError:
+            return None
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.
@@ -316,12 +342,12 @@ class Segment:
             end = offsets[last] if last < len(offsets) else chunk.end_offset
         data = self._bytes(start, end - start, mapped=mapped)
         view = memoryview(data)
-        seed = self.seed
+        key = self.record_key
         entry_id = self.first_entry_id + row
         for number in range(first, last):
             at = offsets[number] - start
             try:
-                record = whole_record(data, view, at, seed)
+                record = whole_record(data, view, at, key)
                 if record[6] != entry_id:
                     raise BadRecordError(f"the record there is entry {record[6]}")
                 if record[4] > LAST_KIND:
@@ -339,14 +365,14 @@ class Segment:
         ``offset`` is where the first one begins; each tells where the next does. Header and
         prefix are checked; no payload is read. Damaged records are left out.
         """
-        pread, seed = self._files.pread, self.seed
+        pread, key = self._files.pread, self.record_key
         first_entry_id = self.first_entry_id
         with self._fds.use(self.path) as fd:
             for number in range(row, row + count):
                 data = pread(fd, _PROBE_BYTES, offset)
                 io.add(len(data))
                 try:
-                    record: RecordTuple | None = whole_head(data, seed)
+                    record: RecordTuple | None = whole_head(data, key)
                 except BadRecordError:
                     record, data = self._long_head(fd, offset, io)
                 if record is None or record[6] != first_entry_id + number:
@@ -362,7 +388,7 @@ class Segment:
         data = read_up_to(self._files, fd, _LONGEST_HEAD_BYTES, offset)
         io.add(len(data))
         try:
-            return whole_head(data, self.seed), data
+            return whole_head(data, self.record_key), data
         except BadRecordError:
             return None, data
 
@@ -374,7 +400,7 @@ class Segment:
             data = self._files.pread(fd, _PROBE_BYTES, offset)
             io.add(len(data))
             try:
-                record: RecordTuple | None = whole_head(data, self.seed)
+                record: RecordTuple | None = whole_head(data, self.record_key)
             except BadRecordError:
                 record, data = self._long_head(fd, offset, io)
         if record is None or record[6] != self.first_entry_id + row:

@@ -18,16 +18,25 @@ All integers are little-endian. Segment header, ``header_size`` bytes, a multipl
     80  previous ledger's entries    u64   how many of its entries count; any more never did
     88  topic name size              u32
     92  topic name                   UTF-8, zero padding
+   -12  secret                       8     random, drawn for this segment; absent in version 1
     -4  CRC32C of all before         u32
 
 Magic, version, features, header size and checksum keep their places in every version to come: so
 a newer header is known to be whole before it is called unsupported.
 
+The secret makes records that no client can forge: its first four bytes are the marker of this
+segment's records, its last four go into their header checksums. Where a record is damaged, the
+next one is looked for by that marker, and what a producer put into a body is never taken for it.
+So the secret leaves the data folder in no answer, message or error. The index file holds a second
+copy of the whole header (see `index_format`). In version 1 the marker is the same everywhere and
+nothing secret is under the checksum; such segments are read, and never written.
+
 Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then body)::
 
-     0  marker                       4     finds the next record behind damage
-     4  CRC32C                       u32   of: ledger id (u64), bytes 8-40, the prefix, and the
-                                           first six body bytes (magic and CRC of the producer)
+     0  marker                       4     finds the next record after damage
+     4  CRC32C                       u32   of: ledger id (u64), the secret's last four bytes,
+                                           bytes 8-40, the prefix, and the first six body bytes
+                                           (magic and CRC of the producer)
      8  entry size                   u32   prefix and body
     12  prefix size                  u16
     14  kind                         u8    0 data, 1 control
@@ -48,10 +57,12 @@ The ledger id is inside the checksum only: a stale record of another ledger is n
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ..metadata import PREFIX_HEADER_SIZE_BYTES
 from ..metadata.crc import crc32c
@@ -59,15 +70,17 @@ from .errors import CorruptFileError, UnsupportedVersionError
 from .files import Buffer
 
 SEGMENT_MAGIC = b"PMKSEGM\n"
-SEGMENT_VERSION = 1
+SEGMENT_VERSION = 2
 KNOWN_FEATURES = 0
 MAX_TOPIC_NAME_BYTES = 4096
+SECRET_SIZE = 8
 
 _FIXED = struct.Struct("<8sHHIQIIQQQQQqQI")
 _U32 = struct.Struct("<I")
 assert _FIXED.size == 92
 
-RECORD_MARKER = b"\xf7PM\x1e"
+VERSION_1_MARKER = b"\xf7PM\x1e"
+"""Of every record in segments of version 1."""
 RECORD_HEADER = struct.Struct("<4sIIHBBIIQq")
 RECORD_HEADER_SIZE = RECORD_HEADER.size
 RECORD_CORE = struct.Struct("<IHBBIIQq")
@@ -94,6 +107,31 @@ UNKNOWN_COUNT = -1
 """``previous_entry_count`` where it was lost with the header and is not known. Never on disk."""
 
 
+class RecordKey(NamedTuple):
+    """What the records of one segment have in common, and no others."""
+
+    marker: bytes
+    """The first four bytes of each record."""
+    seed: int
+    """Where the checksum of each record's header starts."""
+
+
+def version_1_key(ledger_id: int) -> RecordKey:
+    """The key of segments of version 1, which anyone who knows the ledger id can tell."""
+    return RecordKey(VERSION_1_MARKER, crc32c(_LEDGER_ID.pack(ledger_id)))
+
+
+def new_secret() -> bytes:
+    """A secret for a new segment or journal file.
+
+    No byte of the marker in it is zero, so that room that was never written has no marker.
+    """
+    while True:
+        secret = secrets.token_bytes(SECRET_SIZE)
+        if all(secret[:4]):
+            return secret
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
     """What a segment says of itself; enough to rebuild a topic without the catalog."""
@@ -109,14 +147,30 @@ class SegmentHeader:
     previous_ledger_id: int
     previous_entry_count: int
     epoch: int = 0
+    secret: bytes = field(default=b"", repr=False)
+    """What makes the segment's records its own (see `new_secret`); empty: a segment of version 1.
+    Not to be shown to clients, nor written into messages."""
+
+    @property
+    def version(self) -> int:
+        """Version of the segment's format."""
+        return 2 if self.secret else 1
+
+    @property
+    def record_key(self) -> RecordKey:
+        """How the segment's records are marked and summed."""
+        if not self.secret:
+            return version_1_key(self.ledger_id)
+        ledger_id = _LEDGER_ID.pack(self.ledger_id)
+        return RecordKey(self.secret[:4], crc32c(ledger_id + self.secret[4:]))
 
     def pack(self) -> bytes:
         """The header's bytes, checksum included."""
         name = self.topic.encode()
-        size = _padded(_FIXED.size + len(name) + _U32.size)
+        size = self.size_bytes
         fixed = _FIXED.pack(
             SEGMENT_MAGIC,
-            SEGMENT_VERSION,
+            self.version,
             0,
             size,
             self.ledger_id,
@@ -131,13 +185,13 @@ class SegmentHeader:
             self.previous_entry_count,
             len(name),
         )
-        body = (fixed + name).ljust(size - _U32.size, b"\0")
+        body = (fixed + name).ljust(size - len(self.secret) - _U32.size, b"\0") + self.secret
         return body + _U32.pack(crc32c(body))
 
     @property
     def size_bytes(self) -> int:
         """Where the first record begins."""
-        return _padded(_FIXED.size + len(self.topic.encode()) + _U32.size)
+        return _padded(_FIXED.size + len(self.topic.encode()) + len(self.secret) + _U32.size)
 
 
 SEGMENT_HEADER_LIMIT = 8192
@@ -169,7 +223,9 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
         raise UnsupportedVersionError(path, "segment version", version, SEGMENT_VERSION)
     if features & ~KNOWN_FEATURES:
         raise UnsupportedVersionError(path, "segment features", features, KNOWN_FEATURES)
-    if name_size > MAX_TOPIC_NAME_BYTES or size != _padded(_FIXED.size + name_size + 4):
+    secret_size = SECRET_SIZE if version > 1 else 0
+    fitting = _padded(_FIXED.size + name_size + secret_size + _U32.size)
+    if name_size > MAX_TOPIC_NAME_BYTES or size != fitting:
         raise CorruptFileError(path, f"segment header of {size} bytes, name of {name_size}")
     try:
         topic = body[_FIXED.size : _FIXED.size + name_size].decode()
@@ -187,6 +243,7 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
         previous_ledger_id=previous_id,
         previous_entry_count=previous_count,
         epoch=epoch,
+        secret=body[len(body) - secret_size :],
     )
 
 
@@ -196,6 +253,13 @@ def told_header_size(data: Buffer) -> int:
         return len(data)
     (size,) = _U32.unpack_from(data, _SIZE_END - _U32.size)
     return int(size) if _FIXED.size < size <= min(len(data), SEGMENT_HEADER_LIMIT) else _SIZE_END
+
+
+def told_version(data: Buffer) -> int:
+    """The version that a header says that may be damaged; 0 where it has no magic any more."""
+    if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
+        return 0
+    return int(_FIXED.unpack_from(data)[1])
 
 
 def told_topic(data: Buffer) -> tuple[str, int] | None:
@@ -215,13 +279,8 @@ def _padded(size: int) -> int:
     return (size + 7) & ~7
 
 
-def ledger_seed(ledger_id: int) -> int:
-    """Where a record's checksum starts: the CRC32C of the ledger id."""
-    return crc32c(_LEDGER_ID.pack(ledger_id))
-
-
 def pack_record_head(
-    seed: int,
+    key: RecordKey,
     entry_id: int,
     kind: int,
     message_count: int,
@@ -247,8 +306,9 @@ def pack_record_head(
         )
         + prefix
     )
+    marker, seed = key
     crc = crc32c(core + bytes(body[:CHECKED_BODY_BYTES]), seed)
-    return RECORD_LEAD.pack(RECORD_MARKER, crc) + core
+    return RECORD_LEAD.pack(marker, crc) + core
 
 
 def pack_body_crc(body: Buffer) -> bytes:
@@ -285,7 +345,7 @@ class BadRecordError(Exception):
         super().__init__(reason)
 
 
-def unpack_record_head(data: Buffer, offset: int, seed: int) -> RecordFields:
+def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordFields:
     """Check marker, sizes and checksum of the record at ``offset``; raises BadRecordError.
 
     Needs header, prefix and up to six body bytes; whether the body is whole and right is
@@ -295,7 +355,7 @@ def unpack_record_head(data: Buffer, offset: int, seed: int) -> RecordFields:
     if start > len(data):
         raise BadRecordError("the record header is cut off", short=True)
     marker, crc, *core = RECORD_HEADER.unpack_from(data, offset)
-    if marker != RECORD_MARKER:
+    if marker != key.marker:
         raise BadRecordError("no record marker")
     fields = RecordFields(*core)
     if fields.prefix_size_bytes > fields.entry_size_bytes:
@@ -304,12 +364,12 @@ def unpack_record_head(data: Buffer, offset: int, seed: int) -> RecordFields:
     checked = min(CHECKED_BODY_BYTES, fields.entry_size_bytes - fields.prefix_size_bytes)
     if body_start + checked > len(data):
         raise BadRecordError("the record is cut off", short=True)
-    if crc32c(data[offset + CORE_OFFSET : body_start + checked], seed) != crc:
+    if crc32c(data[offset + CORE_OFFSET : body_start + checked], key.seed) != crc:
         raise BadRecordError("the header checksum does not match")
     return fields
 
 
-def whole_head(data: bytes, seed: int) -> RecordTuple:
+def whole_head(data: bytes, key: RecordKey) -> RecordTuple:
     """The header of the record that ``data`` begins with, once it has passed its checksum.
 
     ``data`` may end anywhere behind the sixth body byte. Raises BadRecordError.
@@ -320,7 +380,8 @@ def whole_head(data: bytes, seed: int) -> RecordTuple:
     checked_end = RECORD_HEADER_SIZE + min(record[3] + CHECKED_BODY_BYTES, record[2])
     if checked_end > len(data):
         raise BadRecordError("the record is cut off", short=True)
-    if record[0] != RECORD_MARKER or crc32c(data[CORE_OFFSET:checked_end], seed) != record[1]:
+    marker, seed = key
+    if record[0] != marker or crc32c(data[CORE_OFFSET:checked_end], seed) != record[1]:
         raise BadRecordError("the header does not match its checksum")
     return record
 
@@ -338,7 +399,7 @@ def record_size_bytes(record: RecordTuple) -> int:
     return RECORD_HEADER_SIZE + record[2] + own_crc
 
 
-def whole_record(data: Buffer, view: memoryview, at: int, seed: int) -> RecordTuple:
+def whole_record(data: Buffer, view: memoryview, at: int, key: RecordKey) -> RecordTuple:
     """The header of the record at ``at``, once header and body have passed their checksums.
 
     The fast way for records that are read by the thousand; ``view`` is a view on ``data``.
@@ -347,6 +408,7 @@ def whole_record(data: Buffer, view: memoryview, at: int, seed: int) -> RecordTu
     try:
         record: RecordTuple = RECORD_HEADER.unpack_from(data, at)
         marker, crc, size, prefix_size, _, body_check, _, _, _, _ = record
+        own_marker, seed = key
         body_at = at + RECORD_HEADER_SIZE + prefix_size
         end = at + RECORD_HEADER_SIZE + size
         # Copying a few bytes is cheaper than making a view of them.
@@ -354,7 +416,7 @@ def whole_record(data: Buffer, view: memoryview, at: int, seed: int) -> RecordTu
         if body_check == BODY_CRC_PRODUCER:
             good = (
                 crc32c(data[at + CORE_OFFSET : body_at + CHECKED_BODY_BYTES], seed) == crc
-                and marker == RECORD_MARKER
+                and marker == own_marker
                 and crc32c(body[body_at + CHECKED_BODY_BYTES : end])
                 == _PRODUCER_CRC.unpack_from(data, body_at + 2)[0]
             )
@@ -362,13 +424,13 @@ def whole_record(data: Buffer, view: memoryview, at: int, seed: int) -> RecordTu
             checked_end = min(body_at + CHECKED_BODY_BYTES, end)
             good = (
                 crc32c(data[at + CORE_OFFSET : checked_end], seed) == crc
-                and marker == RECORD_MARKER
+                and marker == own_marker
                 and crc32c(body[body_at:end]) == _U32.unpack_from(data, end)[0]
             )
     except struct.error as error:
         raise BadRecordError("the record is cut off", short=True) from error
     if not good or end > len(data):
-        fields = unpack_record_head(view, at, seed)
+        fields = unpack_record_head(view, at, key)
         reason = body_damage(fields, view[at : at + fields.record_size_bytes])
         raise BadRecordError(reason or "the record does not match its checksums")
     return record

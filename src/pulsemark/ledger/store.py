@@ -338,6 +338,7 @@ class LocalStore:
             header.segment_no,
             header.entry_time_floor_ms,
             self._chunks,
+            header.pack() if header.secret else b"",
         )
         return Segment(self._files, self._fds, path, header, index)
 

@@ -136,7 +136,10 @@ class TimeIndex:
         segment_no: int,
         time_floor_ms: int,
         cache: ChunkCache,
+        segment_header: bytes = b"",
     ) -> None:
+        """``segment_header``: of which the file holds a copy; none in version 1."""
+        self._head = pack_index_header(ledger_id, segment_no, segment_header)
         self._files = files
         self._fds = fds
         self._path = path
@@ -267,7 +270,7 @@ class TimeIndex:
         try:
             for number in range(self._in_file, last):
                 chunk = self._chunks[number]
-                write_all(self._files, fd, [chunk.pack(self._seed)], chunk_offset(number))
+                write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
                 self._in_file = number + 1
                 self._cache.put((self._ledger_id, self._segment_no, number), chunk)
                 del self._chunks[number]
@@ -281,7 +284,7 @@ class TimeIndex:
         checksum there is rot, and no write that a power cut has torn.
         """
         self.flush(self.count)
-        number, at = self._in_file, chunk_offset(self._in_file)
+        number, at = self._in_file, self._chunk_at(self._in_file)
         rest = self._chunks.get(number)
         trailer = Trailer(
             self.count, self.next_message, self.end_offset, self.time_max_ms, append_time_max_ms
@@ -305,6 +308,22 @@ class TimeIndex:
             self._chunks.pop(number, None)
             self._in_file = number + 1
 
+    def _chunk_at(self, number: int) -> int:
+        return chunk_offset(number, len(self._head))
+
+    def begin(self) -> None:
+        """Make the file's copy of the segment's header durable, and the file where there is none.
+
+        The folder is for the caller to sync. Raises OSError.
+        """
+        if self.sealed or self.sync_failed or len(self._head) == INDEX_HEADER_SIZE:
+            return
+        fd = self._open_to_write()
+        try:
+            self._sync(fd)
+        finally:
+            self._files.close(fd)
+
     def _sync(self, fd: int) -> None:
         try:
             self._files.fdatasync(fd)
@@ -316,8 +335,7 @@ class TimeIndex:
         fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if self._in_file == 0:
-                header = pack_index_header(self._ledger_id, self._segment_no)
-                write_all(self._files, fd, [header], 0)
+                write_all(self._files, fd, [self._head], 0)
         except BaseException:
             self._files.close(fd)
             raise
@@ -342,13 +360,12 @@ class TimeIndex:
 
     def _load(self, fd: int) -> Trailer | None:
         size = self._files.size(fd)
-        header = read_up_to(self._files, fd, INDEX_HEADER_SIZE, 0)
-        if header != pack_index_header(self._ledger_id, self._segment_no):
+        if read_up_to(self._files, fd, len(self._head), 0) != self._head:
             return None
         trailer = read_trailer(self._files, fd, size, self._seed)
-        while chunk_offset(self._in_file) < size:
+        while self._chunk_at(self._in_file) < size:
             number = self._in_file
-            data = read_up_to(self._files, fd, _CHUNK_BYTES, chunk_offset(number))
+            data = read_up_to(self._files, fd, _CHUNK_BYTES, self._chunk_at(number))
             if trailer is not None and self.count == trailer.row_count:
                 break
             try:
@@ -393,6 +410,7 @@ class TimeIndex:
             self._segment_no,
             self._time_before[number],
             self._cache,
+            self._head[INDEX_HEADER_SIZE:],
         )
         fresh.count = number * CHUNK_ROWS
         fresh.next_message = self._next_before[number]
@@ -406,11 +424,10 @@ class TimeIndex:
         self._cache.put((self._ledger_id, self._segment_no, number), chunk)
         if self._fds.read_only:
             return
-        header = pack_index_header(self._ledger_id, self._segment_no)
         fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
-            write_all(self._files, fd, [header], 0)
-            write_all(self._files, fd, [chunk.pack(self._seed)], chunk_offset(number))
+            write_all(self._files, fd, [self._head], 0)
+            write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
         finally:
             self._files.close(fd)
 
@@ -437,7 +454,7 @@ class TimeIndex:
     def _read_chunk(self, number: int, io: IoCount | None) -> Chunk:
         try:
             with self._fds.use(self._path) as fd:
-                data = read_up_to(self._files, fd, _CHUNK_BYTES, chunk_offset(number))
+                data = read_up_to(self._files, fd, _CHUNK_BYTES, self._chunk_at(number))
         except FileNotFoundError as error:
             raise BadIndexError(f"{self._path} is gone", number * CHUNK_ROWS) from error
         if io is not None:

@@ -2,17 +2,33 @@
 
 ManagedLedger is one that also appends; FolderReader gives read-only ones. Only durable entries
 are visible. Reading takes no lock: the list of segments is replaced as a whole.
+
+Entries may be removed while they are read. Then their bytes are gone from under the reader, which
+looks like damage; so what cannot be read is damage only if it was not removed (`Segment.is_gone`).
+Reading goes on after what was removed, as if it had begun there.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .entry import Entry
 from .errors import CorruptEntryError
+from .index_format import CHUNK_ROWS
 from .position import Position
 from .segment import DamagedRecordError, Segment
+
+SLICE_ENTRIES = 32
+"""Read at once where others have more urgent work."""
+
+
+class _RemovedError(Exception):
+    """The entry to be read was removed meanwhile; reading goes on at ``next_position``."""
+
+    def __init__(self, next_position: Position) -> None:
+        self.next_position = next_position
+        super().__init__(next_position)
 
 
 class TopicLog:
@@ -84,6 +100,13 @@ class TopicLog:
         the list before it; where it would be the very first, CorruptEntryError is raised, whose
         ``next_position`` is where to go on.
         """
+        while True:
+            try:
+                return self._read(start, max_entries, max_bytes)
+            except _RemovedError as removed:
+                start = removed.next_position
+
+    def _read(self, start: Position, max_entries: int, max_bytes: int) -> list[Entry]:
         entries: list[Entry] = []
         segments = self._segments
         number, row = self._locate(segments, start)
@@ -95,17 +118,21 @@ class TopicLog:
                 continue
             if entries and size >= max_bytes:
                 break
+            limit = max_entries - len(entries)
+            if self.give_way():
+                limit = min(limit, SLICE_ENTRIES)
             try:
-                part = segment.read(row, max_entries - len(entries), max_bytes - size)
-            except DamagedRecordError as damage:
+                part = segment.read(row, limit, max_bytes - size)
+            except (DamagedRecordError, FileNotFoundError) as error:
                 if entries:
                     break
-                raise self._corrupt(segments, number, damage) from damage
-            if entries and size + sum(len(e.stored) for e in part) > max_bytes:
+                raise self._unreadable(segments, number, row, error) from error
+            part_size = sum(len(e.stored) for e in part)
+            if entries and size + part_size > max_bytes:
                 break
             entries += part
             row += len(part)
-            size += sum(len(e.stored) for e in part)
+            size += part_size
         return entries
 
     def read_stored(
@@ -124,19 +151,71 @@ class TopicLog:
         the process instead of raising OSError.
         Raises CorruptEntryError as ``read`` does.
         """
+        while True:
+            if self.give_way():
+                max_entries = min(max_entries, CHUNK_ROWS)
+            segments = self._segments
+            number, row = self._locate(segments, start)
+            while number < len(segments) and row >= segments[number].entry_count:
+                number, row = number + 1, 0
+            if number >= len(segments):
+                return self.end_position, []
+            segment = segments[number]
+            first = Position(segment.ledger_id, segment.first_entry_id + row)
+            try:
+                return first, segment.read_stored(row, max_entries, max_bytes, mapped=mapped)
+            except (DamagedRecordError, FileNotFoundError) as error:
+                failure = self._unreadable(segments, number, row, error)
+                if not isinstance(failure, _RemovedError):
+                    raise failure from error
+                start = failure.next_position
+
+    def stretches(
+        self, start: Position, end: Position | None = None
+    ) -> Iterator[tuple[Segment, int, int]]:
+        """Where the entries of [start, end) stand: a segment, its first row, one past its last.
+
+        Without those that were removed, and without a segment that has none of them. ``end`` None
+        is the end of the log as it is now.
+        """
         segments = self._segments
         number, row = self._locate(segments, start)
-        while number < len(segments):
-            segment = segments[number]
-            if row < segment.entry_count:
-                first = Position(segment.ledger_id, segment.first_entry_id + row)
-                try:
-                    stored = segment.read_stored(row, max_entries, max_bytes, mapped=mapped)
-                    return first, stored
-                except DamagedRecordError as damage:
-                    raise self._corrupt(segments, number, damage) from damage
-            number, row = number + 1, 0
-        return self.end_position, []
+        for segment in segments[number:]:
+            first, last = max(row, segment.cut_rows), segment.entry_count
+            row = 0
+            if end is not None:
+                if segment.ledger_id > end.ledger_id:
+                    return
+                if segment.ledger_id == end.ledger_id:
+                    last = min(last, end.entry_id - segment.first_entry_id)
+            if first < last:
+                yield segment, first, last
+
+    def _is_deleted(self, segment: Segment) -> bool:
+        """Whether a removed segment is gone with all of its topic, and no other took its place."""
+        return segment.removed and segment in self._segments
+
+    def has_lost(self, segments: Sequence[Segment]) -> bool:
+        """Whether some of these, an earlier answer of ``segments``, are no longer in the log."""
+        return self.segments()[: len(segments)] != list(segments)
+
+    def give_way(self) -> bool:
+        """Called between slices of reading: wait a little where others have work that is more
+        urgent, and tell whether they have. Nothing here; a ManagedLedger lets commits pass.
+        """
+        return False
+
+    def _unreadable(
+        self, segments: Sequence[Segment], number: int, row: int, error: Exception
+    ) -> Exception:
+        """What is to be raised where the entry of ``row`` could not be read."""
+        segment = segments[number]
+        if segment.is_gone(row) and not self._is_deleted(segment):
+            rows = segment.entry_count if segment.removed else segment.cut_rows
+            return _RemovedError(Position(segment.ledger_id, segment.first_entry_id + rows))
+        if isinstance(error, DamagedRecordError):
+            return self._corrupt(segments, number, error)
+        return error
 
     def _corrupt(
         self, segments: Sequence[Segment], number: int, damage: DamagedRecordError

@@ -18,7 +18,6 @@ from .head_cut import NO_CUT, HeadCut
 from .index_format import (
     CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
-    INDEX_HEADER_SIZE,
     ROW_SIZE,
     BadIndexError,
     Chunk,
@@ -76,6 +75,8 @@ class IndexCheck:
         self._path = path
         self._header = header
         self._seed = index_seed(header.ledger_id, header.segment_no)
+        copy = header.pack() if header.secret else b""
+        self._head = pack_index_header(header.ledger_id, header.segment_no, copy)
         self._exact_times = exact_floor
         self._time_max_ms = header.entry_time_floor_ms
         self._append_time_max_ms = 0
@@ -99,8 +100,7 @@ class IndexCheck:
 
     def _open(self) -> None:
         self.trailer = read_trailer(self._files, self._fd, self._size, self._seed)
-        header = read_up_to(self._files, self._fd, INDEX_HEADER_SIZE, 0)
-        if header != pack_index_header(self._header.ledger_id, self._header.segment_no):
+        if read_up_to(self._files, self._fd, len(self._head), 0) != self._head:
             self._report(0, "it does not begin with this segment's index header")
             self.missing = "unusable"
 
@@ -195,7 +195,8 @@ class IndexCheck:
 
     def _chunk(self, number: int) -> Chunk | None:
         """A chunk of the file, if it is good and, in a file without trailer, full."""
-        data = read_up_to(self._files, self._fd, _CHUNK_BYTES, chunk_offset(number))
+        at = chunk_offset(number, len(self._head))
+        data = read_up_to(self._files, self._fd, _CHUNK_BYTES, at)
         try:
             chunk = unpack_chunk(data, self._seed, number * CHUNK_ROWS)
         except BadIndexError:
@@ -221,7 +222,7 @@ class IndexCheck:
         """Rows that the file has room for; those of a file without trailer need not be good."""
         if self.trailer is not None:
             return self.trailer.row_count
-        return (self._size - INDEX_HEADER_SIZE) // _CHUNK_BYTES * CHUNK_ROWS
+        return (self._size - len(self._head)) // _CHUNK_BYTES * CHUNK_ROWS
 
     def _equal(self, chunk: Chunk) -> bool:
         rows = self._rows

@@ -28,7 +28,6 @@ from ...ledger.segment_format import (
     CORE_OFFSET,
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
-    RECORD_MARKER,
 )
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries, table_of_heads
@@ -63,7 +62,6 @@ _HEADER = np.dtype(
 assert RECORD_HEADER.format == "<4sIIHBBIIQq"
 assert _HEADER.itemsize == RECORD_HEADER.size
 _OWN_CRC_BYTES = 4
-_MARKER = int.from_bytes(RECORD_MARKER, "little")
 
 
 def read_tables(
@@ -78,41 +76,38 @@ def read_tables(
         bodies: whether the producers' bytes are wanted, or the heads alone.
         on_damage: told of each damaged entry, which is then left out; it may raise.
     """
-    for segment in log.segments():
-        row, last = _rows(segment, start, end)
+    for segment, first, last in log.stretches(start, end):
+        row = first
         while row < last:
-            table = _read_run(segment, row, last, bodies=bodies)
-            if not len(table):
-                try:
+            try:
+                table = _read_run(segment, row, last, bodies=bodies)
+                if not len(table):
                     table = _read_one(log, segment, row, bodies=bodies)
-                except CorruptEntryError as damage:
-                    on_damage(damage)
-                    row += 1
-                    continue
-            yield table
-            row += len(table)
-
-
-def _rows(segment: Segment, start: Position, end: Position) -> tuple[int, int]:
-    """The segment's rows inside ``[start, end)``."""
-
-    def row(position: Position) -> int:
-        if position.ledger_id != segment.ledger_id:
-            return segment.entry_count if position.ledger_id > segment.ledger_id else 0
-        return max(0, min(position.entry_id - segment.first_entry_id, segment.entry_count))
-
-    return row(start), row(end)
+            except CorruptEntryError as damage:
+                on_damage(damage)
+                row += 1
+                continue
+            except FileNotFoundError:
+                if not segment.is_gone(row):
+                    raise
+                table = table_of_entries([])
+            if len(table):
+                yield table
+                row += len(table)
+            else:  # removed while it was read, by the folder's owner
+                row = last if segment.removed else max(row + 1, segment.cut_rows)
 
 
 def _read_one(log: TopicLog, segment: Segment, row: int, *, bodies: bool) -> EntryTable:
-    """One entry by the ledger's own reader. Raises CorruptEntryError."""
+    """One entry by the ledger's own reader; none if it was removed. Raises CorruptEntryError."""
     if not bodies:
         try:
             return table_of_heads([segment.head(row)])
         except DamagedRecordError:
             pass  # the log says it with the topic's name, and where reading can go on
     position = Position(segment.ledger_id, segment.first_entry_id + row)
-    return table_of_entries(log.read(position, max_entries=1))
+    entries = log.read(position, max_entries=1)
+    return table_of_entries([entry for entry in entries if entry.position == position])
 
 
 @dataclass(slots=True)
@@ -210,6 +205,7 @@ class _Run:
     def __init__(self, segment: Segment, row: int, data: bytes, begins: Ints, sizes: Ints) -> None:
         self._segment = segment
         self._first_entry_id = segment.first_entry_id + row
+        self._marker = int.from_bytes(segment.record_key.marker, "little")
         self._data = data
         self._begins = begins
         self._sizes = sizes
@@ -247,7 +243,7 @@ class _Run:
         """Whether markers, sizes, ids and kinds are what they must be."""
         check, body_sizes = self._headers["body_check"], self._entry_ends - self._body_starts
         own_crc = np.where(check == BODY_CRC_OURS, _OWN_CRC_BYTES, 0)
-        good: Bools = self._headers["marker"] == _MARKER
+        good: Bools = self._headers["marker"] == self._marker
         good &= (check == BODY_CRC_OURS) | (check == BODY_CRC_PRODUCER)
         good &= body_sizes >= np.where(check == BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, 0)
         good &= self._entry_ends + own_crc == self._begins + self._sizes
@@ -277,7 +273,7 @@ class _Run:
         """Which of these records have the header and prefix that their checksum covers."""
         starts, ends = self._begins + CORE_OFFSET, self._covered_ends()
         right: Bools = rows & (
-            self._crcs(rows, starts, ends, self._segment.seed) == self._field("crc")
+            self._crcs(rows, starts, ends, self._segment.record_key.seed) == self._field("crc")
         )
         return right
 

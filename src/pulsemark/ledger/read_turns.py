@@ -1,0 +1,75 @@
+"""Readers' turns while commits are under way: reading must not starve writing.
+
+A thread that reads a log holds the interpreter's lock nearly all the time. A commit gives that
+lock away at each of its system calls, and would get it back only after the interpreter's switch
+interval, 5 ms: one reader alone made durable appends many times slower. So while commits are
+pending, or have just been made, readers read in short slices and take turns. Before each slice
+they sleep, one after another, until the commit waits for the disk: that is when nobody else needs
+the interpreter. Each reader gets an equal part of that time, and a slice at least every few
+milliseconds, however long a commit takes. Where nothing is written, readers do not wait at all.
+
+The thread that commit callbacks are handed to (an event loop's) never waits here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+SLICE_S = 0.00005
+"""A reader who has had less than this since its last pause reads on."""
+PAUSE_S = 0.0004
+"""How long a reader sleeps before a slice at least."""
+LOOK_S = 0.0001
+LOOKS = 16
+"""How often, and at most how many times more, it then looks for a good moment."""
+RECENT_S = 0.02
+"""Commits that come closer together than this are taken for a stream of them."""
+
+
+class _LastTurn(threading.local):
+    """When this thread last had its turn."""
+
+    began_s = 0.0
+
+
+class ReadTurns:
+    """One for each store.
+
+    Args:
+        is_good_moment: tells whether no commit needs the interpreter.
+        never_waits: the thread that must not sleep; -1: there is none.
+    """
+
+    def __init__(
+        self, is_good_moment: Callable[[], bool], never_waits: Callable[[], int] = lambda: -1
+    ) -> None:
+        self._is_good_moment = is_good_moment
+        self._never_waits = never_waits
+        self._turn = threading.Lock()
+        self._last = _LastTurn()
+        self._committed_s = -RECENT_S
+
+    def committed(self) -> None:
+        """A batch was committed just now."""
+        self._committed_s = time.perf_counter()
+
+    def are_due(self) -> bool:
+        """Whether a batch was committed a moment ago."""
+        return time.perf_counter() - self._committed_s < RECENT_S
+
+    def wait(self) -> None:
+        """Sleep until it is this reader's turn."""
+        last = self._last
+        if time.perf_counter() - last.began_s < SLICE_S:
+            return
+        if threading.get_ident() == self._never_waits():
+            return
+        with self._turn:
+            time.sleep(PAUSE_S)
+            for _ in range(LOOKS):
+                if self._is_good_moment():
+                    break
+                time.sleep(LOOK_S)
+        last.began_s = time.perf_counter()
