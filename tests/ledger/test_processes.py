@@ -20,7 +20,7 @@ from pulsemark.ledger import (
 from pulsemark.testing.kill_store import KillCampaign
 
 TRACED = """
-import os, sys
+import os, sys, threading
 from pathlib import Path
 from pulsemark.ledger import LocalStore
 store = LocalStore.open(Path(sys.argv[1]))
@@ -28,11 +28,14 @@ topic = store.open_topic("persistent://public/default/orders")
 cursor = topic.open_cursor("s", initial=(-1, -1))
 for number in range(5):
     appended = topic.append(b"body-%d" % number)
-    appended.commit.add_done_callback(lambda error: os.write(1, b"acked-%d" % number))
-    appended.commit.wait()
+    acked, kept = threading.Event(), threading.Event()
+    appended.commit.add_done_callback(
+        lambda error: (os.write(1, b"acked-%d" % number), acked.set()))
+    acked.wait()
     cursor.ack_cumulative(appended.position)
-    cursor.persist().add_done_callback(lambda error: os.write(1, b"kept-%d" % number))
-    store.committer.flush()
+    cursor.persist().add_done_callback(
+        lambda error: (os.write(1, b"kept-%d" % number), kept.set()))
+    kept.wait()
 store.close()
 """
 

@@ -29,7 +29,8 @@ from .errors import (
     UnsupportedVersionError,
 )
 from .folder_reader import FolderLog, FolderReader
-from .managed_ledger import Appended, ManagedLedger
+from .ledger_writer import Appended
+from .managed_ledger import ManagedLedger
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
 from .segment import Segment

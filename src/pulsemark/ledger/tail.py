@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .batch_writer import Group, PendingEntry
-    from .managed_ledger import ManagedLedger
+    from .ledger_writer import LedgerWriter
     from .options import StoreOptions
     from .segment import Segment
 
@@ -52,7 +52,7 @@ class Tail(NamedTuple):
         return self.entry_id - self.segment.first_entry_id if self.segment is not None else 0
 
 
-Adding = tuple["ManagedLedger", Tail, "Group", "PendingEntry", int, int, int, int]
+Adding = tuple["LedgerWriter", Tail, "Group", "PendingEntry", int, int, int, int]
 """An append, written down before it is carried out: ledger, its tail then, group, entry; then what
 the group, its batch and all that is pending come to (bytes), and how many entries are pending."""
 
