@@ -131,19 +131,19 @@ def test_an_epoch_that_cannot_be_stored_changes_nothing(broker):
     opened(client, broker, 1)
     client.send(client.close_producer(1))
     broker.quiesce()
-    put = broker.store.catalog.put
+    write = broker.store.catalog.write
 
     def fail(*arguments):
         raise OSError("no room")
 
-    broker.store.catalog.put = fail
+    broker.store.catalog.write = fail
     client.send(client.open_producer(2, TOPIC, "owner", access_mode=Exclusive))
     broker.loop.settle()
     other = broker.connect()
     other.send(other.open_producer(1, TOPIC, "heir", access_mode=WaitForExclusive))
     broker.loop.settle()
     broker.work.release()
-    broker.store.catalog.put = put
+    broker.store.catalog.write = write
     broker.quiesce()
     assert 2 not in client.producers
     assert topic_of(broker).producers.exclusive.name == "heir"
