@@ -107,9 +107,15 @@ class Registries(RuleBasedStateMachine):
 
     def begin(self, work, *deleted):
         """Do something of the operator's; what was known of topics that it may delete is over."""
-        self.epochs = {key: value for key, value in self.epochs.items() if key not in deleted}
-        self.kept = {key: value for key, value in self.kept.items() if key[0] not in deleted}
+        self.forget(deleted)
         self.works.append((self.broker.start(work), deleted))
+        # Beginning it took a turn, in which clients may have been told something.
+        self.forget(deleted)
+
+    def forget(self, topics):
+        """Nothing is known of these topics."""
+        self.epochs = {key: value for key, value in self.epochs.items() if key not in topics}
+        self.kept = {key: value for key, value in self.kept.items() if key[0] not in topics}
 
     # -- clients ----------------------------------------------------------------------------------
 
