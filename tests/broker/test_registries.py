@@ -28,7 +28,8 @@ from pulsemark.wire import MessageId, TopicName, commands
 EXAMPLES = int(os.environ.get("PULSEMARK_REGISTRY_EXAMPLES", "0"))
 BASE = "persistent://public/default/"
 PARENT = BASE + "p"
-TOPICS = (BASE + "a", BASE + "b", PARENT + "-partition-0", PARENT + "-partition-1")
+#: Mostly the same one: what matters is what meets there.
+TOPICS = (BASE + "a", BASE + "a", BASE + "a", PARENT + "-partition-0", PARENT + "-partition-1")
 NAMES = ("", "n", "m")
 MODES = tuple(ProducerAccessMode.values())
 TYPES = (
@@ -68,6 +69,10 @@ class Registries(RuleBasedStateMachine):
         #: Properties that each subscription may have: those of the ones who may have made it.
         self.offered = {}
         self.sequence_id = 0
+        for _ in range(2):
+            self.broker.connect()
+        self.begin(self.broker.topics.open(TopicName.parse(TOPICS[0]), create=True))
+        self.broker.quiesce()
 
     def teardown(self):
         """Every run ends at rest, and after one more restart."""
@@ -102,9 +107,15 @@ class Registries(RuleBasedStateMachine):
 
     def begin(self, work, *deleted):
         """Do something of the operator's; what was known of topics that it may delete is over."""
-        self.epochs = {key: value for key, value in self.epochs.items() if key not in deleted}
-        self.kept = {key: value for key, value in self.kept.items() if key[0] not in deleted}
+        self.forget(deleted)
         self.works.append((self.broker.start(work), deleted))
+        # Beginning it took a turn, in which clients may have been told something.
+        self.forget(deleted)
+
+    def forget(self, topics):
+        """Nothing is known of these topics."""
+        self.epochs = {key: value for key, value in self.epochs.items() if key not in topics}
+        self.kept = {key: value for key, value in self.kept.items() if key[0] not in topics}
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -112,6 +123,10 @@ class Registries(RuleBasedStateMachine):
         """One of the connected clients."""
         living = [client for client in self.broker.clients if client.is_connected]
         return living[index % len(living)] if living else self.broker.connect()
+
+    def pick(self, held, number):
+        """One of those ids that are held, or the number itself if there is none."""
+        return sorted(held)[number % len(held)] if held else number
 
     def send(self, client, frame, after):
         """Send, and what follows."""
@@ -171,6 +186,7 @@ class Registries(RuleBasedStateMachine):
     def unsubscribe(self, index, number, after):
         """UNSUBSCRIBE."""
         client = self.client(index)
+        number = self.pick(client.consumers, number)
         asked = client.consumers.get(number)
         if asked is not None:
             self.kept.pop((asked.topic, asked.name), None)
@@ -180,6 +196,7 @@ class Registries(RuleBasedStateMachine):
     def seek(self, index, number, after):
         """SEEK to the beginning, after acknowledging something."""
         client = self.client(index)
+        number = self.pick(client.consumers, number)
         if number in client.consumers:
             place = MessageId(0, 0)
             self.send(client, commands.flow(number, 5) + commands.ack(number, [place])
@@ -190,6 +207,7 @@ class Registries(RuleBasedStateMachine):
     def publish(self, index, number, after):
         """SEND, also from a producer that was fenced without being told."""
         client = self.client(index)
+        number = self.pick(client.producers, number)
         if number in client.producers:
             self.sequence_id += 1
             frame = b"".join(bytes(b) for b in commands.send(number, self.sequence_id, GOOD))
@@ -206,6 +224,18 @@ class Registries(RuleBasedStateMachine):
         self.client(index).is_awake = False
 
     # -- the operator -----------------------------------------------------------------------------
+
+    @rule(index=which, number=consumer_ids, sub_type=st.sampled_from(TYPES), opens=st.booleans(),
+          mode=st.sampled_from(MODES), turns=st.integers(0, 3), force=st.booleans())  # fmt: skip
+    def open_beside_a_delete(self, index, number, sub_type, opens, mode, turns, force):
+        """The same topic is used and deleted, at every distance from each other."""
+        if opens:
+            self.open_producer(index, number - 10, TOPICS[0], "", mode, None, "at once", "")
+        else:
+            self.subscribe(index, number, TOPICS[0], "durable-0", sub_type, "", "at once")
+        for _ in range(turns):
+            self.broker.loop.turn()
+        self.delete_topic(TOPICS[0], force)
 
     @rule(topic=st.sampled_from(TOPICS), force=st.booleans())
     def delete_topic(self, topic, force):
@@ -231,7 +261,7 @@ class Registries(RuleBasedStateMachine):
         """Delete it with its partitions."""
         name = TopicName.parse(PARENT)
         if self.broker.topics.partitions_of(name):
-            self.begin(self.broker.topics.delete_partitioned(name, force=force), *TOPICS[2:])
+            self.begin(self.broker.topics.delete_partitioned(name, force=force), *TOPICS[3:])
 
     # -- the world --------------------------------------------------------------------------------
 
@@ -314,12 +344,14 @@ class Registries(RuleBasedStateMachine):
         for client in self.broker.clients:
             for producer, topic in client.session.producers.values():
                 assert producer.is_fenced or producer.home is topics[topic.name].producers
+                assert producer.is_fenced or topic is topics[topic.name]
             for consumer in client.session.consumers.values():
                 subscription = consumer.subscription
                 # While a seek is being stored its consumers are connected to nothing.
                 if subscription is not None:
                     assert consumer in subscription.consumers
-                    assert topics[subscription.topic.name].subscriptions[subscription.name]
+                    topic = topics[subscription.topic.name]
+                    assert topic.subscriptions[subscription.name] is subscription
 
     def subscription_agrees(self, subscription):
         """Each consumer lives; a reader's subscription is there for somebody."""

@@ -26,7 +26,7 @@ import logging
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -50,11 +50,12 @@ from .topics import Topics
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "make_services"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+RunBlocking = Callable[..., Awaitable[Any]]
 
 EXECUTOR_THREADS = 4
 POLL_S = 0.005
@@ -162,7 +163,14 @@ class Broker:
                 notify=loop.call_soon_threadsafe,
             )
         )
-        self._services = await self._make_services(stampers)
+        self._services = await make_services(
+            config,
+            self._store,
+            stampers,
+            self._run_blocking,
+            service_url=lambda: self.service_url,
+            http_url=lambda: self.http_url,
+        )
         await self._start_seek_server()
         self._housekeeping = Housekeeping(self._services)
         for listener in (self._binary, self._http):
@@ -193,29 +201,6 @@ class Broker:
         from .http.connection import HttpConnection
 
         return HttpConnection(self.services)
-
-    async def _make_services(self, stampers: StamperChain) -> Services:
-        topics = Topics(self.store, self.config, stampers, self._run_blocking)
-        await topics.load()
-        schemas = Schemas(topics.catalog_writer)
-        topics.after_delete = schemas.forget
-        return Services(
-            config=self.config,
-            topics=topics,
-            schemas=schemas,
-            budget=PublishBudget(self.config.max_in_flight_publish_bytes),
-            storage=StorageHealth(partial(self._run_blocking, self.store.probe)),
-            run_blocking=self._run_blocking,
-            service_url=lambda: self.service_url,
-            http_url=lambda: self.http_url,
-            incarnation=await self._run_blocking(self._next_incarnation),
-        )
-
-    def _next_incarnation(self) -> int:
-        stored = self.store.catalog.get("broker", "incarnation")
-        incarnation = int(stored) + 1 if stored is not None else 0
-        self.store.catalog.put("broker", "incarnation", str(incarnation).encode())
-        return incarnation
 
     async def _start_seek_server(self) -> None:
         port = self.config.grpc_port
@@ -311,6 +296,40 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def make_services(
+    config: BrokerConfig,
+    store: LocalStore,
+    stampers: StamperChain,
+    run_blocking: RunBlocking,
+    *,
+    service_url: Callable[[], str],
+    http_url: Callable[[], str],
+) -> Services:
+    """The registries of a broker, with what the store's catalog says."""
+    topics = Topics(store, config, stampers, run_blocking)
+    await topics.load()
+    schemas = Schemas(topics.catalog_writer)
+    topics.after_delete = schemas.forget
+    return Services(
+        config=config,
+        topics=topics,
+        schemas=schemas,
+        budget=PublishBudget(config.max_in_flight_publish_bytes),
+        storage=StorageHealth(partial(run_blocking, store.probe)),
+        run_blocking=run_blocking,
+        service_url=service_url,
+        http_url=http_url,
+        incarnation=await run_blocking(_next_incarnation, store),
+    )
+
+
+def _next_incarnation(store: LocalStore) -> int:
+    stored = store.catalog.get("broker", "incarnation")
+    incarnation = int(stored) + 1 if stored is not None else 0
+    store.catalog.put("broker", "incarnation", str(incarnation).encode())
+    return incarnation
 
 
 async def _wait_until(condition: Callable[[], bool], deadline_s: float) -> None:

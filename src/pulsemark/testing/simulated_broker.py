@@ -22,12 +22,9 @@ from typing import Any
 
 from ..broker.config import BrokerConfig
 from ..broker.housekeeping import Housekeeping
-from ..broker.receipts import PublishBudget
-from ..broker.schemas import Schemas
+from ..broker.server import make_services
 from ..broker.services import Services
 from ..broker.session import Session
-from ..broker.storage_health import StorageHealth
-from ..broker.topics import Topics
 from ..ledger import LocalStore
 from ..metadata import StamperChain
 from ..proto import pulsar_api_pb2 as pb
@@ -275,21 +272,19 @@ class SimulatedBroker:
     def _start(self) -> None:
         store = self._simulated.open()
         stampers = StamperChain.from_names(self.config.stampers)
-        self.topics = Topics(store, self.config, stampers, self.work.run)
-        schemas = Schemas(self.topics.catalog_writer)
-        self.topics.after_delete = schemas.forget
-        self.services = Services(
-            config=self.config,
-            topics=self.topics,
-            schemas=schemas,
-            budget=PublishBudget(self.config.max_in_flight_publish_bytes),
-            storage=StorageHealth(lambda: self.work.run(store.probe)),
-            run_blocking=self.work.run,
-            service_url=lambda: "",
-            http_url=lambda: "",
+        making = self.start(
+            make_services(
+                self.config,
+                store,
+                stampers,
+                self.work.run,
+                service_url=lambda: "",
+                http_url=lambda: "",
+            )
         )
-        self.start(self.topics.load())
         self._finish_work()
+        self.services: Services = making.result()
+        self.topics = self.services.topics
         self._housekeeping = self.loop.do(lambda: Housekeeping(self.services))
 
     def new_request_id(self) -> int:
