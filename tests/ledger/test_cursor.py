@@ -46,7 +46,7 @@ class CursorMachine(RuleBasedStateMachine):
         self.topic = self.store.open_topic(ORDERS)
         self.cursor = self.topic.cursors.get("s")
 
-    @rule(entries=st.integers(1, 6), messages=st.integers(0, 3))
+    @rule(entries=st.integers(1, 6), messages=st.sampled_from([0, 1, 2, 3, 70, 130]))
     def append(self, entries, messages):
         """More entries."""
         for _ in range(entries):
@@ -90,6 +90,8 @@ class CursorMachine(RuleBasedStateMachine):
         remaining = data.draw(st.integers(0, 2**size - 1))
         words = [(remaining >> (64 * n)) & (2**64 - 1) for n in range(-(-size // 64))]
         signed = [word - 2**64 if word >= 2**63 else word for word in words]
+        # Bits beyond the batch mean nothing.
+        remaining &= 2 ** max(self.counts[position], 1) - 1
         got = self.cursor.ack_batch(position, signed)
         if position in self.acked:
             assert got == []
@@ -110,6 +112,38 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor.ack(Position(end.ledger_id, end.entry_id + more))
         self.cursor.ack(Position(end.ledger_id + 1, more))
         assert self.cursor.ack_batch(Position(end.ledger_id, end.entry_id + more), [1]) == []
+        self.cursor.ack_cumulative(Position(end.ledger_id, end.entry_id + more))
+        self.cursor.ack_cumulative(LATEST)
+
+    @rule(data=st.data(), more=st.integers(0, 5000))
+    def ack_what_never_was(self, data, more):
+        """Entry ids behind the last one of an older ledger are ignored."""
+        ledger_id = data.draw(st.sampled_from(self.places())).ledger_id
+        last = max(p.entry_id for p in self.places() if p.ledger_id == ledger_id)
+        position = Position(ledger_id, last + 1 + more)
+        self.cursor.ack(position)
+        assert self.cursor.ack_batch(position, [1]) == []
+
+    @rule(data=st.data())
+    def truncate_head(self, data):
+        """The oldest entries are removed, acknowledged or not."""
+        settle(self.store)
+        position = data.draw(st.sampled_from(self.places()))
+        self.topic.truncate_head(position)
+        first = self.topic.first_position
+        self.counts = {p: n for p, n in self.counts.items() if p >= first}
+        self.acked = {p for p in self.acked if p >= first}
+        self.batches = {p: w for p, w in self.batches.items() if p >= first}
+
+    @rule(data=st.data(), count=st.integers(1, 30))
+    def skip(self, data, count):
+        """The entry to skip to is the one that counting would find."""
+        unacked = [p for p in self.places() if p not in self.acked]
+        found = self.cursor.nth_unacked(count)
+        if count <= len(unacked):
+            assert found == unacked[count - 1]
+        else:
+            assert found == self.places()[-1]
 
     @rule(data=st.data())
     def reset(self, data):
@@ -192,7 +226,7 @@ def test_failed_persist_is_told_and_made_good(tmp_path):
     files = simulated.files()
     store = simulated.open(files)
     topic = store.open_topic(ORDERS)
-    positions = [topic.append(b"x").position for _ in range(6)]
+    positions = [topic.append(b"x", message_count=3).position for _ in range(6)]
     settle(store)
     cursor = topic.open_cursor("s", initial=EARLIEST)
     settle(store)

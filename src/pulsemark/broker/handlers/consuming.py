@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from ...wire import MessageId, commands
 from ..commits import durable
 from ..consumer import Consumer
 from ..errors import RefusedError
+from ..long_work import PIECE_IDS
 from ..seek import SeekTarget, reset_subscription
 from ..stats import iso_time
 from .checks import check_name, check_properties
@@ -163,10 +165,36 @@ def ack(session: Session, command: CommandAck) -> None:
     if command.ack_type == CommandAck.Cumulative:
         if len(command.message_id) == 1:
             subscription.ack_cumulatively(found, command.message_id[0])
+        if answer is not None:
+            subscription.when_persisted(answer)
+        return
+    then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
+    if len(command.message_id) <= PIECE_IDS and not subscription.work:
+        subscription.ack_piece(found, command.message_id)
+        then()
     else:
-        subscription.ack_individually(found, command.message_id)
-    if answer is not None:
-        subscription.when_persisted(answer)
+        pieces = subscription.ack_pieces(found, command.message_id)
+        _do_in_pieces(session, subscription, pieces, then)
+
+
+def _nothing() -> None:
+    """What follows an acknowledgement that asks for no receipt."""
+
+
+def _do_in_pieces(
+    session: Session,
+    subscription: Subscription,
+    pieces: Iterator[None],
+    then: Callable[[], None] = _nothing,
+) -> None:
+    """Do long work in pieces; its client is not read on until all of them are done."""
+
+    def done() -> None:
+        session.long_work_ended()
+        then()
+
+    session.long_work_begins()
+    subscription.work.add(pieces, done)
 
 
 def _ack_persisted(
@@ -182,9 +210,16 @@ def _ack_persisted(
 def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages) -> None:
     """Deliver some messages, or all that are not acknowledged, once more."""
     found = session.consumers.get(command.consumer_id)
-    if found is not None and found.subscription is not None:
-        epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
-        found.subscription.redeliver(found, command.message_ids, epoch)
+    if found is None or found.subscription is None:
+        return
+    subscription = found.subscription
+    if command.HasField("consumer_epoch"):
+        found.epoch = max(found.epoch, command.consumer_epoch)
+    if len(command.message_ids) <= PIECE_IDS and not subscription.work:
+        subscription.redeliver(found, command.message_ids)
+    else:
+        pieces = subscription.redeliver_pieces(found, command.message_ids)
+        _do_in_pieces(session, subscription, pieces)
 
 
 # -- places -------------------------------------------------------------------------------------
