@@ -43,14 +43,19 @@ class ReadyRing:
             self._members.remove(consumer)
             self._rings[consumer.priority_level].remove(consumer)
 
-    def next(self) -> Consumer | None:
-        """The next ready consumer of the best level that has one; it goes to its level's end."""
+    def first(self) -> Consumer | None:
+        """Whose turn it is: a ready consumer of the best level that has one."""
         for level in self._levels:
             ring = self._rings[level]
             if self._has_ready(ring):
-                ring.rotate(-1)
-                return ring[-1]
+                return ring[0]
         return None
+
+    def had_turn(self, consumer: Consumer) -> None:
+        """The first one was given something: the next one's turn."""
+        ring = self._rings[consumer.priority_level]
+        if ring and ring[0] is consumer:
+            ring.rotate(-1)
 
     def has_ready(self) -> bool:
         """Whether any consumer is ready."""

@@ -109,7 +109,7 @@ class SharedDispatcher(Dispatcher):
             return
         sent_bytes = self._send_waiting_chunks()
         while not self._all_blocked:
-            consumer = self.ready.next()
+            consumer = self.ready.first()
             if consumer is None:
                 return
             if sent_bytes >= self.config.dispatch_round_bytes:
@@ -120,6 +120,7 @@ class SharedDispatcher(Dispatcher):
             if not entries:
                 return
             sent_bytes += self._send(consumer, entries)
+            self.ready.had_turn(consumer)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Queue what the consumer holds for another delivery, counted."""
