@@ -46,6 +46,8 @@ def test_it_behaves_like_sorted_lists_by_slot(steps):
         elif what == "move":
             owners[value] = OWNERS[1 - OWNERS.index(owners[value])]
             waiting.reassign()
+            while waiting.offer_more(2):
+                pass
         else:
             mine = sorted(
                 p for p in model if owners[slot_of(p)] == value and slot_of(p) not in held

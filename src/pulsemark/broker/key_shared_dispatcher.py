@@ -35,6 +35,8 @@ __all__ = ["KeySharedDispatcher"]
 
 LOOK_AHEAD_ENTRIES = 2_000
 READ_ENTRIES = 100
+#: Slots that are given to their new consumers in one turn when consumers have come or gone.
+OFFERED_SLOTS = 2_000
 
 
 class KeySharedDispatcher(SharedDispatcher):
@@ -82,6 +84,8 @@ class KeySharedDispatcher(SharedDispatcher):
         if self._slots_moved:
             self._slots_moved = False
             self._waiting.reassign()
+        if self._waiting.offer_more(OFFERED_SLOTS):
+            self.next_turn()
         sent_bytes = self._send_waiting()
         while sent_bytes < self.config.dispatch_round_bytes:
             if len(self._waiting) >= LOOK_AHEAD_ENTRIES or not self.ready.has_ready():

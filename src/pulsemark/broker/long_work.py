@@ -1,6 +1,7 @@
 """Work of a subscription that is too long for one turn of the event loop.
 
-One ACK can name half a million messages. It is done in pieces, one a turn, so that other clients
+One ACK can name half a million messages, and a consumer that leaves gives back all that it was
+sent. Such work is done in pieces, one a turn, so that other clients
 are answered in between. Work of one subscription is done in the order it came; what is short is
 done at once where nothing is waiting.
 """
@@ -17,7 +18,7 @@ __all__ = ["PIECE_IDS", "LongWork"]
 log = logging.getLogger(__name__)
 
 #: Message ids that are handled in one turn.
-PIECE_IDS = 2_000
+PIECE_IDS = 1_000
 
 
 class LongWork:

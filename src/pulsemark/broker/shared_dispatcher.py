@@ -17,7 +17,9 @@ The chunks of one message all go to one consumer (see `chunks`).
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..ledger import CorruptEntryError, Entry, Position
@@ -26,6 +28,7 @@ from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
+from .long_work import PIECE_IDS
 from .ready_ring import ReadyRing
 from .replay import ReplayQueue
 
@@ -51,6 +54,8 @@ class SharedDispatcher(Dispatcher):
         self._chunked = ChunkedMessages()
         #: Who holds each entry that is out.
         self._holders_of: dict[Position, Consumer] = {}
+        #: Consumers that left, and still hold entries that are to be given back.
+        self._leaving: set[Consumer] = set()
         self._blocked: set[Consumer] = set()
         self._all_blocked = False
 
@@ -75,13 +80,30 @@ class SharedDispatcher(Dispatcher):
             consumer.release_all()
             self.rewind()
             return
-        before = consumer.unacked_messages
-        positions = consumer.release_all()
-        self._unacked_changed(consumer, -before)
-        self.released(positions)
-        self.wait_again(positions)
-        self.wait_again(self._chunked.left(consumer))
-        self.dispatch()
+        # Nothing is sent to it any more; what it held is given back, in pieces if that is much.
+        consumer.permits = 0
+        self._leaving.add(consumer)
+        pieces = self._give_back(consumer)
+        if len(consumer.pending) > PIECE_IDS or self.subscription.work:
+            self.subscription.work.add(pieces, self.dispatch)
+        else:
+            deque(pieces, maxlen=0)
+            self.dispatch()
+
+    def _give_back(self, consumer: Consumer) -> Iterator[None]:
+        """Let what a consumer held wait for another one."""
+        while consumer.pending:
+            before = consumer.unacked_messages
+            positions = list(islice(consumer.pending, PIECE_IDS))
+            for position in positions:
+                consumer.release(position)
+            self._unacked_changed(consumer, consumer.unacked_messages - before)
+            self.released(positions)
+            self.wait_again(positions)
+            yield
+        if consumer in self._leaving:
+            self._leaving.remove(consumer)
+            self.wait_again(self._chunked.left(consumer))
 
     def rewind(self) -> None:
         """Start again from the cursor, with nothing held and no redelivery counted."""
@@ -91,6 +113,9 @@ class SharedDispatcher(Dispatcher):
         self.redelivery_counts.clear()
         self._chunked.clear()
         self._holders_of.clear()
+        for consumer in self._leaving:
+            consumer.release_all()
+        self._leaving.clear()
         for consumer in self.consumers:
             consumer.release_all()
             self.ready.add(consumer)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..ledger import Cursor, Position
@@ -178,15 +179,16 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.offered(consumer)
 
-    def redeliver(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
-        """Deliver `ids` again; none named: everything the consumer has not acknowledged."""
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Deliver these entries again; None: everything the consumer has not acknowledged."""
         # A consumer that left meanwhile has given everything back.
         if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
-            self.dispatcher.redeliver(consumer, [position_of(i) for i in ids] if ids else None)
+            self.dispatcher.redeliver(consumer, positions)
 
-    def redeliver_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
-        """The same, in pieces."""
-        for piece in _pieces(ids):
+    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
+        """The same for many entries, in pieces."""
+        remaining = iter(positions)
+        while piece := list(islice(remaining, PIECE_IDS)):
             self.redeliver(consumer, piece)
             yield
 
@@ -205,8 +207,8 @@ class Subscription:
 
     def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
         """Acknowledge many messages one by one, in pieces."""
-        for piece in _pieces(ids):
-            self.ack_piece(consumer, piece)
+        for at in range(0, len(ids), PIECE_IDS):
+            self.ack_piece(consumer, ids[at : at + PIECE_IDS])
             yield
 
     def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
@@ -266,9 +268,3 @@ class Subscription:
                 callback(error)
 
         self.cursor.persist().add_done_callback(done)
-
-
-def _pieces(ids: Sequence[MessageIdData]) -> Iterator[Sequence[MessageIdData]]:
-    """Cut ids into pieces; none at all are one piece."""
-    for at in range(0, len(ids) or 1, PIECE_IDS):
-        yield ids[at : at + PIECE_IDS]

@@ -28,6 +28,7 @@ class WaitingSlots:
         self._queues: dict[int, ReplayQueue] = {}
         self._heads: dict[Consumer, list[tuple[Position, int]]] = {}
         self._count = 0
+        self._to_offer: list[int] = []
         #: Consumers that there may be something for.
         self.to_serve: dict[Consumer, None] = {}
 
@@ -77,11 +78,17 @@ class WaitingSlots:
             self.to_serve[owner] = None
 
     def reassign(self) -> None:
-        """Slots have other owners now."""
+        """Slots have other owners now: all of them are to be offered again."""
         self._heads.clear()
         self.to_serve.clear()
-        for slot in self._queues:
+        self._to_offer = list(self._queues)
+
+    def offer_more(self, max_count: int) -> bool:
+        """Offer some of the slots that were reassigned; whether more are left."""
+        for slot in self._to_offer[-max_count:]:
             self.offer(slot)
+        del self._to_offer[-max_count:]
+        return bool(self._to_offer)
 
     def can_take(self, consumer: Consumer) -> None:
         """A consumer can take something; what waits for it is served."""
@@ -120,4 +127,5 @@ class WaitingSlots:
         self._queues.clear()
         self._heads.clear()
         self.to_serve.clear()
+        self._to_offer.clear()
         self._count = 0

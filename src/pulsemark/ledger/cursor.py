@@ -94,7 +94,10 @@ class Cursor:
 
     def ack(self, position: Position) -> None:
         """Acknowledge one entry; again, or one that is not in the log, changes nothing."""
-        if self.is_acked(position) or not self._log.has_entry(position):
+        if self.is_acked(position):
+            return
+        messages = self._log.entry_message_count(position)
+        if messages is None:
             return
         self._batches.pop(position)
         self._dirty = True
@@ -102,9 +105,9 @@ class Cursor:
             self._move_mark_delete(position)
             self._advance()
             return
-        self._acked.add(position[0], position[1], position[1])
+        self._acked.add_one(position, messages)
         if self.durable:
-            self._changed.add(position[0], position[1], position[1])
+            self._changed.add_one(position)
 
     def ack_batch(self, position: Position, remaining: Sequence[int]) -> list[int]:
         """Acknowledge messages of a batch: those whose bit is not set in ``remaining``.
@@ -114,9 +117,10 @@ class Cursor:
         nothing does, the entry is acknowledged and the list is empty. Where too much is kept of
         other batches already, nothing changes.
         """
-        if self.is_acked(position) or not self._log.has_entry(position):
+        found = None if self.is_acked(position) else self._log.entry_message_count(position)
+        if found is None:
             return []
-        messages = max(self._messages_of(position[0], position[1], position[1]), 1)
+        messages = max(found, 1)
         known = self._batches.get(position)
         bits = bits_of(remaining, messages)
         if known is not None:
@@ -144,7 +148,7 @@ class Cursor:
         """
         if position <= self.mark_delete or position >= self._log.end_position:
             return
-        if not self._log.has_entry(position):
+        if self._log.entry_message_count(position) is None:
             position = self._log.previous_position(Position(position[0], position[1] + 1))
             if position <= self.mark_delete:
                 return
@@ -185,7 +189,8 @@ class Cursor:
     @property
     def first_unacked(self) -> Position:
         """The first entry to deliver; the end of the log if there is none."""
-        return self._log.next_position(self.mark_delete)
+        # Not always right behind the mark delete position: the log's head may have been cut.
+        return self.next_unacked(self.mark_delete)
 
     def next_unacked(self, after: Position) -> Position:
         """The first unacknowledged entry behind ``after``; the end of the log if none."""
@@ -202,8 +207,7 @@ class Cursor:
         None on an empty topic. Steps over whole blocks of entries, not over each.
         """
         log = self._log
-        start = self.first_unacked
-        self._settle(start)
+        start = self._settle()
         for at, bits in self._acked.blocks_after(self.mark_delete):
             before = log.count_entries(start, at) if start < at else 0
             if before >= count:
@@ -223,18 +227,19 @@ class Cursor:
     @property
     def backlog_messages(self) -> int:
         """Messages not yet acknowledged, batches counted whole."""
-        first = self.first_unacked
-        self._settle(first)
+        first = self._settle()
         return max(self._log.message_count(first, LATEST) - self._acked.weight, 0)
 
-    def _settle(self, first: Position) -> None:
-        """Leave out of the count what is gone from the log; ``first`` is the first to deliver."""
+    def _settle(self) -> Position:
+        """Leave out of the count what is gone from the log; the first entry above mark delete."""
+        first = self._log.next_position(self.mark_delete)
         if self._epoch != self._log.epoch:
             # The log's tail may have been cut.
             self._epoch = self._log.epoch
             self._acked.recount()
         if self._acked:
             self._acked.remove_up_to(Position(first[0], first[1] - 1), recount=True)
+        return first
 
     def _messages_of(self, ledger_id: int, first: int, last: int) -> int:
         return self._log.message_count(Position(ledger_id, first), Position(ledger_id, last + 1))

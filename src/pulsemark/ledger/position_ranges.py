@@ -48,19 +48,30 @@ class PositionRanges:
     def __bool__(self) -> bool:
         return bool(self._keys)
 
+    def add_one(self, position: Position, weight: int = 0) -> None:
+        """Add one position that is not in yet, and weighs so much."""
+        block = self._block((position[0], position[1] >> _SHIFT))
+        block.bits |= 1 << (position[1] & (BLOCK_ENTRIES - 1))
+        block.weight += weight
+        self.weight += weight
+
+    def _block(self, key: tuple[int, int]) -> _Block:
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = _Block()
+            if self._keys and key < self._keys[-1]:
+                insort(self._keys, key)
+            else:
+                self._keys.append(key)
+        return block
+
     def add(self, ledger_id: int, first: int, last: int) -> None:
         """Add the entries ``first`` to ``last`` (both inclusive) of a ledger."""
         for number in range(first >> _SHIFT, (last >> _SHIFT) + 1):
             base = number << _SHIFT
             low, high = max(first - base, 0), min(last - base, BLOCK_ENTRIES - 1)
             key = (ledger_id, number)
-            block = self._blocks.get(key)
-            if block is None:
-                block = self._blocks[key] = _Block()
-                if self._keys and key < self._keys[-1]:
-                    insort(self._keys, key)
-                else:
-                    self._keys.append(key)
+            block = self._block(key)
             new = ((1 << (high - low + 1)) - 1) << low & ~block.bits
             block.bits |= new
             if self._weigh is not None:

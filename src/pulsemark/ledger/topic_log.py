@@ -187,15 +187,21 @@ class TopicLog:
         first = segments[0]
         return Position(first.ledger_id, first.first_entry_id + first.cut_rows - 1)
 
-    def has_entry(self, position: Position) -> bool:
-        """Whether a durable entry stands at ``position``."""
+    def entry_message_count(self, position: Position) -> int | None:
+        """How many messages (indexes) the durable entry at ``position`` holds; None: there is none.
+
+        0 for an entry that took no index.
+        """
         segments = self._segments
         number, row = self._locate(segments, position)
         if number >= len(segments):
-            return False
+            return None
         segment = segments[number]
         at = (segment.ledger_id, segment.first_entry_id + row)
-        return at == position and row < segment.entry_count
+        if at != position or row >= segment.entry_count:
+            return None
+        before = segment.row(row - 1).next_message if row else 0
+        return segment.row(row).next_message - before
 
     def entry_behind(self, start: Position, count: int) -> Position | None:
         """Position of the entry ``count`` entries behind the first at or behind ``start``."""

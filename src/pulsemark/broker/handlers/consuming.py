@@ -26,6 +26,7 @@ from ..commits import durable
 from ..consumer import Consumer
 from ..errors import RefusedError
 from ..long_work import PIECE_IDS
+from ..positions import position_of
 from ..seek import SeekTarget, reset_subscription
 from ..stats import iso_time
 from .checks import check_name, check_properties
@@ -215,11 +216,15 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
     subscription = found.subscription
     if command.HasField("consumer_epoch"):
         found.epoch = max(found.epoch, command.consumer_epoch)
-    if len(command.message_ids) <= PIECE_IDS and not subscription.work:
-        subscription.redeliver(found, command.message_ids)
-    else:
-        pieces = subscription.redeliver_pieces(found, command.message_ids)
+    count = len(command.message_ids) or len(found.pending)
+    named = map(position_of, command.message_ids)
+    if count > PIECE_IDS or subscription.work:
+        # What comes again while the pieces are worked on is not given back once more.
+        positions = named if command.message_ids else list(found.pending)
+        pieces = subscription.redeliver_pieces(found, positions)
         _do_in_pieces(session, subscription, pieces)
+    else:
+        subscription.redeliver(found, list(named) if command.message_ids else None)
 
 
 # -- places -------------------------------------------------------------------------------------
