@@ -113,3 +113,63 @@ def test_what_was_sent_before_a_disconnect_is_acknowledged(broker, topic):
     with RawClient.from_url(broker.service_url) as client:
         consumer = client.subscribe(topic, "s", sub_type=Shared)
         assert consumer.get_last_message_id()[1].entry_id == count - 1
+
+
+@pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
+def test_a_consumer_that_leaves_with_very_much_gives_it_back_in_pieces(
+    raw, broker, topic, sub_type
+):
+    """One turn gives back a piece; in the end the other consumer gets every message, in order."""
+    count = 5 * PIECE_IDS
+    raw.create_producer(topic).send_many([b"\x00\x00\x00\x00x"] * count)
+    with RawClient.from_url(broker.service_url) as other:
+        leaving = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
+        leaving.flow(count)
+        leaving.receive_many(count)
+        staying = other.subscribe(topic, "s", sub_type=sub_type)
+        staying.flow(count)
+
+        async def leave(running):
+            subscription = running.services.topics.open_topics[topic].subscriptions["s"]
+            consumer = next(c for c in subscription.consumers if c.pending)
+            subscription.remove_consumer(consumer)
+            return len(consumer.pending)
+
+        assert broker.call(leave) == count - PIECE_IDS
+        got = [message.message_id.entry_id for message in staying.receive_many(count)]
+        assert got == list(range(count))
+
+
+@pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
+def test_a_seek_in_the_middle_of_giving_back_wins(raw, broker, topic, sub_type):
+    """What a consumer was still to give back is not sent beside what the seek asks for."""
+    count = 5 * PIECE_IDS
+    receipts = raw.create_producer(topic).send_many([b"\x00\x00\x00\x00x"] * count)
+    with RawClient.from_url(broker.service_url) as other:
+        leaving = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
+        leaving.flow(count)
+        leaving.receive_many(count)
+        staying = other.subscribe(topic, "s", sub_type=sub_type)
+        staying.flow(count)
+
+        async def leave_and_detach(running):
+            subscription = running.services.topics.open_topics[topic].subscriptions["s"]
+            dispatcher = subscription.dispatcher
+            subscription.remove_consumer(next(c for c in subscription.consumers if c.pending))
+            (consumer,) = subscription.fence()
+            consumer.outlet.close_consumer(consumer)
+            subscription.unfence()
+            sent = subscription.messages_out
+            subscription.work.finish()
+            dispatcher.dispatch()
+            return subscription.messages_out - sent
+
+        assert broker.call(leave_and_detach) == 0
+        other.ping()
+        staying.resubscribe()
+        last = receipts[-10]
+        staying.seek(message_id=MessageId(last.ledger_id, last.entry_id))
+        staying.resubscribe()
+        staying.flow(count)
+        got = [message.message_id.entry_id for message in staying.receive_many(10)]
+        assert got == list(range(count - 10, count))

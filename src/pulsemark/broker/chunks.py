@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ..ledger import Position
 from ..metadata import Buffer, MessageFormatError, read_message_metadata
 from .consumer import Consumer
-from .delayed import header_of
+from .delayed import may_have_field
 from .replay import ReplayQueue
 
 __all__ = ["MAX_WAITING_CHUNKS", "Chunk", "ChunkedMessages", "chunk_of"]
@@ -44,8 +44,7 @@ class Chunk:
 
 def chunk_of(headers_and_payload: Buffer) -> Chunk | None:
     """What chunk an entry is; None: it is none."""
-    head, is_whole = header_of(headers_and_payload)
-    if is_whole and NUM_CHUNKS_TAG not in head:
+    if not may_have_field(headers_and_payload, NUM_CHUNKS_TAG):
         return None
     try:
         metadata = read_message_metadata(headers_and_payload)

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from ..ledger import Position
 from ..metadata import Buffer, Clock, MessageFormatError, read_message_metadata
 
-__all__ = ["DelayedEntries", "deliver_at_ms", "header_of"]
+__all__ = ["DelayedEntries", "deliver_at_ms", "may_have_field"]
 
 #: The tag of MessageMetadata.deliver_at_time (field 19, varint): without these bytes in the
 #: header there is none, and the header need not be parsed.
@@ -28,19 +28,21 @@ HEADER_PEEK_BYTES = 1024
 MAX_DUE_AT_ONCE = 2_000
 
 
-def header_of(headers_and_payload: Buffer) -> tuple[bytes, bool]:
-    """An entry's first bytes, without its payload, and whether its header lies in them."""
+def may_have_field(headers_and_payload: Buffer, tag: bytes) -> bool:
+    """Whether an entry's header may have a field, by the field's tag: a look, no parsing."""
     head = bytes(headers_and_payload[:HEADER_PEEK_BYTES])
+    if tag in head:
+        return True
+    if len(headers_and_payload) <= HEADER_PEEK_BYTES:
+        return False
     # The size field stands behind magic and checksum, or at the very beginning.
     at = 6 if head[:2] == b"\x0e\x01" else 0
-    end = at + 4 + int.from_bytes(head[at : at + 4], "big")
-    return head[:end], end <= HEADER_PEEK_BYTES
+    return at + 4 + int.from_bytes(head[at : at + 4], "big") > HEADER_PEEK_BYTES
 
 
 def deliver_at_ms(headers_and_payload: Buffer) -> int:
     """When an entry is to be delivered, in milliseconds since the epoch; 0: at once."""
-    head, is_whole = header_of(headers_and_payload)
-    if is_whole and DELIVER_AT_TAG not in head:
+    if not may_have_field(headers_and_payload, DELIVER_AT_TAG):
         return 0
     try:
         metadata = read_message_metadata(headers_and_payload)

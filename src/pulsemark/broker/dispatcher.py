@@ -58,6 +58,7 @@ class Dispatcher(ABC):
         #: The damaged entry in front of which dispatch stands, if any.
         self.damaged: CorruptEntryError | None = None
         self._messages_per_entry = 1.0
+        self._is_closed = False
         self._turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -100,14 +101,20 @@ class Dispatcher(ABC):
 
     def close(self) -> None:
         """Stop dispatching for good."""
+        self._is_closed = True
         for handle in (self._turn, self._retry):
             if handle is not None:
                 handle.cancel()
         self._turn = self._retry = None
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing is to be sent: the dispatcher is closed, or a seek is under way."""
+        return self._is_closed or self.subscription.is_fenced
+
     def next_turn(self) -> None:
         """Go on after the others on the event loop had theirs."""
-        if self._turn is None:
+        if self._turn is None and not self._is_closed:
             self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
@@ -253,7 +260,7 @@ class SingleActiveDispatcher(Dispatcher):
     def dispatch(self) -> None:
         """Send to the active consumer while it has permits and takes data."""
         consumer = self.active
-        if consumer is None or self._switch is not None or self.subscription.is_fenced:
+        if consumer is None or self._switch is not None or self.is_stopped:
             return
         sent_bytes = 0
         while consumer.permits > 0 and consumer.outlet.writable:

@@ -79,7 +79,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def dispatch(self) -> None:
         """Send what waits, then what is new, as far as order allows."""
-        if self.subscription.is_fenced or self._all_blocked or not self.ready.has_ready():
+        if self.is_stopped or self._all_blocked or not self.ready.has_ready():
             return
         if self._slots_moved:
             self._slots_moved = False

@@ -130,7 +130,7 @@ class SharedDispatcher(Dispatcher):
 
     def dispatch(self) -> None:
         """Hand entries round while somebody can take them."""
-        if self.subscription.is_fenced:
+        if self.is_stopped:
             return
         sent_bytes = self._send_waiting_chunks()
         while not self._all_blocked:
