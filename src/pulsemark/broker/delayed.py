@@ -25,7 +25,7 @@ DELIVER_AT_TAG = b"\x98\x01"
 #: Headers are a few hundred bytes. A larger one is parsed whether the tag is near or not.
 HEADER_PEEK_BYTES = 1024
 #: Entries that are handed over in one go; where more are due, the others have a turn before.
-MAX_DUE_AT_ONCE = 2_000
+MAX_DUE_AT_ONCE = 1_000
 
 
 def may_have_field(headers_and_payload: Buffer, tag: bytes) -> bool:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 MAX_ENTRIES_PER_READ = 200
 #: Entries of one dispatch round, however small they are, and entries looked at for one to send.
-ROUND_ENTRIES = 2_000
+ROUND_ENTRIES = 500
 ACTIVE_CONSUMER_CHANGE_SINCE = 12
 RETRY_S = 0.25
 

@@ -36,7 +36,7 @@ __all__ = ["KeySharedDispatcher"]
 LOOK_AHEAD_ENTRIES = 2_000
 READ_ENTRIES = 100
 #: Slots that are given to their new consumers in one turn when consumers have come or gone.
-OFFERED_SLOTS = 2_000
+OFFERED_SLOTS = 1_000
 
 
 class KeySharedDispatcher(SharedDispatcher):
