@@ -166,9 +166,12 @@ class Cursor:
 
     def _move_mark_delete(self, position: Position) -> None:
         self.mark_delete = position
-        self._acked.remove_up_to(position)
-        self._batches.remove_up_to(position)
-        self._changed.remove_up_to(position)
+        if self._acked:
+            self._acked.remove_up_to(position)
+        if self._batches.size_bytes:
+            self._batches.remove_up_to(position)
+        if self._changed:
+            self._changed.remove_up_to(position)
         self._dirty = True
 
     def reset(self, read_position: Position) -> None:
