@@ -130,3 +130,42 @@ def test_the_official_clients_deliver_after(client, topic):
     producer.send(b"x", deliver_after=timedelta(milliseconds=300))
     consumer.receive(5000)
     assert time.monotonic() - started >= 0.29
+
+
+def test_the_limit_of_waiting_entries_is_looked_at_all_along(topic):
+    """A topic full of delayed messages: reading ahead ends near the limit, the rest comes later."""
+    clock = SettableClock(1_700_000_000_000)
+    with (
+        running_broker(
+            http_port=None, clock=clock, max_delayed_entries_per_subscription=50
+        ) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        producer = client.create_producer(topic)
+        later = {"deliver_at_time": clock.now_ms() + 60_000}
+        producer.send_many([unbatched_message(b"x", publish_time_ms=1, **later)] * 1000)
+        consumer = client.subscribe(topic, "s", sub_type=Shared, earliest=True)
+        consumer.flow(2000)
+        client.ping()
+
+        async def waiting(running):
+            subscription = running.services.topics.open_topics[topic].subscriptions["s"]
+            return len(subscription.dispatcher.delayed)
+
+        assert 50 <= broker.call(waiting) <= 250
+        clock.advance(60_000)
+        assert len(consumer.receive_many(1000)) == 1000
+
+
+async def test_what_is_due_at_once_is_handed_over_in_parts(monkeypatch):
+    """10 entries become due together: others have a turn after each 4."""
+    monkeypatch.setattr("pulsemark.broker.delayed.MAX_DUE_AT_ONCE", 4)
+    clock = SettableClock(1000)
+    due = asyncio.Queue()
+    delayed = DelayedEntries(clock, due.put_nowait)
+    for n in range(10):
+        delayed.holds_back(Position(1, n), 1010)
+    clock.set(1010)
+    parts = [await due.get() for _ in range(3)]
+    assert [len(part) for part in parts] == [4, 4, 2]
+    assert sorted(p for part in parts for p in part) == [Position(1, n) for n in range(10)]

@@ -6,6 +6,8 @@ import errno
 
 import pytest
 
+from pulsemark.broker.commits import durable
+from pulsemark.broker.dispatcher import ROUND_ENTRIES
 from pulsemark.ledger import EntryKind
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
@@ -192,6 +194,63 @@ def test_a_read_that_fails_is_tried_again(raw, broker, topic, sub_type, again):
     assert consumer.receive().message_id.entry_id == 3
 
 
+@pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
+def test_a_disk_that_refuses_reads_does_not_hold_the_loop(raw, broker, topic, sub_type):
+    """Many reads of waiting entries fail: the broker answers, and delivers when they succeed."""
+    producer = raw.create_producer(topic)
+    consumer = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
+    consumer.flow(3)
+    for _ in range(3):
+        producer.send(b"x")
+    consumer.receive_many(3)
+    broker.call(failing_reads(topic, 3))
+    consumer.redeliver()
+    consumer.flow(100)
+    raw.ping()
+    assert entry_ids(consumer.receive_many(3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("sub_type", TYPES)
+def test_a_long_stretch_without_anything_to_send_is_left_to_others_in_between(
+    raw, broker, topic, sub_type
+):
+    """Thousands of control entries: one dispatch looks at a round of them, the next ones go on."""
+    raw.create_producer(topic)
+    consumer = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
+
+    async def look(running):
+        opened = running.services.topics.open_topics[topic]
+        for _ in range(3 * ROUND_ENTRIES):
+            commit = opened.ledger.append(b"mark", kind=EntryKind.CONTROL).commit
+        await durable(commit)
+        dispatcher = opened.subscriptions["s"].dispatcher
+        seen, is_wanted = [], dispatcher.is_wanted
+        dispatcher.is_wanted = lambda entry: (seen.append(entry), is_wanted(entry))[1]
+        opened.subscriptions["s"].flow(dispatcher.consumers[0], 10)
+        return len(seen)
+
+    assert ROUND_ENTRIES <= broker.call(look) <= ROUND_ENTRIES + 200
+    raw.create_producer(topic).send(b"x")
+    assert consumer.receive().message_id.entry_id == 3 * ROUND_ENTRIES
+
+
+def test_a_round_ends_after_so_many_entries_however_small(raw, broker, topic):
+    """A consumer with permits for everything: others have their turn after each round."""
+    producer = raw.create_producer(topic)
+    producer.send_many([b"\x00\x00\x00\x00x"] * (3 * ROUND_ENTRIES))
+    for sub_type in TYPES:
+        raw.subscribe(topic, f"s{sub_type}", sub_type=sub_type, earliest=True)
+
+    async def send(running):
+        found = []
+        for subscription in running.services.topics.open_topics[topic].subscriptions.values():
+            subscription.flow(subscription.consumers[0], 10 * ROUND_ENTRIES)
+            found.append(subscription.messages_out)
+        return found
+
+    assert all(ROUND_ENTRIES <= sent <= ROUND_ENTRIES + 200 for sent in broker.call(send))
+
+
 def failing_reads(topic, count):
     """A coroutine function for the broker's loop: the topic's next reads fail with EIO."""
 
@@ -218,3 +277,18 @@ def test_a_question_the_disk_cannot_answer_is_refused(raw, broker, topic):
     with pytest.raises(RequestRefusedError, match="PersistenceError"):
         consumer.get_last_message_id()
     assert consumer.get_last_message_id()[0].entry_id == 0
+
+
+def test_messages_one_at_a_time_go_round(raw, broker, topic):
+    """Two Shared consumers get every second message, however slowly they come."""
+    with RawClient.from_url(broker.service_url) as other:
+        consumers = [c.subscribe(topic, "s", sub_type=Shared) for c in (raw, other)]
+        for consumer in consumers:
+            consumer.flow(100)
+        raw.ping()
+        other.ping()
+        producer = raw.create_producer(topic)
+        for _ in range(6):
+            producer.send(b"x")
+        got = [entry_ids(consumer.receive_many(3)) for consumer in consumers]
+        assert sorted(got) == [[0, 2, 4], [1, 3, 5]]

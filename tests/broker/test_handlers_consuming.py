@@ -165,15 +165,38 @@ def after_redelivery(consumer, count, *, skip):
     return consumer.receive_many(count)[skip:]
 
 
-def test_acknowledging_past_the_end_is_cut_at_the_end(raw, topic):
-    """A cumulative acknowledgement beyond the last entry does not swallow what comes later."""
+def test_acknowledging_past_the_end_acknowledges_nothing(raw, topic):
+    """As in Pulsar a cumulative acknowledgement beyond the last entry is answered, and no more."""
     ids = publish(raw, topic, 2)
     consumer = raw.subscribe(topic, "s", earliest=True)
-    consumer.ack(MessageId(ids[0].ledger_id, 50), cumulative=True)
+    for beyond in (MessageId(ids[0].ledger_id, 50), MessageId(ids[0].ledger_id + 7, 0)):
+        consumer.ack(beyond, cumulative=True)
     later = publish(raw, topic, 2)
     consumer.redeliver()
     consumer.flow(10)
-    assert later == ids_of(consumer.receive_many(2))
+    assert ids + later == ids_of(consumer.receive_many(4))
+
+
+def test_an_ack_set_longer_than_its_batch_blocks_nobody(topic):
+    """Bits beyond the batch count for nothing: not as unacknowledged messages either."""
+    with (
+        running_broker(http_port=None, acknowledgment_at_batch_index_level_enabled=True) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        producer = client.create_producer(topic)
+        consumer = client.subscribe(topic, "s", sub_type=Shared, earliest=True)
+        consumer.flow(100)
+        producer.send_batch([b"x"] * 5)
+        got = consumer.receive()
+        consumer.ack(got.message_id._replace(ack_set=(-1,) * 80_000))
+
+        async def unacked(running):
+            subscription = running.services.topics.open_topics[topic].subscriptions["s"]
+            return subscription.dispatcher.unacked_messages
+
+        assert broker.call(unacked) == 5
+        producer.send(b"next")
+        assert consumer.receive().message_id.entry_id == 1
 
 
 def test_a_validation_error_acknowledges(raw, topic):

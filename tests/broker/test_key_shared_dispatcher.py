@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 
 import pulsar
 import pytest
 
-from pulsemark.broker.sticky_keys import murmur3_32, slot_of
+from pulsemark.broker.sticky_keys import AutoSplit, StickyRanges, murmur3_32, slot_of
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RawTimeoutError, RequestRefusedError
@@ -176,6 +177,8 @@ def test_redelivery_keeps_the_key_on_its_consumer(raw, other, topic):
         (AUTO, sticky((0, 100)), "ConsumerBusy"),
         (sticky((0, 100)), sticky((60000, 70000)), "ConsumerAssignError"),
         (sticky((0, 100)), sticky(), "ConsumerAssignError"),
+        (sticky((0, 100)), sticky((200, 300), (250, 260)), "ConsumerAssignError"),
+        (sticky((0, 1)), sticky(*((n, n) for n in range(2, 1003))), "ConsumerAssignError"),
     ],
 )
 def test_ranges_must_fit_together(raw, other, topic, first, second, error):
@@ -223,3 +226,94 @@ def test_the_official_clients_key_shared_consumers(client, topic):
     assert not set(keys[0]) & set(keys[1])
     merged = keys[0] | keys[1]
     assert {f"k{k}": list(range(k, 200, 10)) for k in range(10)} == merged
+
+
+# -- what it costs --------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Member:
+    """A consumer as the selectors see it."""
+
+    name: str
+    key_shared_meta: KeySharedMeta = field(default_factory=lambda: AUTO)
+
+
+def owners(selector):
+    """Whose each of some slots is."""
+    return [selector.select(slot) for slot in range(0, 65536, 97)]
+
+
+def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):
+    """The points of others are not gone over when a consumer comes or goes."""
+    selector = AutoSplit()
+    counts = []
+    for end in (20, 400):
+        for number in range(end):
+            selector.add(Member(f"c{end}-{number}"))
+        newcomer = Member("newcomer")
+        before = owners(selector)
+        counts.append(steps_of(lambda c=newcomer: (selector.add(c), selector.remove(c))))
+        assert owners(selector) == before
+    assert counts[1] < 1.2 * counts[0]
+
+
+def test_consumers_of_one_name_all_have_slots_whoever_left_before():
+    """The newcomer takes the place that was left, not that of one who is still there."""
+    selector = AutoSplit()
+    first, second, third = (Member("same") for _ in range(3))
+    selector.add(first)
+    selector.add(second)
+    selector.remove(first)
+    selector.add(third)
+    assert {second, third} == set(owners(selector))
+    selector.remove(second)
+    selector.remove(second)
+    assert {third} == set(owners(selector))
+    selector.remove(third)
+    assert selector.select(5) is None
+
+
+def test_sticky_ranges_come_and_go():
+    """A range that was given back can be taken by another; slots between ranges are nobody's."""
+    selector = StickyRanges()
+    low, high = Member("low", sticky((0, 9), (30, 39))), Member("high", sticky((10, 19)))
+    selector.add(low)
+    selector.add(high)
+    found = [selector.select(slot) for slot in (0, 9, 10, 19, 20, 29, 30, 39, 40)]
+    assert found == [low, low, high, high, None, None, low, low, None]
+    selector.remove(low)
+    selector.remove(low)
+    assert [selector.select(slot) for slot in (0, 10, 30)] == [None, high, None]
+    selector.add(low)
+    assert selector.select(35) is low
+
+
+def test_what_a_consumer_left_unacknowledged_comes_at_the_others_pace(
+    raw, other, broker, topic, steps_of
+):
+    """A dispatch of ten of many waiting entries takes no more steps than ten of few."""
+    counts = []
+    for total in (1_000, 6_000):
+        name = f"{topic}-{total}"
+        leaving = subscribe(raw, name)
+        staying = other.subscribe(name, "s", sub_type=Key_Shared, key_shared_meta=AUTO)
+        producer = raw.create_producer(name)
+        bodies = [
+            unbatched_message(b"x", publish_time_ms=1, key=f"k{n % 200}") for n in range(total)
+        ]
+        producer.send_many(bodies)
+        drain(leaving)
+        leaving.close()
+
+        async def send_ten(running, name=name):
+            subscription = running.services.topics.open_topics[name].subscriptions["s"]
+            (consumer,) = subscription.consumers
+            waiting = len(subscription.dispatcher._waiting)
+            return waiting, steps_of(lambda: subscription.flow(consumer, 10))
+
+        waiting, steps = broker.call(send_ten)
+        assert waiting > total // 4
+        assert len(staying.receive_many(10)) == 10
+        counts.append(steps)
+    assert counts[1] < 1.5 * counts[0]

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pulsar
 import pytest
@@ -171,3 +172,64 @@ def test_confirmed_acknowledgements_and_epochs_survive_kill_9(process, topic):
         consumer = client.subscribe(topic, "s")
         consumer.flow(10)
         assert ids[2] == consumer.receive().message_id
+
+
+def test_a_place_that_cannot_be_stored_does_not_keep_others_from_it(tmp_path, topic):
+    """One cursor fails whenever it is persisted: the others outlive an orderly end."""
+    names = [f"{topic}-{n}" for n in range(3)]
+
+    for _ in range(2):
+        with (
+            running_broker(data_dir=tmp_path / "data", http_port=None) as broker,
+            RawClient.from_url(broker.service_url) as client,
+        ):
+            consumers = [client.subscribe(name, "s", earliest=True) for name in names]
+            broker.call(broken_cursor(names[0]))
+            for name, consumer in zip(names, consumers, strict=True):
+                receipt = client.create_producer(name).send(b"x")
+                message_id = MessageId(receipt.ledger_id, receipt.entry_id)
+                consumer.ack(message_id, cumulative=True, wait=False)
+            client.ping()
+    with (
+        running_broker(data_dir=tmp_path / "data", http_port=None) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        for name in names[1:]:
+            last, mark_delete = client.subscribe(name, "s").get_last_message_id()
+            assert mark_delete[:2] == last[:2]
+
+
+def test_the_timer_stores_other_places_beside_a_broken_one(topic):
+    """Acknowledgements that ask for no receipt are stored although the first topic's cannot be."""
+    names = [f"{topic}-{n}" for n in range(3)]
+    with (
+        running_broker(http_port=None) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        consumers = [client.subscribe(name, "s", earliest=True) for name in names]
+        broker.call(broken_cursor(names[0]))
+        for name, consumer in zip(names, consumers, strict=True):
+            receipt = client.create_producer(name).send(b"x")
+            message_id = MessageId(receipt.ledger_id, receipt.entry_id)
+            consumer.ack(message_id, cumulative=True, wait=False)
+        client.ping()
+
+        async def are_stored(running):
+            topics = running.services.topics.open_topics
+            return all(not topics[name].subscriptions["s"].cursor._dirty for name in names[1:])
+
+        while not broker.call(are_stored):
+            time.sleep(0.05)
+
+
+def broken_cursor(topic):
+    """A coroutine function: the place of the topic's subscription cannot be stored any more."""
+
+    async def arm(running):
+        def broken():
+            raise RuntimeError("this cursor cannot be stored")
+
+        subscription = running.services.topics.open_topics[topic].subscriptions["s"]
+        subscription.cursor.persist = broken
+
+    return arm

@@ -196,3 +196,44 @@ def test_damaged_cursor_record_costs_only_itself(simulated):
     marks = [topic.cursors[f"s{number}"].mark_delete for number in range(3)]
     assert marks == positions[:3]
     assert topic.append(b"y").position > Position(0, 0)
+
+
+def test_opening_a_topic_does_not_look_at_the_cursors_of_others(simulated, steps_of):
+    """Ten times the cursors elsewhere: as many steps to find a topic's own."""
+    store = simulated.open()
+    topic, _ = filled(store)
+    topic.open_cursor("s", initial=EARLIEST)
+    other, _ = filled(store, AUDIT)
+    steps = []
+    for end in (50, 500):
+        for number in range(end - 50 if end == 50 else 50, end):
+            other.open_cursor(f"c{number}", initial=EARLIEST)
+        steps.append(steps_of(lambda: store.cursors.attach(topic)))
+    assert steps[0] == steps[1]
+    assert store.cursors.names(topic.topic_id) == ["s"]
+
+
+def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch):
+    """No record writes more than a few snapshots with it; in the end the old ledgers are gone."""
+    monkeypatch.setattr(cursor_store_module, "_SNAPSHOTS_AT_ONCE", 3)
+    store = simulated.open()
+    topic, positions = filled(store)
+    cursors = [topic.open_cursor(f"s{number:02}", initial=EARLIEST) for number in range(20)]
+    settle(store)
+    ledger = store.cursors._ledger
+    old = ledger.segments()[0].ledger_id
+    monkeypatch.setattr(cursor_store_module, "_COMPACT_MIN_RECORDS", 10)
+    monkeypatch.setattr(cursor_store_module, "_COMPACT_RATIO", 0)
+    for number, position in enumerate(positions[:12]):
+        before = ledger.count_entries(EARLIEST, LATEST)
+        cursors[19 - number].ack_cumulative(position)
+        cursors[19 - number].persist()
+        settle(store)
+        written = ledger.count_entries(EARLIEST, LATEST) - before
+        assert written <= 4
+    assert old not in {segment.ledger_id for segment in ledger.segments()}
+    simulated.power_off()
+    topic = simulated.open().open_topic(ORDERS)
+    marks = [topic.cursors[f"s{19 - number:02}"].mark_delete for number in range(12)]
+    assert marks == positions[:12]
+    assert topic.cursors["s00"].first_unacked == positions[0]

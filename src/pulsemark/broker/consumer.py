@@ -168,4 +168,4 @@ class Consumer:
     def resume(self) -> None:
         """The outlet takes data again."""
         if self.subscription is not None:
-            self.subscription.dispatch()
+            self.subscription.offered(self)

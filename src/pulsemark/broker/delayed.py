@@ -17,21 +17,32 @@ from heapq import heappop, heappush
 from ..ledger import Position
 from ..metadata import Buffer, Clock, MessageFormatError, read_message_metadata
 
-__all__ = ["DelayedEntries", "deliver_at_ms"]
+__all__ = ["DelayedEntries", "deliver_at_ms", "may_have_field"]
 
 #: The tag of MessageMetadata.deliver_at_time (field 19, varint): without these bytes in the
 #: header there is none, and the header need not be parsed.
 DELIVER_AT_TAG = b"\x98\x01"
 #: Headers are a few hundred bytes. A larger one is parsed whether the tag is near or not.
 HEADER_PEEK_BYTES = 1024
+#: Entries that are handed over in one go; where more are due, the others have a turn before.
+MAX_DUE_AT_ONCE = 1_000
+
+
+def may_have_field(headers_and_payload: Buffer, tag: bytes) -> bool:
+    """Whether an entry's header may have a field, by the field's tag: a look, no parsing."""
+    head = bytes(headers_and_payload[:HEADER_PEEK_BYTES])
+    if tag in head:
+        return True
+    if len(headers_and_payload) <= HEADER_PEEK_BYTES:
+        return False
+    # The size field stands behind magic and checksum, or at the very beginning.
+    at = 6 if head[:2] == b"\x0e\x01" else 0
+    return at + 4 + int.from_bytes(head[at : at + 4], "big") > HEADER_PEEK_BYTES
 
 
 def deliver_at_ms(headers_and_payload: Buffer) -> int:
     """When an entry is to be delivered, in milliseconds since the epoch; 0: at once."""
-    head = bytes(headers_and_payload[:HEADER_PEEK_BYTES])
-    # The size field stands behind magic and checksum, or at the very beginning.
-    size = int.from_bytes(head[6:10] if head[:2] == b"\x0e\x01" else head[:4], "big")
-    if DELIVER_AT_TAG not in head and size + 10 <= HEADER_PEEK_BYTES:
+    if not may_have_field(headers_and_payload, DELIVER_AT_TAG):
         return 0
     try:
         metadata = read_message_metadata(headers_and_payload)
@@ -85,7 +96,7 @@ class DelayedEntries:
         self._timer = None
         now_ms = self._clock.now_ms()
         due: list[Position] = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        while self._heap and self._heap[0][0] <= now_ms and len(due) < MAX_DUE_AT_ONCE:
             due.append(heappop(self._heap)[1])
         self._set_timer()
         if due:

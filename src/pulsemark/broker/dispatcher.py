@@ -3,8 +3,8 @@
 A dispatcher owns the read position: the next entry never yet sent. It runs on the event loop and
 is called whenever something may have made progress possible: new entries became durable, permits
 came (FLOW), the connection's buffer drained, a consumer came or went, the cursor was reset. Each
-call sends what can be sent, at most one round (`dispatch_round_bytes`), and asks for another turn
-if there is more.
+call sends what can be sent, at most one round (`dispatch_round_bytes`, `ROUND_ENTRIES`), and asks
+for another turn if there is more. Entries that are only stepped over count, too.
 
 Never sent: control entries (acknowledged on sight, so that they do not hold the cursor back) and
 entries that are acknowledged already. In front of a damaged entry dispatch stops and says so,
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ __all__ = ["Dispatcher", "SingleActiveDispatcher"]
 log = logging.getLogger(__name__)
 
 MAX_ENTRIES_PER_READ = 200
+#: Entries of one dispatch round, however small they are, and entries looked at for one to send.
+ROUND_ENTRIES = 500
 ACTIVE_CONSUMER_CHANGE_SINCE = 12
 RETRY_S = 0.25
 
@@ -54,6 +57,7 @@ class Dispatcher(ABC):
         #: The damaged entry in front of which dispatch stands, if any.
         self.damaged: CorruptEntryError | None = None
         self._messages_per_entry = 1.0
+        self._is_closed = False
         self._turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -76,6 +80,10 @@ class Dispatcher(ABC):
     def dispatch(self) -> None:
         """Send what can be sent now."""
 
+    def offered(self, consumer: Consumer) -> None:
+        """A consumer can take more: it got permits, or its connection drained."""
+        self.dispatch()
+
     @abstractmethod
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Send `positions` again (None: everything the consumer has not acknowledged)."""
@@ -97,14 +105,20 @@ class Dispatcher(ABC):
 
     def close(self) -> None:
         """Stop dispatching for good."""
+        self._is_closed = True
         for handle in (self._turn, self._retry):
             if handle is not None:
                 handle.cancel()
         self._turn = self._retry = None
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing is to be sent: the dispatcher is closed, or a seek is under way."""
+        return self._is_closed or self.subscription.is_fenced
+
     def next_turn(self) -> None:
         """Go on after the others on the event loop had theirs."""
-        if self._turn is None:
+        if self._turn is None and not self._is_closed:
             self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
@@ -115,21 +129,47 @@ class Dispatcher(ABC):
         """How many entries to read for so many permits, by the batch sizes seen lately."""
         return max(1, min(MAX_ENTRIES_PER_READ, round(permits / self._messages_per_entry)))
 
+    def cost_bytes(self, entry: Entry) -> int:
+        """What an entry takes of a round's bytes; a small one takes its share of the entries."""
+        return max(len(entry.stored), self.config.dispatch_round_bytes // ROUND_ENTRIES)
+
+    def may_look_ahead(self) -> bool:
+        """Whether entries that are not sent now may be read and remembered."""
+        return True
+
     def fetch(self, max_entries: int) -> list[Entry]:
-        """The next entries to send, from the read position on, which moves past them."""
-        while True:
-            entries = self.read(self.read_position, max_entries)
+        """The next entries to send, from the read position on, which moves past them.
+
+        A long stretch of entries that are not to be sent is left after a round; the next turn
+        goes on there.
+        """
+        looked_at_bytes = 0
+        wanted: list[Entry] = []
+        while self.may_look_ahead():
+            # What is not wanted is gone through quickly, whatever the permits.
+            count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
+            entries = self.read(self.read_position, count)
             if not entries:
                 return []
-            last = entries[-1].position
-            self.read_position = Position(last.ledger_id, last.entry_id + 1)
-            wanted = [entry for entry in entries if self.is_wanted(entry)]
+            last = entries[0]
+            for last in entries:
+                looked_at_bytes += self.cost_bytes(last)
+                if self.is_wanted(last):
+                    wanted.append(last)
+                    if len(wanted) == max_entries:
+                        break
+            position = last.position
+            self.read_position = Position(position.ledger_id, position.entry_id + 1)
             if wanted:
                 messages = sum(entry.message_count for entry in wanted) / len(wanted)
                 self._messages_per_entry += (max(messages, 1.0) - self._messages_per_entry) / 4
                 return wanted
             # A long acknowledged stretch is jumped over instead of being read.
-            self.read_position = max(self.read_position, self.cursor.next_unacked(last))
+            self.read_position = max(self.read_position, self.cursor.next_unacked(position))
+            if looked_at_bytes >= self.config.dispatch_round_bytes:
+                self.next_turn()
+                return []
+        return []
 
     def is_wanted(self, entry: Entry) -> bool:
         """Whether an entry is to be sent at all."""
@@ -159,6 +199,11 @@ class Dispatcher(ABC):
         log.error("%s: cannot be read, trying again: %s", self.subscription, error)
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether a read failed a moment ago and is to be tried again."""
+        return self._retry is not None
 
     def _try_again(self) -> None:
         self._retry = None
@@ -203,7 +248,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Exclusive: the only one. Failover: queue it by rank."""
-        self.consumers.append(consumer)
+        insort(self.consumers, consumer, key=_rank)
         if self._choose():
             return
         if not self.exclusive and self.active is not None and self._switch is None:
@@ -218,7 +263,7 @@ class SingleActiveDispatcher(Dispatcher):
     def dispatch(self) -> None:
         """Send to the active consumer while it has permits and takes data."""
         consumer = self.active
-        if consumer is None or self._switch is not None or self.subscription.is_fenced:
+        if consumer is None or self._switch is not None or self.is_stopped:
             return
         sent_bytes = 0
         while consumer.permits > 0 and consumer.outlet.writable:
@@ -229,6 +274,11 @@ class SingleActiveDispatcher(Dispatcher):
             if not entries:
                 return
             sent_bytes += self._send(consumer, entries)
+
+    def offered(self, consumer: Consumer) -> None:
+        """Of interest only for the active consumer."""
+        if consumer is self.active:
+            self.dispatch()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """To keep the order, any redelivery starts over at the first unacknowledged entry."""
@@ -258,7 +308,7 @@ class SingleActiveDispatcher(Dispatcher):
             size_bytes = len(entry.stored)
             consumer.count_sent(messages, size_bytes)
             self.subscription.count_sent(messages, size_bytes)
-            sent_bytes += size_bytes
+            sent_bytes += self.cost_bytes(entry)
         consumer.outlet.write_gathered(buffers)
         return sent_bytes
 
@@ -293,14 +343,16 @@ class SingleActiveDispatcher(Dispatcher):
     def _first_in_rank(self) -> Consumer | None:
         if not self.consumers:
             return None
-        best_level = min(consumer.priority_level for consumer in self.consumers)
-        rank = sorted(
-            (c for c in self.consumers if c.priority_level == best_level), key=lambda c: c.name
-        )
-        return rank[max(self.subscription.topic.partition_index, 0) % len(rank)]
+        best_level = self.consumers[0].priority_level
+        of_best = bisect_right(self.consumers, best_level, key=lambda c: c.priority_level)
+        return self.consumers[max(self.subscription.topic.partition_index, 0) % of_best]
 
     def _tell_active(self, consumer: Consumer) -> None:
         if consumer.outlet.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:
             consumer.outlet.write(
                 commands.active_consumer_change(consumer.consumer_id, consumer is self.active)
             )
+
+
+def _rank(consumer: Consumer) -> tuple[int, str]:
+    return consumer.priority_level, consumer.name

@@ -12,6 +12,7 @@ import logging
 
 from .config import BrokerConfig
 from .services import Services
+from .subscription import Subscription
 
 __all__ = ["Housekeeping"]
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_MAX_S = 1.0
 RATES_INTERVAL_S = 60.0
+#: Subscriptions that are looked after in one turn of the event loop.
+SUBSCRIPTIONS_AT_ONCE = 100
 
 
 class Housekeeping:
@@ -29,11 +32,14 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._rates_at_s = self._loop.time()
         self._interval_s = min(INTERVAL_MAX_S, _shortest_timeout_s(services.config) / 4)
+        self._subscriptions: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(self._interval_s, self._tick)
 
     def close(self) -> None:
         """Stop."""
         self._timer.cancel()
+        if self._subscriptions is not None:
+            self._subscriptions.cancel()
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval_s, self._tick)
@@ -41,7 +47,9 @@ class Housekeeping:
         try:
             for session in tuple(self._services.sessions):
                 session.check_time(now_s)
-            self._look_after_subscriptions(now_s)
+            if self._subscriptions is None or self._subscriptions.done():
+                work = self._look_after_subscriptions(now_s)
+                self._subscriptions = self._loop.create_task(work)
             if now_s - self._rates_at_s >= RATES_INTERVAL_S:
                 self._update_rates(now_s - self._rates_at_s)
                 self._rates_at_s = now_s
@@ -49,13 +57,27 @@ class Housekeeping:
             # The next round comes in any case: one bad connection must not stop the timer.
             log.exception("housekeeping failed")
 
-    def _look_after_subscriptions(self, now_s: float) -> None:
+    async def _look_after_subscriptions(self, now_s: float) -> None:
+        """Persist cursors, end readers' subscriptions; a part of them in each turn of the loop."""
+        looked_at = 0
         for topic in tuple(self._services.topics.open_topics.values()):
             for subscription in tuple(topic.subscriptions.values()):
-                subscription.cursor.persist()
-                if subscription.kept_until is not None and now_s > subscription.kept_until:
-                    subscription.kept_until = None
-                    subscription.end_if_unused()
+                try:
+                    self._look_after(subscription, now_s)
+                except Exception:
+                    # The other topics' places are no less worth keeping.
+                    log.exception("%s: housekeeping failed", subscription)
+                looked_at += 1
+                if looked_at % SUBSCRIPTIONS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _look_after(self, subscription: Subscription, now_s: float) -> None:
+        if subscription.topic.subscriptions.get(subscription.name) is not subscription:
+            return
+        subscription.cursor.persist()
+        if subscription.kept_until is not None and now_s > subscription.kept_until:
+            subscription.kept_until = None
+            subscription.end_if_unused()
 
     def _update_rates(self, elapsed_s: float) -> None:
         for topic in self._services.topics.open_topics.values():

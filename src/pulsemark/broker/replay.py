@@ -13,6 +13,9 @@ from ..ledger import Position
 
 __all__ = ["ReplayQueue"]
 
+#: Where a queue grows by more than this part of itself, its heap is made anew.
+HEAPIFY_RATIO = 16
+
 
 class ReplayQueue:
     """A set of positions with a cheap minimum."""
@@ -40,13 +43,27 @@ class ReplayQueue:
 
     def update(self, positions: Iterable[Position]) -> None:
         """Put many positions in."""
-        for position in positions:
-            self.add(position)
+        new = set(positions) - self._members
+        self._members |= new
+        if len(new) * HEAPIFY_RATIO < len(self._heap):
+            for position in new:
+                heappush(self._heap, position)
+        elif new:
+            # Many positions come in their order, mostly: sorting them is what costs least.
+            self._heap += sorted(new)
+            heapify(self._heap)
 
     def discard(self, position: Position) -> None:
         """Take a position out wherever it stands."""
         self._members.discard(position)
         self._compact()
+
+    def first(self) -> Position | None:
+        """The smallest position; None when empty."""
+        heap = self._heap
+        while heap and heap[0] not in self._members:
+            heappop(heap)
+        return heap[0] if heap else None
 
     def pop(self) -> Position | None:
         """Take out the smallest position; None when empty."""

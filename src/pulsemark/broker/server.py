@@ -271,9 +271,13 @@ class Broker:
         for topic in topics.open_topics.values():
             for subscription in topic.subscriptions.values():
                 try:
+                    subscription.work.finish()
                     await durable(subscription.cursor.persist())
                 except RefusedError as refusal:
                     log.error("%s: its place could not be stored: %s", subscription, refusal)
+                except Exception:
+                    # The other topics' places are no less worth keeping.
+                    log.exception("%s: its place could not be stored", subscription)
         await topics.close()
         await topics.catalog_writer.settled()
 

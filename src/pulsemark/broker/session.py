@@ -6,7 +6,8 @@ task of this session, whose failure is answered with an ERROR of its request id.
 
 Reading stops, so that a client cannot make the broker hold more than the limits say, while any of
 these holds: too many publishes in flight (of this connection, or of all together), too many
-requests being worked on, or too much unsent data because the client does not read.
+requests being worked on, a command that is being worked on in pieces, or too much unsent data
+because the client does not read.
 
 Writing goes straight to the transport. Above its high-water mark `writable` is False, and the
 dispatchers wait for `resume_writing`.
@@ -50,6 +51,7 @@ class Pause(enum.Flag):
     PUBLISHES = enum.auto()
     REQUESTS = enum.auto()
     UNSENT = enum.auto()
+    LONG_WORK = enum.auto()
     CLOSING = enum.auto()
 
 
@@ -80,6 +82,7 @@ class Session(asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses = Pause.NONE
         self._writable = True
+        self._long_works = 0
         self._opened_at_s = self._received_at_s = self._loop.time()
         self._closed_at_s = 0.0
         self._ping_sent_at_s: float | None = None
@@ -225,6 +228,18 @@ class Session(asyncio.BufferedProtocol):
         elif was_full and not is_full:
             self._unpause(Pause.PUBLISHES)
 
+    def long_work_begins(self) -> None:
+        """A command is worked on in pieces: what comes after it is read when it is done."""
+        self._long_works += 1
+        if self._long_works == 1:
+            self._pause(Pause.LONG_WORK)
+
+    def long_work_ended(self) -> None:
+        """All pieces of a command are done."""
+        self._long_works -= 1
+        if not self._long_works:
+            self._unpause(Pause.LONG_WORK)
+
     def _check_unsent(self) -> None:
         # Answers, too, are data that a client may refuse to read. Dispatch stops at the high-water
         # mark; only answers lead beyond, and at twice the mark no more requests are read.
@@ -359,7 +374,8 @@ class Session(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """Whether answers are still to come."""
-        return bool(self.receipts.entries_in_flight or self._tasks) and not self.is_closed
+        works = self.receipts.entries_in_flight or self._tasks or self._long_works
+        return bool(works) and not self.is_closed
 
     def finish(self) -> None:
         """Send what is buffered and half-close; drop what comes until the client closes, too."""

@@ -217,6 +217,12 @@ PULSAR_SETTINGS = {
     "managedLedgerMaxSizePerLedgerMbytes": _Setting(
         "ledger_size_bytes", _multiple(MIB), of_store=True
     ),
+    "managedLedgerMaxUnackedRangesToPersist": _Setting(
+        "max_unacked_ranges_to_persist", _INTEGER, of_store=True
+    ),
+    "managedLedgerMaxBatchDeletedIndexToPersist": _Setting(
+        "max_batch_deleted_index_to_persist", _INTEGER, of_store=True
+    ),
 }
 
 _KIND_OF_TYPE: dict[Any, tuple[_Kind, tuple[Any, ...]]] = {

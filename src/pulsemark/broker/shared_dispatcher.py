@@ -10,18 +10,26 @@ of them put it into the replay queue, which goes before new entries:
 
 A consumer with too many unacknowledged messages is passed over until it has acknowledged half of
 them; the same limit, higher, stands over the subscription as a whole.
+
+The chunks of one message all go to one consumer (see `chunks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..ledger import CorruptEntryError, Entry, Position
 from ..metadata import Buffer
+from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
+from .long_work import PIECE_IDS
+from .ready_ring import ReadyRing
 from .replay import ReplayQueue
 
 if TYPE_CHECKING:
@@ -42,7 +50,12 @@ class SharedDispatcher(Dispatcher):
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked_messages = 0
         self.delayed = DelayedEntries(self.config.clock, self._delayed_due)
-        self._turn_index = 0
+        self.ready = ReadyRing(self.is_ready)
+        self._chunked = ChunkedMessages()
+        #: Who holds each entry that is out.
+        self._holders_of: dict[Position, Consumer] = {}
+        #: Consumers that left, and still hold entries that are to be given back.
+        self._leaving: set[Consumer] = set()
         self._blocked: set[Consumer] = set()
         self._all_blocked = False
 
@@ -53,50 +66,86 @@ class SharedDispatcher(Dispatcher):
     def _join(self, consumer: Consumer) -> None:
         if not self.consumers:
             self.rewind()
-        self.consumers.append(consumer)
-        self.consumers.sort(key=lambda c: c.priority_level)
+        insort(self.consumers, consumer, key=lambda c: c.priority_level)
+        self.ready.add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         """What the consumer held goes back, with its redelivery counts as they were."""
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
+        self.ready.remove(consumer)
         self._blocked.discard(consumer)
-        self.unacked_messages -= consumer.unacked_messages
-        positions = consumer.release_all()
-        self.released(positions)
-        if self.consumers:
-            self.replay.update(positions)
-            self.dispatch()
-        else:
+        if not self.consumers:
+            consumer.release_all()
             self.rewind()
+            return
+        # Nothing is sent to it any more; what it held is given back, in pieces if that is much.
+        consumer.permits = 0
+        self._leaving.add(consumer)
+        pieces = self._give_back(consumer)
+        if len(consumer.pending) > PIECE_IDS or self.subscription.work:
+            self.subscription.work.add(pieces, self.dispatch)
+        else:
+            deque(pieces, maxlen=0)
+            self.dispatch()
+
+    def _give_back(self, consumer: Consumer) -> Iterator[None]:
+        """Let what a consumer held wait for another one."""
+        while consumer.pending:
+            before = consumer.unacked_messages
+            positions = list(islice(consumer.pending, PIECE_IDS))
+            for position in positions:
+                consumer.release(position)
+            self._unacked_changed(consumer, consumer.unacked_messages - before)
+            self.released(positions)
+            self.wait_again(positions)
+            yield
+        if consumer in self._leaving:
+            self._leaving.remove(consumer)
+            self.wait_again(self._chunked.left(consumer))
 
     def rewind(self) -> None:
         """Start again from the cursor, with nothing held and no redelivery counted."""
         super().rewind()
-        self.replay.clear()
+        self.forget_waiting()
         self.delayed.clear()
         self.redelivery_counts.clear()
+        self._chunked.clear()
+        self._holders_of.clear()
+        for consumer in self._leaving:
+            consumer.release_all()
+        self._leaving.clear()
         for consumer in self.consumers:
             consumer.release_all()
+            self.ready.add(consumer)
         self.unacked_messages = 0
         self._blocked.clear()
         self._all_blocked = False
 
+    def offered(self, consumer: Consumer) -> None:
+        """A consumer can take more than before."""
+        self.ready.add(consumer)
+        self.dispatch()
+
     def dispatch(self) -> None:
         """Hand entries round while somebody can take them."""
-        sent_bytes = 0
-        while not self.subscription.is_fenced:
-            consumer = self._next_ready()
+        if self.is_stopped:
+            return
+        sent_bytes = self._send_waiting_chunks()
+        while not self._all_blocked:
+            consumer = self.ready.first()
             if consumer is None:
                 return
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return
-            entries = self._take(min(ROUND_ROBIN_ENTRIES, self.entries_for(consumer.permits)))
+            count = min(ROUND_ROBIN_ENTRIES, self.entries_for(consumer.permits))
+            entries = self._take(consumer, count)
             if not entries:
                 return
             sent_bytes += self._send(consumer, entries)
+            self.ready.had_turn(consumer)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Queue what the consumer holds for another delivery, counted."""
@@ -109,13 +158,13 @@ class SharedDispatcher(Dispatcher):
         self.released(released)
         for position in released:
             self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
-            self.replay.add(position)
+        self.wait_again(released)
         consumer.messages_redelivered += before - consumer.unacked_messages
         self.dispatch()
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """Release the entry at whoever holds it: after a redelivery that may be another one."""
-        holder = consumer if position in consumer.pending else self._holder_of(position)
+        holder = self._holders_of.get(position)
         if holder is not None:
             before = holder.unacked_messages
             if remaining:
@@ -125,15 +174,26 @@ class SharedDispatcher(Dispatcher):
                 self.released((position,))
             self._unacked_changed(holder, holder.unacked_messages - before)
         if not remaining:
-            self.replay.discard(position)
             self.redelivery_counts.pop(position, None)
             self.forgotten(position)
 
     def released(self, positions: Iterable[Position]) -> None:
         """Entries are no longer held by a consumer: they wait, or are acknowledged."""
+        for position in positions:
+            self._holders_of.pop(position, None)
+        self._chunked.released(positions)
+
+    def wait_again(self, positions: Iterable[Position]) -> None:
+        """Entries wait for another delivery."""
+        self.replay.update(positions)
 
     def forgotten(self, position: Position) -> None:
-        """An entry is acknowledged, wherever it was."""
+        """An entry is acknowledged, wherever it was: it need not wait."""
+        self.replay.discard(position)
+
+    def forget_waiting(self) -> None:
+        """Nothing waits for another delivery."""
+        self.replay.clear()
 
     def close(self) -> None:
         """Stop dispatching for good."""
@@ -141,7 +201,7 @@ class SharedDispatcher(Dispatcher):
         self.delayed.clear()
 
     def _delayed_due(self, positions: list[Position]) -> None:
-        self.replay.update(positions)
+        self.wait_again(positions)
         self.dispatch()
 
     # -- sending --------------------------------------------------------------------------------
@@ -152,15 +212,20 @@ class SharedDispatcher(Dispatcher):
             entry.position, deliver_at_ms(entry.body)
         )
 
-    def fetch(self, max_entries: int) -> list[Entry]:
-        """The next new entries; none while too many are known that must wait for their time."""
-        if len(self.delayed) >= self.config.max_delayed_entries_per_subscription:
-            return []
-        return super().fetch(max_entries)
+    def may_look_ahead(self) -> bool:
+        """Not while too many entries are known that must wait."""
+        return (
+            len(self.delayed) < self.config.max_delayed_entries_per_subscription
+            and self._chunked.waiting_count < MAX_WAITING_CHUNKS
+        )
 
-    def _take(self, max_entries: int) -> list[Entry]:
-        """Entries to send next: those that wait for another delivery, then new ones."""
-        while self.replay:
+    def _take(self, consumer: Consumer, max_entries: int) -> list[Entry]:
+        """Entries to send next: those that wait for the consumer or for any, then new ones."""
+        while self._chunked.waits_for(consumer) and not self.waits_for_disk:
+            entries = self.take_again(self._chunked.take(consumer, max_entries))
+            if entries:
+                return entries
+        while self.replay and not self.waits_for_disk:
             entries = self.take_again(self.replay.pop_run(max_entries))
             if entries:
                 return entries
@@ -189,7 +254,7 @@ class SharedDispatcher(Dispatcher):
                 at = damage.next_position
                 continue
             except OSError as error:
-                self.replay.update(position for position in wanted if position >= at)
+                self.wait_again(position for position in wanted if position >= at)
                 self.read_failed(error)
                 break
             if not entries:
@@ -199,39 +264,64 @@ class SharedDispatcher(Dispatcher):
         return found
 
     def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
-        buffers: list[Buffer] = []
-        sent_bytes = 0
+        """Send to a consumer, or where it must be to another one; returns the round's bytes."""
+        outgoing: dict[Consumer, list[Buffer]] = {consumer: []}
+        cost_bytes = 0
         for number, entry in enumerate(entries):
-            if consumer.permits <= 0 or self.is_blocked(consumer):
-                self.replay.update(entry.position for entry in entries[number:])
+            chunk = chunk_of(entry.body)
+            taker = consumer
+            if chunk is not None:
+                taker = self._chunked.consumer_of(chunk) or consumer
+            cost_bytes += self.cost_bytes(entry)
+            if taker is not consumer and self._chunked.waits_for(taker):
+                self._chunked.wait(taker, entry.position)
+            elif self.is_ready(taker) and not self._all_blocked:
+                self.send_one(taker, entry, outgoing.setdefault(taker, []))
+                if chunk is not None:
+                    self._chunked.sent(chunk, entry.position, taker)
+            elif taker is consumer:
+                self._put_back(entries[number:])
                 break
-            sent_bytes += self.send_one(consumer, entry, buffers)
-        consumer.outlet.write_gathered(buffers)
-        return sent_bytes
+            else:
+                self._chunked.wait(taker, entry.position)
+        for taker, buffers in outgoing.items():
+            taker.outlet.write_gathered(buffers)
+        return cost_bytes
 
-    def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> int:
-        """Frame one entry for a consumer that holds it from now on; returns its size."""
+    def _put_back(self, entries: Sequence[Entry]) -> None:
+        """Entries were read and cannot be sent now."""
+        for entry in entries:
+            chunk = chunk_of(entry.body)
+            owner = self._chunked.consumer_of(chunk) if chunk is not None else None
+            if owner is None:
+                self.replay.add(entry.position)
+            else:
+                self._chunked.wait(owner, entry.position)
+
+    def _send_waiting_chunks(self) -> int:
+        """Send chunks that wait for consumers which can take them now."""
+        cost_bytes = 0
+        for consumer in self._chunked.waiting_consumers():
+            while self._chunked.waits_for(consumer) and self.is_ready(consumer):
+                if self._all_blocked or self.waits_for_disk:
+                    return cost_bytes
+                if cost_bytes >= self.config.dispatch_round_bytes:
+                    return cost_bytes
+                run = self._chunked.take(consumer, self.entries_for(consumer.permits))
+                cost_bytes += self._send(consumer, self.take_again(run))
+        return cost_bytes
+
+    def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
+        """Frame one entry for a consumer that holds it from now on."""
         position = entry.position
         frame, messages = self.frame_entry(consumer, entry, self.redelivery_counts.get(position, 0))
         buffers += frame
         consumer.hold(position, messages)
+        self._holders_of[position] = consumer
         self._unacked_changed(consumer, messages)
         size_bytes = len(entry.stored)
         consumer.count_sent(messages, size_bytes)
         self.subscription.count_sent(messages, size_bytes)
-        return size_bytes
-
-    def _next_ready(self) -> Consumer | None:
-        """The next consumer of the best priority level that has one ready."""
-        if self._all_blocked:
-            return None
-        ready = [consumer for consumer in self.consumers if self.is_ready(consumer)]
-        if not ready:
-            return None
-        level = ready[0].priority_level
-        same_level = [consumer for consumer in ready if consumer.priority_level == level]
-        self._turn_index += 1
-        return same_level[self._turn_index % len(same_level)]
 
     def is_ready(self, consumer: Consumer) -> bool:
         """Whether a consumer can be sent something now."""
@@ -242,9 +332,6 @@ class SharedDispatcher(Dispatcher):
         return self._all_blocked or consumer in self._blocked
 
     # -- unacknowledged messages ----------------------------------------------------------------
-
-    def _holder_of(self, position: Position) -> Consumer | None:
-        return next((c for c in self.consumers if position in c.pending), None)
 
     def _unacked_changed(self, consumer: Consumer, change: int) -> None:
         if not change:
@@ -261,6 +348,7 @@ class SharedDispatcher(Dispatcher):
         resumes = False
         if consumer in self._blocked and consumer.unacked_messages <= limit // 2:
             self._blocked.discard(consumer)
+            self.ready.add(consumer)
             resumes = True
         if self._all_blocked and self.unacked_messages <= limit_all // 2:
             self._all_blocked = False

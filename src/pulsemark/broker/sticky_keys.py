@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, insort
 from contextlib import suppress
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Protocol
 
@@ -29,6 +29,8 @@ __all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for"
 
 SLOTS = 65_536
 POINTS_PER_CONSUMER = 100
+#: Ranges that one STICKY consumer may name.
+MAX_RANGES_PER_CONSUMER = 1_000
 WORD = 0xFFFFFFFF
 
 
@@ -98,11 +100,20 @@ def selector_for(meta: KeySharedMeta) -> Selector:
 
 
 class AutoSplit:
-    """Consistent hashing over the consumers."""
+    """Consistent hashing over the consumers.
+
+    Two consumers may have a point on the same slot; it belongs to the one that came first. What a
+    join or a leave costs is bounded by the number of slots, not of consumers.
+    """
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, int, Consumer]] = []
-        self._keys: list[int] = []
+        #: Slots with points, in order.
+        self._points: list[int] = []
+        #: Whose the points on a slot are: by number of arrival.
+        self._owners: dict[int, dict[int, Consumer]] = {}
+        self._slots_of: dict[Consumer, tuple[int, list[int]]] = {}
+        self._labels: dict[str, _Labels] = {}
+        self._label_of: dict[Consumer, int] = {}
         self._added = 0
 
     def add(self, consumer: Consumer) -> None:
@@ -111,67 +122,110 @@ class AutoSplit:
             raise RefusedError(ServerError.ConsumerBusy, "the subscription splits keys by itself")
         self._added += 1
         # By name, so that a consumer that comes back gets its slots back; consumers that share a
-        # name (or have none) are told apart by their number.
-        others = {other for _, _, other in self._points if other.name == consumer.name}
+        # name (or have none) are told apart by a number.
+        label = self._labels.setdefault(consumer.name, _Labels()).take()
+        self._label_of[consumer] = label
+        slots = []
         for point in range(POINTS_PER_CONSUMER):
-            label = f"{consumer.name}#{len(others)}-{point}"
-            self._points.append((murmur3_32(label.encode()) % SLOTS, self._added, consumer))
-        self._renew()
+            slot = murmur3_32(f"{consumer.name}#{label}-{point}".encode()) % SLOTS
+            owners = self._owners.get(slot)
+            if owners is None:
+                owners = self._owners[slot] = {}
+                insort(self._points, slot)
+            owners[self._added] = consumer
+            slots.append(slot)
+        self._slots_of[consumer] = (self._added, slots)
 
     def remove(self, consumer: Consumer) -> None:
         """Take a consumer's points off."""
-        self._points = [point for point in self._points if point[2] is not consumer]
-        self._renew()
+        if consumer not in self._slots_of:
+            return
+        number, slots = self._slots_of.pop(consumer)
+        for slot in set(slots):
+            owners = self._owners[slot]
+            del owners[number]
+            if not owners:
+                del self._owners[slot]
+                del self._points[bisect_left(self._points, slot)]
+        labels = self._labels[consumer.name]
+        if labels.give_back(self._label_of.pop(consumer)):
+            del self._labels[consumer.name]
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer of the next point at or behind the slot."""
         if not self._points:
             return None
-        at = bisect_left(self._keys, slot)
-        return self._points[at if at < len(self._points) else 0][2]
+        at = bisect_left(self._points, slot)
+        owners = self._owners[self._points[at if at < len(self._points) else 0]]
+        # Numbers grow, so the first one in is the oldest.
+        return next(iter(owners.values()))
 
-    def _renew(self) -> None:
-        self._points.sort(key=lambda point: point[:2])
-        self._keys = [point[0] for point in self._points]
+
+class _Labels:
+    """Numbers for consumers of one name: always the smallest that is free."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._next = 0
+
+    def take(self) -> int:
+        if self._free:
+            return heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, number: int) -> bool:
+        """Whether none is in use any more."""
+        heappush(self._free, number)
+        return len(self._free) == self._next
 
 
 class StickyRanges:
     """Ranges that the consumers name themselves, both ends included."""
 
     def __init__(self) -> None:
-        self._ranges: list[tuple[int, int, Consumer]] = []
-        self._starts: list[int] = []
+        #: (start, end) of the ranges, in order; none overlap.
+        self._ranges: list[tuple[int, int]] = []
+        self._owners: dict[int, Consumer] = {}
+        self._starts_of: dict[Consumer, list[int]] = {}
 
     def add(self, consumer: Consumer) -> None:
         """Take in a consumer whose ranges are free and make sense."""
         meta = consumer.key_shared_meta
         if meta.keySharedMode != KeySharedMode.STICKY:
             raise RefusedError(ServerError.ConsumerBusy, "the subscription's ranges are sticky")
-        wanted = [(r.start, r.end) for r in meta.hashRanges]
+        if len(meta.hashRanges) > MAX_RANGES_PER_CONSUMER:
+            raise RefusedError(
+                ServerError.ConsumerAssignError,
+                f"a consumer has at most {MAX_RANGES_PER_CONSUMER} ranges, "
+                f"not {len(meta.hashRanges)}",
+            )
+        wanted = sorted((r.start, r.end) for r in meta.hashRanges)
         if not wanted or any(not 0 <= start <= end < SLOTS for start, end in wanted):
             raise RefusedError(
                 ServerError.ConsumerAssignError, f"ranges must lie within 0 and {SLOTS - 1}"
             )
-        taken: Sequence[tuple[int, int]] = [(start, end) for start, end, _ in self._ranges]
-        ordered = sorted([*taken, *wanted])
-        for (_, end), (start, _) in pairwise(ordered):
-            if start <= end:
-                raise RefusedError(ServerError.ConsumerAssignError, "ranges overlap")
-        self._ranges += [(start, end, consumer) for start, end in wanted]
-        self._renew()
+        overlap = any(before[1] >= after[0] for before, after in pairwise(wanted))
+        if overlap or not all(self._is_free(start, end) for start, end in wanted):
+            raise RefusedError(ServerError.ConsumerAssignError, "ranges overlap")
+        for start, end in wanted:
+            insort(self._ranges, (start, end))
+            self._owners[start] = consumer
+        self._starts_of[consumer] = [start for start, _ in wanted]
+
+    def _is_free(self, start: int, end: int) -> bool:
+        at = bisect_left(self._ranges, (end + 1,))
+        return at == 0 or self._ranges[at - 1][1] < start
 
     def remove(self, consumer: Consumer) -> None:
         """Free a consumer's ranges."""
-        self._ranges = [r for r in self._ranges if r[2] is not consumer]
-        self._renew()
+        for start in self._starts_of.pop(consumer, ()):
+            del self._ranges[bisect_left(self._ranges, (start,))]
+            del self._owners[start]
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer whose range holds the slot."""
-        at = bisect_left(self._starts, slot + 1) - 1
+        at = bisect_left(self._ranges, (slot + 1,)) - 1
         if at < 0 or slot > self._ranges[at][1]:
             return None
-        return self._ranges[at][2]
-
-    def _renew(self) -> None:
-        self._ranges.sort(key=lambda r: r[0])
-        self._starts = [r[0] for r in self._ranges]
+        return self._owners[self._ranges[at][0]]

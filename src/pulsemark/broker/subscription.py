@@ -12,7 +12,8 @@ acknowledgements of what was delivered before no longer count.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..ledger import Cursor, Position
@@ -22,6 +23,7 @@ from .consumer import Consumer
 from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .errors import RefusedError
 from .key_shared_dispatcher import KeySharedDispatcher
+from .long_work import PIECE_IDS, LongWork
 from .positions import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
 
@@ -61,6 +63,8 @@ class Subscription:
         self.messages_out = 0
         self.bytes_out = 0
         self._is_stored = is_stored
+        #: Acknowledgements and redeliveries of many messages.
+        self.work = LongWork()
         self._waiting_persisted: list[Persisted] = []
 
     def __str__(self) -> str:
@@ -204,17 +208,25 @@ class Subscription:
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer takes so many more messages."""
         consumer.permits += permits
-        self.dispatch()
+        self.offered(consumer)
 
-    def redeliver(
-        self, consumer: Consumer, ids: Sequence[MessageIdData], epoch: int | None
-    ) -> None:
-        """Deliver `ids` again; none named: everything the consumer has not acknowledged."""
-        if self.dispatcher is None or self.is_fenced:
-            return
-        if epoch is not None:
-            consumer.epoch = max(consumer.epoch, epoch)
-        self.dispatcher.redeliver(consumer, [position_of(i) for i in ids] if ids else None)
+    def offered(self, consumer: Consumer) -> None:
+        """A consumer can take more than before."""
+        if self.dispatcher is not None:
+            self.dispatcher.offered(consumer)
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Deliver these entries again; None: everything the consumer has not acknowledged."""
+        # A consumer that left meanwhile has given everything back.
+        if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
+            self.dispatcher.redeliver(consumer, positions)
+
+    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
+        """The same for many entries, in pieces."""
+        remaining = iter(positions)
+        while piece := list(islice(remaining, PIECE_IDS)):
+            self.redeliver(consumer, piece)
+            yield
 
     def count_sent(self, messages: int, size_bytes: int) -> None:
         """Statistics of a sent entry."""
@@ -229,18 +241,20 @@ class Subscription:
 
     # -- acknowledgement ------------------------------------------------------------------------
 
-    def ack_individually(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
+    def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
+        """Acknowledge many messages one by one, in pieces."""
+        for at in range(0, len(ids), PIECE_IDS):
+            self.ack_piece(consumer, ids[at : at + PIECE_IDS])
+            yield
+
+    def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
         """Acknowledge messages one by one."""
         if self.is_fenced or self.dispatcher is None:
             return
         by_batch_index = self.topic.config.acknowledgment_at_batch_index_level_enabled
-        end = self.topic.ledger.end_position
         for message_id in ids:
             position = position_of(message_id)
             remaining = 0
-            if position >= end:
-                # An entry that is not there yet cannot have been delivered.
-                continue
             if not message_id.ack_set:
                 self.cursor.ack(position)
             elif by_batch_index:
@@ -248,19 +262,23 @@ class Subscription:
             else:
                 # Without the setting a batch is acknowledged as a whole or not at all.
                 continue
+            # An entry that is not in the log was not delivered: nobody holds it.
             self.dispatcher.acked(consumer, position, remaining)
 
     def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
-        """Acknowledge everything up to and with a message; Shared types take no such ack."""
+        """Acknowledge everything up to and with a message; Shared types take no such ack.
+
+        A message that is not there yet acknowledges nothing, as in Pulsar.
+        """
         if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
             return
         position = position_of(message_id)
         if not message_id.ack_set:
             self.cursor.ack_cumulative(position)
-            return
-        self.cursor.ack_cumulative(Position(position.ledger_id, position.entry_id - 1))
-        if self.topic.config.acknowledgment_at_batch_index_level_enabled:
-            self.cursor.ack_batch(position, message_id.ack_set)
+        elif position < self.topic.ledger.end_position:
+            self.cursor.ack_cumulative(Position(position.ledger_id, position.entry_id - 1))
+            if self.topic.config.acknowledgment_at_batch_index_level_enabled:
+                self.cursor.ack_batch(position, message_id.ack_set)
 
     def when_persisted(self, callback: Persisted) -> None:
         """Call back once every acknowledgement made so far is durable (or has failed).
@@ -270,6 +288,13 @@ class Subscription:
         self._waiting_persisted.append(callback)
         if len(self._waiting_persisted) == 1:
             asyncio.get_running_loop().call_soon(self._persist_now)
+
+    async def skip(self, count: int) -> None:
+        """Acknowledge the next `count` unacknowledged entries, durably."""
+        last = self.cursor.nth_unacked(count) if count > 0 else None
+        if last is not None:
+            self.cursor.ack_cumulative(last)
+        await durable(self.cursor.persist())
 
     def _persist_now(self) -> None:
         waiting, self._waiting_persisted = self._waiting_persisted, []

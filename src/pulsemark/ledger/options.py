@@ -30,6 +30,11 @@ class StoreOptions:
     """A checkpoint is made at least this often while there is something new."""
     max_pending_bytes: int = 256 * 1024 * 1024
     """Appends wait while more than this is not yet durable."""
+    max_unacked_ranges_to_persist: int = 10_000
+    """Ranges of single acknowledgements that are stored of one cursor; those above the first so
+    many are made good by redelivery after a restart."""
+    max_batch_deleted_index_to_persist: int = 10_000
+    """Partly acknowledged batches that are stored of one cursor, likewise."""
     fd_limit: int | None = None
     """Files kept open; None: half of what the process may, at most 4096."""
 
@@ -42,6 +47,8 @@ class StoreOptions:
             "ledger_age_ms": 2**62,
             "journal_size_bytes": 2**40,
             "checkpoint_interval_ms": 2**40,
+            "max_unacked_ranges_to_persist": 2**31,
+            "max_batch_deleted_index_to_persist": 2**31,
             "max_pending_bytes": 2**31,  # one journal block must hold it
         }
         if not 0 <= self.sync_interval_ms <= MAX_SYNC_INTERVAL_MS:

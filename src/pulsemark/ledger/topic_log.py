@@ -76,6 +76,11 @@ class TopicLog:
         return next(visible, self._segments[0] if self._segments else None)
 
     @property
+    def epoch(self) -> int:
+        """The leader epoch of the newest segment."""
+        return self._segments[-1].header.epoch if self._segments else 0
+
+    @property
     def first_index(self) -> int:
         """Index of the first message still there; ``next_index`` on an empty topic."""
         if not self._segments:
@@ -264,6 +269,34 @@ class TopicLog:
             return Position(0, -1)
         first = segments[0]
         return Position(first.ledger_id, first.first_entry_id + first.cut_rows - 1)
+
+    def entry_message_count(self, position: Position) -> int | None:
+        """How many messages (indexes) the durable entry at ``position`` holds; None: there is none.
+
+        0 for an entry that took no index.
+        """
+        segments = self._segments
+        number, row = self._locate(segments, position)
+        if number >= len(segments):
+            return None
+        segment = segments[number]
+        at = (segment.ledger_id, segment.first_entry_id + row)
+        if at != position or row >= segment.entry_count:
+            return None
+        before = segment.row(row - 1).next_message if row else 0
+        return segment.row(row).next_message - before
+
+    def entry_behind(self, start: Position, count: int) -> Position | None:
+        """Position of the entry ``count`` entries behind the first at or behind ``start``."""
+        segments = self._segments
+        number, row = self._locate(segments, start)
+        for segment in segments[number:]:
+            here = segment.entry_count - row
+            if count < here:
+                return Position(segment.ledger_id, segment.first_entry_id + row + count)
+            count -= max(here, 0)
+            row = 0
+        return None
 
     def count_entries(self, start: Position, end: Position) -> int:
         """How many entries stand in [start, end)."""

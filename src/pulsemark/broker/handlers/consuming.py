@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from ...wire import MessageId, commands
 from ..commits import durable
 from ..consumer import Consumer
 from ..errors import RefusedError
+from ..long_work import PIECE_IDS
+from ..positions import position_of
 from ..seek import SeekTarget, reset_subscription
 from ..stats import iso_time
 from .checks import check_name, check_properties
@@ -158,10 +161,36 @@ def ack(session: Session, command: CommandAck) -> None:
     if command.ack_type == CommandAck.Cumulative:
         if len(command.message_id) == 1:
             subscription.ack_cumulatively(found, command.message_id[0])
+        if answer is not None:
+            subscription.when_persisted(answer)
+        return
+    then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
+    if len(command.message_id) <= PIECE_IDS and not subscription.work:
+        subscription.ack_piece(found, command.message_id)
+        then()
     else:
-        subscription.ack_individually(found, command.message_id)
-    if answer is not None:
-        subscription.when_persisted(answer)
+        pieces = subscription.ack_pieces(found, command.message_id)
+        _do_in_pieces(session, subscription, pieces, then)
+
+
+def _nothing() -> None:
+    """What follows an acknowledgement that asks for no receipt."""
+
+
+def _do_in_pieces(
+    session: Session,
+    subscription: Subscription,
+    pieces: Iterator[None],
+    then: Callable[[], None] = _nothing,
+) -> None:
+    """Do long work in pieces; its client is not read on until all of them are done."""
+
+    def done() -> None:
+        session.long_work_ended()
+        then()
+
+    session.long_work_begins()
+    subscription.work.add(pieces, done)
 
 
 def _ack_persisted(
@@ -177,9 +206,20 @@ def _ack_persisted(
 def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages) -> None:
     """Deliver some messages, or all that are not acknowledged, once more."""
     found = session.consumers.get(command.consumer_id)
-    if found is not None and found.subscription is not None:
-        epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
-        found.subscription.redeliver(found, command.message_ids, epoch)
+    if found is None or found.subscription is None:
+        return
+    subscription = found.subscription
+    if command.HasField("consumer_epoch"):
+        found.epoch = max(found.epoch, command.consumer_epoch)
+    count = len(command.message_ids) or len(found.pending)
+    named = map(position_of, command.message_ids)
+    if count > PIECE_IDS or subscription.work:
+        # What comes again while the pieces are worked on is not given back once more.
+        positions = named if command.message_ids else list(found.pending)
+        pieces = subscription.redeliver_pieces(found, positions)
+        _do_in_pieces(session, subscription, pieces)
+    else:
+        subscription.redeliver(found, list(named) if command.message_ids else None)
 
 
 # -- places -------------------------------------------------------------------------------------

@@ -88,14 +88,7 @@ async def skip(
     subscription = await _find(request, domain, tenant, namespace, topic, name)
     if not count.isascii() or not count.isdigit() or len(count) > 9:
         raise HttpError(400, f"{count[:40]!r} is not a number of entries")
-    log = subscription.topic.ledger
-    position = subscription.cursor.first_unacked
-    for _ in range(int(count)):
-        if position >= log.end_position:
-            break
-        subscription.cursor.ack(position)
-        position = subscription.cursor.next_unacked(position)
-    await durable(subscription.cursor.persist())
+    await subscription.skip(int(count))
     return Response()
 
 
