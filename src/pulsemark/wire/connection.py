@@ -242,6 +242,15 @@ class Connection:
         """How many bytes were received and not yet turned into events."""
         return self._frames.pending_bytes
 
+    @property
+    def allocated_bytes(self) -> int:
+        """The memory kept for what comes next (see `frames`, rules 5 and 6)."""
+        return self._frames.allocated_bytes
+
+    def release(self) -> None:
+        """Give that memory back if no frame has begun."""
+        self._frames.release()
+
     def receive_data(self, data: Buffer) -> None:
         """Take bytes from the other side in, by copying them.
 
