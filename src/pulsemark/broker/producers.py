@@ -34,6 +34,7 @@ from .consumer import Outlet
 from .errors import RefusedError
 
 if TYPE_CHECKING:
+    from .memory import Reservation
     from .receipts import ReceiptGroup
 
 __all__ = ["Producer", "ProducerOutlet", "TopicProducers"]
@@ -81,6 +82,8 @@ class Producer:
     is_waiting: bool = False
     #: The latest publishes that wait for the disk; answers to later ones must not overtake them.
     receipts: ReceiptGroup | None = None
+    #: Counts what the client makes the broker keep for it.
+    reservation: Reservation | None = None
 
     @classmethod
     def from_command(

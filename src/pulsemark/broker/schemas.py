@@ -12,16 +12,21 @@ topic's type is accepted, as under Pulsar's strategy ALWAYS_COMPATIBLE.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..ledger import LocalStore
 from ..proto.pulsar_api_pb2 import Schema, ServerError
 from ..wire import TopicName
+from .config import BrokerConfig
 from .errors import RefusedError
 from .topic import Topic
 
 __all__ = ["Schemas", "version_bytes"]
+
+#: What a schema takes in memory beside its definition, rounded up.
+SCHEMA_BYTES = 1024
 
 _SIZE = struct.Struct(">I")
 _VERSION = struct.Struct(">Q")
@@ -36,20 +41,55 @@ def version_bytes(version: int) -> bytes:
 
 
 class Schemas:
-    """Registered schemas, read from the catalog when a topic first needs them."""
+    """Registered schemas, read from the catalog when a topic needs them.
 
-    def __init__(self, store: LocalStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    Those of the topics asked for last stay in memory, `max_schema_cache_bytes` at most, and with
+    them those that are being stored. A topic that has none takes no place.
+    """
+
+    def __init__(
+        self,
+        store: LocalStore,
+        run_blocking: Callable[..., Awaitable[Any]],
+        config: BrokerConfig,
+    ) -> None:
         self._store = store
         self._run_blocking = run_blocking
+        self._max_cache_bytes = config.max_schema_cache_bytes
+        self._max_topic_bytes = config.max_schema_bytes_per_topic
+        #: The topic asked for last stands at the end.
         self._by_topic: dict[str, list[Schema]] = {}
+        self._sizes_bytes: dict[str, int] = {}
+        self._cached_bytes = 0
+        self._storing: Counter[str] = Counter()
 
     async def versions(self, topic: TopicName) -> list[Schema]:
         """All schemas of a topic, by version."""
         key = str(topic.partitioned)
         if key not in self._by_topic:
             stored = await self._run_blocking(self._store.catalog.get, "schema", key)
-            self._by_topic.setdefault(key, _unpack(stored or b""))
-        return self._by_topic[key]
+            if key not in self._by_topic:
+                if not stored:
+                    return []
+                self._remember(key, _unpack(stored))
+        found = self._by_topic[key] = self._by_topic.pop(key)
+        return found
+
+    def _remember(self, key: str, schemas: list[Schema]) -> None:
+        """Keep a topic's schemas; those that nobody asked for lately go."""
+        self._drop(key)
+        size_bytes = sum(SCHEMA_BYTES + schema.ByteSize() for schema in schemas)
+        self._by_topic[key], self._sizes_bytes[key] = schemas, size_bytes
+        self._cached_bytes += size_bytes
+        for oldest in list(self._by_topic):
+            if self._cached_bytes <= self._max_cache_bytes or oldest == key:
+                return
+            if not self._storing[oldest]:
+                self._drop(oldest)
+
+    def _drop(self, key: str) -> None:
+        self._by_topic.pop(key, None)
+        self._cached_bytes -= self._sizes_bytes.pop(key, 0)
 
     async def find(self, topic: TopicName, version: bytes | None) -> tuple[Schema, bytes]:
         """A topic's schema of that version (None: the latest), with its version."""
@@ -72,15 +112,26 @@ class Schemas:
                 ServerError.IncompatibleSchema,
                 f"the topic's schema is {_type_name(schemas[-1])}, not {_type_name(schema)}",
             )
-        grown = [*schemas, schema]
-        self._by_topic[str(topic.partitioned)] = grown
-        try:
-            await self._run_blocking(
-                self._store.catalog.put, "schema", str(topic.partitioned), _pack(grown)
+        grown = [*schemas, _copy(schema)]
+        size_bytes = sum(known.ByteSize() for known in grown)
+        if size_bytes > self._max_topic_bytes:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"the topic's schemas would have {size_bytes} bytes, at most "
+                f"{self._max_topic_bytes} are allowed",
             )
+        key = str(topic.partitioned)
+        self._storing[key] += 1
+        self._remember(key, grown)
+        try:
+            await self._run_blocking(self._store.catalog.put, "schema", key, _pack(grown))
         except BaseException:
-            self._by_topic.pop(str(topic.partitioned), None)
+            self._drop(key)
             raise
+        finally:
+            self._storing[key] -= 1
+            if not self._storing[key]:
+                del self._storing[key]
         return version_bytes(len(grown) - 1)
 
     async def for_producer(self, topic: TopicName, schema: Schema | None) -> bytes:
@@ -106,8 +157,15 @@ class Schemas:
 
     async def forget(self, topic: TopicName) -> None:
         """The topic was deleted, and its schemas with it."""
-        self._by_topic.pop(str(topic), None)
+        self._drop(str(topic))
         await self._run_blocking(self._store.catalog.delete, "schema", str(topic))
+
+
+def _copy(schema: Schema) -> Schema:
+    """The schema by itself: a part of a command keeps all of it alive."""
+    copy = Schema()
+    copy.CopyFrom(schema)
+    return copy
 
 
 def _version_in(schemas: list[Schema], wanted: Schema) -> int | None:

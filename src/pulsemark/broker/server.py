@@ -40,6 +40,7 @@ from .commits import durable
 from .config import BrokerConfig
 from .errors import BrokerStateError, ConfigError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
+from .memory import InputMemory, KeptMemory, OutputMemory
 from .receipts import PublishBudget
 from .schemas import Schemas
 from .services import Services
@@ -197,13 +198,17 @@ class Broker:
     async def _make_services(self, stampers: StamperChain) -> Services:
         topics = Topics(self.store, self.config, stampers, self._run_blocking)
         await topics.load()
-        schemas = Schemas(self.store, self._run_blocking)
+        config = self.config
+        schemas = Schemas(self.store, self._run_blocking, config)
         topics.after_delete = schemas.forget
         return Services(
-            config=self.config,
+            config=config,
             topics=topics,
             schemas=schemas,
-            budget=PublishBudget(self.config.max_in_flight_publish_bytes),
+            budget=PublishBudget(config.max_in_flight_publish_bytes),
+            input=InputMemory(config.max_input_buffer_bytes),
+            output=OutputMemory(config.max_unsent_bytes),
+            kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
             storage=StorageHealth(partial(self._run_blocking, self.store.probe)),
             run_blocking=self._run_blocking,
             service_url=lambda: self.service_url,
@@ -276,6 +281,7 @@ class Broker:
         await self._wait_until(lambda: not sessions)
         for session in tuple(sessions):
             session.abort()
+        self._services.output.close()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         """Return when the condition holds, or when the time for closing is over."""

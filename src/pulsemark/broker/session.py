@@ -6,14 +6,16 @@ task of this session, whose failure is answered with an ERROR of its request id.
 
 Reading stops, so that a client cannot make the broker hold more than the limits say, while any of
 these holds: too many publishes in flight (of this connection, or of all together), too many
-requests being worked on, or too much unsent data because the client does not read.
+requests being worked on, or too much unsent data because the client does not read. What the
+connection holds is counted in `memory`, over all connections.
 
-Writing goes straight to the transport. Above its high-water mark `writable` is False, and the
-dispatchers wait for `resume_writing`.
+Writing goes straight to the transport. Above its high-water mark, and while output memory is
+scarce, `writable` is False, and the dispatchers wait for `Consumer.resume`.
 
 Silence: a connection that says nothing for the keep-alive interval is sent a PING, and closed
-when another interval goes by in silence. Before CONNECT, and inside a frame that has begun,
-silence closes it at once after their own timeouts.
+when another interval goes by in silence. A connection without CONNECT is closed after its own
+timeout, and so is one whose frame does not become whole: it has `stalled_frame_timeout_ms`, and
+a second more for each `min_frame_rate_bytes_per_s` that has arrived.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from ..wire import Command, Connection, ProtocolError, Role, Send, Unsupported, 
 from .consumer import Consumer
 from .errors import RefusedError
 from .handlers import handle_command, handle_send, handle_unsupported
+from .memory import SHARE_BYTES, Account, Reservation
 from .producers import Producer
 from .receipts import Receipts
 from .services import Services
@@ -38,6 +41,16 @@ from .topic import Topic
 __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
+
+#: The block every connection may hold without being counted.
+FREE_INPUT_BYTES = 16 * 1024
+#: Buffers of an average size below this are joined: each one costs more than its copy.
+JOIN_BELOW_BYTES = 2 * 1024
+#: A request as it was sent takes so many times its size in memory, parsed and with its task.
+PARSED_SHARE = 4
+REQUEST_BYTES = 4 * 1024
+#: A connection that has been silent for so long gives its buffer back.
+QUIET_MS = 1_000
 
 
 class Pause(enum.Flag):
@@ -68,6 +81,8 @@ class Session(asyncio.BufferedProtocol):
         #: Producer and consumer ids that are being opened; taking one out cancels the opening.
         self.opening: dict[tuple[str, int], object] = {}
         self.receipts = Receipts(self, services.budget, services.config)
+        #: Kept state of this connection.
+        self.kept = Account(services.kept)
         self.is_closed = False
         self._conn = Connection(
             Role.SERVER, max_message_size_bytes=services.config.max_message_size_bytes
@@ -80,6 +95,9 @@ class Session(asyncio.BufferedProtocol):
         self._opened_at_s = self._received_at_s = self._loop.time()
         self._closed_at_s = 0.0
         self._ping_sent_at_s: float | None = None
+        #: When the frame began that is arriving now.
+        self._frame_since_s: float | None = None
+        self._counts_input = False
         self._unsent: tuple[float, int] = (0.0, 0)
         self._heard: asyncio.Future[None] | None = None
 
@@ -104,7 +122,9 @@ class Session(asyncio.BufferedProtocol):
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
         self._conn.buffer_updated(nbytes)
-        self._handle_events()
+        progressed = self._handle_events()
+        if not self.is_closed:
+            self._count_input(progressed)
 
     def eof_received(self) -> None:
         """The client has sent its last byte; asyncio closes the rest."""
@@ -113,6 +133,7 @@ class Session(asyncio.BufferedProtocol):
         """The connection is gone."""
         self.close_state()
         self.services.sessions.discard(self)
+        self.services.output.forget(self)
 
     def pause_writing(self) -> None:
         """More is unsent than the high-water mark."""
@@ -121,17 +142,26 @@ class Session(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client has read on."""
         self._writable = True
+        self.output_freed()
+
+    def output_freed(self) -> None:
+        """There is room for unsent data again, here or in output memory."""
+        if not self.writable:
+            return
         self._unpause(Pause.UNSENT)
         for consumer in tuple(self.consumers.values()):
-            if not self._writable:
+            if not self.writable:
                 return
             consumer.resume()
 
     # -- events ---------------------------------------------------------------------------------
 
-    def _handle_events(self) -> None:
+    def _handle_events(self) -> bool:
+        """Whether a frame became whole."""
+        progressed = False
         try:
             for event in self._conn.events():
+                progressed = True
                 if type(event) is Send:
                     handle_send(self, event)
                 elif type(event) is Command:
@@ -139,7 +169,7 @@ class Session(asyncio.BufferedProtocol):
                 elif type(event) is Unsupported:
                     handle_unsupported(self, event)
                 if self.is_closed:
-                    return
+                    return True
         except ProtocolError as violation:
             self.close_because(str(violation))
         except Exception:
@@ -149,16 +179,47 @@ class Session(asyncio.BufferedProtocol):
             # Once for all commands of a read: a limit may be passed by what one read brings.
             self.publishes_changed()
             self._check_unsent()
+        return progressed
+
+    def _count_input(self, progressed: bool) -> None:
+        conn = self._conn
+        if not conn.pending_bytes:
+            self._frame_since_s = None
+        elif progressed or self._frame_since_s is None:
+            self._frame_since_s = self._received_at_s
+        held_bytes = conn.allocated_bytes - FREE_INPUT_BYTES
+        if held_bytes > 0:
+            self._counts_input = True
+            self.services.input.hold(self, held_bytes, begins=progressed)
+        elif self._counts_input:
+            self._counts_input = False
+            self.services.input.forget(self)
+
+    def give_up_input(self) -> None:
+        """Input memory is full, and this connection holds some of it for longest."""
+        self._counts_input = False
+        if self._conn.pending_bytes:
+            self.close_because("too many frames have begun and are not whole; this one is oldest")
+        else:
+            self._conn.release()
 
     def run(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` as a task; its refusal or failure is answered as an ERROR."""
-        task = self._loop.create_task(self._answered(request_id, work))
+        size_bytes = REQUEST_BYTES + PARSED_SHARE * self._conn.last_command_size_bytes
+        try:
+            reservation = self.kept.reserve("request", size_bytes)
+        except RefusedError:
+            work.close()
+            raise
+        task = self._loop.create_task(self._answered(request_id, work, reservation))
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         if len(self._tasks) >= self.config.max_pending_requests_per_connection:
             self._pause(Pause.REQUESTS)
 
-    async def _answered(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _answered(
+        self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
+    ) -> None:
         try:
             await work
         except RefusedError as refusal:
@@ -166,6 +227,9 @@ class Session(asyncio.BufferedProtocol):
         except Exception as error:
             log.exception("%s: request %d failed", self.address, request_id)
             self.refuse(request_id, RefusedError(ServerError.UnknownError, repr(error)))
+        finally:
+            # The request was counted while it was worked on.
+            del reservation
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -177,19 +241,24 @@ class Session(asyncio.BufferedProtocol):
     @property
     def writable(self) -> bool:
         """Whether unsent data is below the high-water mark."""
-        return self._writable and not self.is_closed
+        return self._writable and not self.is_closed and self.services.output.has_room(self)
 
     def write(self, data: bytes) -> None:
         """Send finished frames."""
         transport = self._transport
         if transport is not None and data and not self.is_closed and not transport.is_closing():
             transport.write(data)
+            self.services.output.wrote(self)
 
     def write_gathered(self, buffers: Sequence[Buffer]) -> None:
         """Send buffers in order, without joining them."""
         transport = self._transport
         if transport is not None and buffers and not self.is_closed and not transport.is_closing():
-            transport.writelines(buffers)
+            if sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+                transport.write(b"".join(buffers))
+            else:
+                transport.writelines(buffers)
+            self.services.output.wrote(self)
 
     def refuse(self, request_id: int, refusal: RefusedError) -> None:
         """Answer a request with an ERROR."""
@@ -218,8 +287,21 @@ class Session(asyncio.BufferedProtocol):
         # Answers, too, are data that a client may refuse to read. Dispatch stops at the high-water
         # mark; only answers lead beyond, and at twice the mark no more requests are read.
         limit_bytes = 2 * self.config.write_buffer_high_water_bytes
-        if not self._writable and self.unsent_bytes() > limit_bytes:
+        output = self.services.output
+        if output.is_scarce:
+            limit_bytes = SHARE_BYTES
+        if (output.is_scarce or not self._writable) and self.unsent_bytes() > limit_bytes:
             self._pause(Pause.UNSENT)
+            output.has_room(self)
+
+    def give_up_output(self) -> None:
+        """Output memory is full, and this client has read nothing for longest."""
+        log.info(
+            "%s: connection closed: unsent data of all clients is above the limit and this "
+            "one reads too slowly",
+            self.address,
+        )
+        self.abort()
 
     def _pause(self, reason: Pause) -> None:
         before, self._pauses = self._pauses, self._pauses | reason
@@ -231,6 +313,9 @@ class Session(asyncio.BufferedProtocol):
         if not before or self._pauses:
             return
         self._received_at_s = self._loop.time()
+        if self._frame_since_s is not None:
+            # Nothing was read meanwhile: the frame could not go on.
+            self._frame_since_s = self._received_at_s
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -249,10 +334,21 @@ class Session(asyncio.BufferedProtocol):
                 self.close_because("no CONNECT came in time")
         elif self._pauses:
             self._check_unsent_progress(now_s)
-        elif self._conn.pending_bytes and silent_ms >= config.stalled_frame_timeout_ms:
-            self.close_because("a frame stopped in its middle")
+        elif self._is_frame_late(now_s):
+            self.close_because("a frame did not become whole in time")
         else:
+            if silent_ms >= QUIET_MS and self._conn.allocated_bytes:
+                self._conn.release()
+                self._count_input(progressed=False)
             self._check_keep_alive(now_s, silent_ms)
+
+    def _is_frame_late(self, now_s: float) -> bool:
+        since_s = self._frame_since_s
+        if since_s is None:
+            return False
+        config = self.config
+        earned_s = self._conn.pending_bytes / config.min_frame_rate_bytes_per_s
+        return now_s - since_s >= config.stalled_frame_timeout_ms / 1000 + earned_s
 
     def _check_keep_alive(self, now_s: float, silent_ms: float) -> None:
         pinged_at_s = self._ping_sent_at_s
@@ -370,6 +466,7 @@ class Session(asyncio.BufferedProtocol):
         self._writable = False
         self._closed_at_s = self._loop.time()
         self.services.budget.forget(self)
+        self.services.input.forget(self)
         self.opening.clear()
         for task in self._tasks:
             task.cancel()

@@ -129,7 +129,12 @@ class Topic:
         durable: bool = True,
         properties: dict[str, str] | None = None,
     ) -> tuple[Subscription, Commit | None]:
-        """Make a subscription whose first entry is the one at `start`."""
+        """Make a subscription whose first entry is the one at `start`. Raises `RefusedError`."""
+        if len(self.subscriptions) >= self.config.max_subscriptions_per_topic:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"Exceed the maximum number of subscriptions of the topic: {self.name}",
+            )
         cursor = self.ledger.open_cursor(name, initial=start, durable=durable)
         subscription = Subscription(self, name, cursor, durable=durable, properties=properties)
         self.subscriptions[name] = subscription

@@ -175,6 +175,11 @@ class Topics:
             )
         if not self.exists(name) and not create and not parent:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if str(name) not in self._names and len(self._names) >= self.config.max_topics:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"no room for {name}: there are {self.config.max_topics} topics, the limit",
+            )
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)

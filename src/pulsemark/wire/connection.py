@@ -207,6 +207,7 @@ class Connection:
         "_max_command_size_bytes",
         "_max_message_size_bytes",
         "_short_ways",
+        "last_command_size_bytes",
         "role",
     )
 
@@ -221,6 +222,8 @@ class Connection:
             max_command_size_bytes = MAX_REQUEST_SIZE_BYTES
         self.role = role
         self._max_command_size_bytes = max_command_size_bytes
+        #: The size of the latest command that was decoded the long way, as every request is.
+        self.last_command_size_bytes = 0
         self._established = False
         self._error: ProtocolError | None = None
         self._short_ways = _SHORT_WAYS[role]
@@ -330,6 +333,7 @@ class Connection:
 
     def _decode_any(self, command: bytearray, payload: memoryview) -> Event:
         """The event of any command in any encoding, or the error that says what is wrong."""
+        self.last_command_size_bytes = len(command)
         try:
             base = BaseCommand.FromString(bytes(command))
         except (DecodeError, UnicodeDecodeError):

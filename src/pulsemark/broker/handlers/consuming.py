@@ -26,7 +26,7 @@ from ..consumer import Consumer
 from ..errors import RefusedError
 from ..seek import SeekTarget, reset_subscription
 from ..stats import iso_time
-from .checks import check_name, check_properties
+from .checks import check_name, check_properties, consumer_state_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -95,11 +95,13 @@ async def _open_consumer(session: Session, command: CommandSubscribe, ticket: ob
         topic = await topics.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
         await session.services.schemas.for_consumer(topic, schema)
+        reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
         start = await _rolled_back_start(session, topic, command)
         subscription, created = topic.subscription_for(command, start)
         if created is not None:
             await durable(created)
         opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
+        opened.reservation = reservation
         try:
             await subscription.add_consumer(opened, command.subType)
         except RefusedError:

@@ -19,7 +19,7 @@ from ...wire import Send, commands
 from ..commits import durable
 from ..errors import RefusedError
 from ..producers import Producer
-from .checks import check_name, check_properties
+from .checks import check_name, check_properties, producer_state_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def producer(session: Session, command: CommandProducer) -> None:
     if len(session.producers) >= session.config.max_producers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many producers on this connection")
     check_name("producer's name", command.producer_name)
+    check_name("initial subscription's name", command.initial_subscription_name)
     check_properties("producer's properties", command.metadata)
     ticket = session.opening["producer", producer_id] = object()
     session.run(command.request_id, _open_producer(session, command, ticket))
@@ -78,6 +79,7 @@ async def _open_producer(session: Session, command: CommandProducer, ticket: obj
             command.producer_name or services.new_producer_name(),
             session.config.clock.now_ms(),
         )
+        opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
         opened.schema_version = version
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_well()
