@@ -16,9 +16,14 @@ from pulsemark.wire import MessageId, commands
 TOPICS = [f"persistent://public/default/f{number}" for number in range(4)]
 SUBSCRIPTIONS = ["s0", "s1", "s2"]
 PRODUCERS = ["p0", "p1", None]
-TYPES = list(pb.CommandSubscribe.SubType.values())
-POSITIONS = list(pb.CommandSubscribe.InitialPosition.values())
-MODES = list(pb.ProducerAccessMode.values())
+TYPES = [
+    pb.CommandSubscribe.Exclusive,
+    pb.CommandSubscribe.Shared,
+    pb.CommandSubscribe.Failover,
+    pb.CommandSubscribe.Key_Shared,
+]
+POSITIONS = [pb.CommandSubscribe.Latest, pb.CommandSubscribe.Earliest]
+MODES = [pb.Shared, pb.Exclusive, pb.WaitForExclusive, pb.ExclusiveWithFencing]
 HUGE = [0, 1, 2**31 - 1, 2**63 - 1, 2**64 - 1]
 
 
@@ -110,7 +115,9 @@ class Sender:
         if self.random.random() < 0.9:
             return None
         data = b'{"type":"string"}' + self.random.randbytes(2)
-        return pb.Schema(name="s", schema_data=data, type=self.random.choice([pb.Schema.Json, 1]))
+        return pb.Schema(
+            name="s", schema_data=data, type=self.random.choice([pb.Schema.Json, pb.Schema.String])
+        )
 
     def subscribe(self) -> bytes:
         """SUBSCRIBE of any type."""
