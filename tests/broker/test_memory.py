@@ -232,8 +232,12 @@ def test_consumers_that_do_not_read_share_one_limit():
             links = [dial(broker) for _ in range(12)]
             for number, link in enumerate(links):
                 subscribe = commands.subscribe(topic, f"s{number}", 1, 1, initial_position=1)
-                link.sendall(CONNECT + subscribe + commands.flow(1, 1000))
-            time.sleep(0.5)
+                link.sendall(CONNECT + subscribe)
+                answer = b""
+                while commands.success(1) not in answer:
+                    answer += link.recv(4096)
+                link.sendall(commands.flow(1, 1000))
+            wait_until(lambda: services.output.is_scarce)
             reader = raw.subscribe(topic, "reader", earliest=True)
             reader.flow(1000)
             for _ in range(40):

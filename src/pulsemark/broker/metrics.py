@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.utils import floatToGoString
@@ -30,7 +31,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 #: The longest that the page keeps the loop at a time.
 SLICE_S = 0.005
-LINES_PER_LOOK = 256
+LINES_PER_PART = 256
 
 LATENCY_BUCKETS = [
     *(f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS),
@@ -60,15 +61,14 @@ async def render(services: Services) -> bytes:
         if services.topics.open_topics.get(topic.name) is topic:
             rows.append(_TopicRow.of(topic, services.config.cluster))
         await turns.give_way_if_due()
-    lines = [line for family in families for line in family.lines()]
-    for family in _topic_families(services.config.cluster, rows):
-        lines.append(family.head())
-        for number, line in enumerate(family.sample_lines()):
-            lines.append(line)
-            if number % LINES_PER_LOOK == 0:
-                await turns.give_way_if_due()
-        await turns.give_way_if_due()
-    return "".join(lines).encode()
+    families += _topic_families(services.config.cluster, rows)
+    parts = []
+    for family in families:
+        lines = family.lines()
+        while part := "".join(islice(lines, LINES_PER_PART)):
+            parts.append(part.encode())
+            await turns.give_way_if_due()
+    return b"".join(parts)
 
 
 class Turns:
@@ -93,17 +93,11 @@ class _Family:
     text: str
     samples: Iterable[tuple[str, float]]
 
-    def head(self) -> str:
-        return f"# HELP {self.name} {self.text}\n# TYPE {self.name} gauge\n"
-
-    def sample_lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        yield f"# HELP {self.name} {self.text}\n# TYPE {self.name} gauge\n"
         for labels, value in self.samples:
             shown = floatToGoString(value)  # type: ignore[no-untyped-call] # not in its stubs
             yield f"{self.name}{{{labels}}} {shown}\n"
-
-    def lines(self) -> Iterator[str]:
-        yield self.head()
-        yield from self.sample_lines()
 
 
 @dataclass(slots=True)
@@ -202,7 +196,7 @@ def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
         yield _Family(name, text, samples)
     for number, (name, text) in enumerate(SUBSCRIPTION_FIGURES):
         pairs = (pair for row in rows for pair in row.subscriptions)
-        yield _Family(name, text, ((labels, figures[number]) for labels, figures in pairs))
+        yield _Family(name, text, [(labels, figures[number]) for labels, figures in pairs])
     yield from _histogram(
         "pulsar_storage_write_latency",
         "Milliseconds from taking a publish to having it on disk",

@@ -23,6 +23,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import math
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
@@ -49,6 +51,9 @@ JOIN_BELOW_BYTES = 2 * 1024
 #: A request as it was sent takes so many times its size in memory, parsed and with its task.
 PARSED_SHARE = 4
 REQUEST_BYTES = 4 * 1024
+#: How long one connection's commands may keep the loop at a time, and how often that is looked at.
+TURN_S = 0.01
+EVENTS_PER_LOOK = 32
 #: A connection that has been silent for so long gives its buffer back.
 QUIET_MS = 1_000
 
@@ -60,6 +65,8 @@ class Pause(enum.Flag):
     PUBLISHES = enum.auto()
     REQUESTS = enum.auto()
     UNSENT = enum.auto()
+    #: The others on the loop have their turns before the rest of what was read is handled.
+    TURN = enum.auto()
     CLOSING = enum.auto()
 
 
@@ -98,6 +105,7 @@ class Session(asyncio.BufferedProtocol):
         #: When the frame began that is arriving now.
         self._frame_since_s: float | None = None
         self._counts_input = False
+        self._has_rest = False
         self._unsent: tuple[float, int] = (0.0, 0)
         self._heard: asyncio.Future[None] | None = None
 
@@ -131,6 +139,8 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        if self._has_rest and not self.is_closed:
+            self._handle_events(math.inf)
         self.close_state()
         self.services.sessions.discard(self)
         self.services.output.forget(self)
@@ -156,12 +166,21 @@ class Session(asyncio.BufferedProtocol):
 
     # -- events ---------------------------------------------------------------------------------
 
-    def _handle_events(self) -> bool:
-        """Whether a frame became whole."""
-        progressed = False
+    def _take_turn(self) -> None:
+        """Handle what an earlier read brought and its turn had no time for."""
+        if not self.is_closed:
+            progressed = self._handle_events()
+            if not self.is_closed:
+                self._count_input(progressed)
+
+    def _handle_events(self, turn_s: float = TURN_S) -> bool:
+        """Whether a frame became whole. What is left when the turn is over waits for the next."""
+        handled = 0
+        until_s = time.monotonic() + turn_s
+        self._has_rest = False
         try:
             for event in self._conn.events():
-                progressed = True
+                handled += 1
                 if type(event) is Send:
                     handle_send(self, event)
                 elif type(event) is Command:
@@ -170,6 +189,9 @@ class Session(asyncio.BufferedProtocol):
                     handle_unsupported(self, event)
                 if self.is_closed:
                     return True
+                if not handled % EVENTS_PER_LOOK and time.monotonic() >= until_s:
+                    self._has_rest = True
+                    break
         except ProtocolError as violation:
             self.close_because(str(violation))
         except Exception:
@@ -179,7 +201,15 @@ class Session(asyncio.BufferedProtocol):
             # Once for all commands of a read: a limit may be passed by what one read brings.
             self.publishes_changed()
             self._check_unsent()
-        return progressed
+            self._plan_turn()
+        return handled > 0
+
+    def _plan_turn(self) -> None:
+        if self._has_rest:
+            self._pause(Pause.TURN)
+            self._loop.call_soon(self._take_turn)
+        elif Pause.TURN in self._pauses:
+            self._unpause(Pause.TURN)
 
     def _count_input(self, progressed: bool) -> None:
         conn = self._conn
@@ -467,6 +497,7 @@ class Session(asyncio.BufferedProtocol):
         self._closed_at_s = self._loop.time()
         self.services.budget.forget(self)
         self.services.input.forget(self)
+        self._conn.discard()
         self.opening.clear()
         for task in self._tasks:
             task.cancel()

@@ -254,6 +254,10 @@ class Connection:
         """Give that memory back if no frame has begun."""
         self._frames.release()
 
+    def discard(self) -> None:
+        """Drop what came and was not taken, with its memory: the connection has ended."""
+        self._frames.discard()
+
     def receive_data(self, data: Buffer) -> None:
         """Take bytes from the other side in, by copying them.
 

@@ -101,6 +101,11 @@ class FrameBuffer:
             self._largest_read = 0
             self._use(bytearray(), 0, 0)
 
+    def discard(self) -> None:
+        """Drop what came and was not taken, with its memory: the connection has ended."""
+        self._start = self._end
+        self.release()
+
     def receive_data(self, data: Buffer) -> None:
         """Take `data` in, by copying it."""
         source = memoryview(data).cast("B")
