@@ -254,8 +254,12 @@ class Life:
     def ghosts(self) -> list[str]:
         """What clients still hold that have vanished."""
         self.end_peers(witness=False)
-        found = []
+        found: list[str] = []
         for topic in TOPICS:
+            try:
+                self.answered()
+            except (RawClientError, OSError) as error:
+                return [*found, f"not answered after everybody had gone: {error!r}"]
             found += [
                 problem
                 for problem in (

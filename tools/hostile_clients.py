@@ -188,7 +188,12 @@ def unread_messages(scene: Scene) -> str:
         subscribe = commands.subscribe(
             TOPIC, f"s{number}", 1, 1, initial_position=pb.CommandSubscribe.Earliest
         )
-        push(link, CONNECT + subscribe + commands.flow(1, 1_000_000))
+        push(link, CONNECT + subscribe)
+        # It has no permits before it is open: wait for the answer, then read no more.
+        answer = b""
+        while SUCCESS not in answer:
+            answer += link.recv(4096)
+        push(link, commands.flow(1, 1_000_000))
         scene.look()
     scene.watch(2)
     return "300 subscriptions of 64 MiB each"
@@ -203,9 +208,7 @@ def tiny_properties(scene: Scene) -> str:
         scene.clients.append(client)
         for number in scene.times(200):
             try:
-                client.create_producer(
-                    TOPIC, properties=properties, producer_name=f"{client!r}{number}"[-60:]
-                )
+                client.create_producer(TOPIC, properties=properties)
                 opened += 1
             except RequestRefusedError:
                 refused += 1

@@ -28,6 +28,8 @@ __all__ = ["LoopMonitor", "Stall"]
 
 BEAT_S = 0.005
 LOOK_S = 0.004
+#: A loop that is held for so long may be held for ever: it is reported while it is.
+HUNG_S = 2.0
 #: Where a stack passes from the event loop to what runs on it.
 _LOOP_FILES = ("asyncio/runners.py", "asyncio/base_events.py", "asyncio/events.py")
 _PACKAGE = str(Path(__file__).parents[1])
@@ -46,7 +48,11 @@ class Stall:
 
 
 class LoopMonitor:
-    """Watches one running loop. `report` is called on the loop with each stall."""
+    """Watches one running loop.
+
+    `report` is called on the loop with each stall, and from another thread, once, with one that
+    goes on for HUNG_S.
+    """
 
     def __init__(
         self, threshold_ms: float = 50, report: Callable[[Stall], None] | None = None
@@ -60,7 +66,7 @@ class LoopMonitor:
         self._seen: Counter[str] = Counter()
         self._thread_id = 0
         self._clock = 0
-        self._beat_at_s = self._worked_s = 0.0
+        self._beat_at_s = self._worked_s = self._hung_at_s = 0.0
 
     def start(self) -> None:
         """Begin to watch the running loop, from its own thread."""
@@ -83,14 +89,17 @@ class LoopMonitor:
 
     def _beat(self) -> None:
         wall_ms = (time.monotonic() - self._beat_at_s - BEAT_S) * 1000
-        cpu_ms = (time.clock_gettime(self._clock) - self._worked_s) * 1000
         seen, self._seen = self._seen, Counter()
         if wall_ms >= self.threshold_ms:
-            handler = seen.most_common(1)[0][0] if seen else "unknown"
-            self._report(Stall(wall_ms, cpu_ms, handler, cpu_ms >= self.threshold_ms))
+            self._report(self._stall(wall_ms, seen))
         assert self._loop is not None
         self._note()
         self._timer = self._loop.call_later(BEAT_S, self._beat)
+
+    def _stall(self, wall_ms: float, seen: Counter[str]) -> Stall:
+        cpu_ms = (time.clock_gettime(self._clock) - self._worked_s) * 1000
+        handler = seen.most_common(1)[0][0] if seen else "unknown"
+        return Stall(wall_ms, cpu_ms, handler, cpu_ms >= self.threshold_ms)
 
     def _watch(self) -> None:
         while not self._stopped.wait(LOOK_S):
@@ -100,6 +109,9 @@ class LoopMonitor:
                 frame = sys._current_frames().get(self._thread_id)
                 if frame is not None:
                     self._seen[name_of(frame)] += 1
+            if late_ms >= HUNG_S * 1000 and self._hung_at_s != self._beat_at_s:
+                self._hung_at_s = self._beat_at_s
+                self._report(self._stall(late_ms, self._seen))
 
 
 def name_of(innermost: FrameType | None) -> str:
