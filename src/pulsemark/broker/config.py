@@ -83,7 +83,7 @@ class BrokerConfig:
     max_connections: int = 20_000
     #: Calls at the seek service's port, and streams among them; beyond it RESOURCE_EXHAUSTED.
     max_grpc_calls: int = 256
-    max_grpc_streams: int = 64
+    max_grpc_streams: int = 32
     max_producers_per_connection: int = 20_000
     max_consumers_per_connection: int = 20_000
     max_pending_requests_per_connection: int = 5_000

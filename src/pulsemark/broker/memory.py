@@ -48,6 +48,10 @@ class Holder(Protocol):
         """Data written and not yet taken by the socket."""
         ...
 
+    def held_output_bytes(self) -> int:
+        """The memory of that data: a buffer is held until its last byte is taken."""
+        ...
+
     def output_freed(self) -> None:
         """Output memory is free again."""
         ...
@@ -101,7 +105,7 @@ class OutputMemory:
 
     def wrote(self, holder: Holder) -> None:
         """A connection was given data."""
-        size_bytes = holder.unsent_bytes()
+        size_bytes = holder.held_output_bytes()
         before = self._held.get(holder, 0)
         if size_bytes != before:
             self.total_bytes += size_bytes - before
@@ -141,7 +145,7 @@ class OutputMemory:
         self._measured_at_s = loop.time()
         held = self._held
         for holder, before in list(held.items()):
-            size_bytes = holder.unsent_bytes()
+            size_bytes = holder.held_output_bytes()
             if size_bytes == before:
                 continue
             self.total_bytes += size_bytes - before

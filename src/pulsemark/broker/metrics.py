@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.utils import floatToGoString
@@ -61,9 +62,8 @@ async def render(services: Services) -> bytes:
         if services.topics.open_topics.get(topic.name) is topic:
             rows.append(_TopicRow.of(topic, services.config.cluster))
         await turns.give_way_if_due()
-    families += _topic_families(services.config.cluster, rows)
     parts = []
-    for family in families:
+    for family in chain(families, _topic_families(services.config.cluster, rows)):
         lines = family.lines()
         while part := "".join(islice(lines, LINES_PER_PART)):
             parts.append(part.encode())
@@ -189,36 +189,60 @@ def _broker_families(services: Services) -> Iterator[_Family]:
 
 
 def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
+    # Samples are made one by one: a list of them would be so many objects more for the collector.
     for number, (name, text, _) in enumerate(TOPIC_FIGURES):
-        samples = [(row.labels, row.figures[number]) for row in rows]
+        samples: Iterable[tuple[str, float]] = _figures(rows, number)
         if not rows and name in COUNTS:
             samples = [(_labels(cluster=cluster), 0.0)]
         yield _Family(name, text, samples)
     for number, (name, text) in enumerate(SUBSCRIPTION_FIGURES):
-        pairs = (pair for row in rows for pair in row.subscriptions)
-        yield _Family(name, text, [(labels, figures[number]) for labels, figures in pairs])
+        yield _Family(name, text, _subscription_figures(rows, number))
     yield from _histogram(
         "pulsar_storage_write_latency",
         "Milliseconds from taking a publish to having it on disk",
         LATENCY_BUCKETS,
-        [(row.labels, *row.latency) for row in rows],
+        rows,
+        [row.latency for row in rows],
     )
     yield from _histogram(
         "pulsar_entry_size",
         "Bytes of an entry as the producer sent it",
         SIZE_BUCKETS,
-        [(row.labels, *row.sizes) for row in rows],
+        rows,
+        [row.sizes for row in rows],
     )
 
 
+def _figures(rows: list[_TopicRow], number: int) -> Iterator[tuple[str, float]]:
+    for row in rows:
+        yield row.labels, row.figures[number]
+
+
+def _subscription_figures(rows: list[_TopicRow], number: int) -> Iterator[tuple[str, float]]:
+    for row in rows:
+        for labels, figures in row.subscriptions:
+            yield labels, figures[number]
+
+
 def _histogram(
-    name: str, text: str, buckets: list[str], rows: list[tuple[str, list[int], float]]
+    name: str,
+    text: str,
+    buckets: list[str],
+    rows: list[_TopicRow],
+    histograms: list[tuple[list[int], float]],
 ) -> Iterator[_Family]:
+    def samples(of: Callable[[list[int], float], float]) -> Iterator[tuple[str, float]]:
+        for row, (counts, total) in zip(rows, histograms, strict=True):
+            yield row.labels, of(counts, total)
+
     for number, bucket in enumerate(buckets):
-        samples = [(labels, counts[number]) for labels, counts, _ in rows]
-        yield _Family(f"{name}_{bucket}", text, samples)
-    yield _Family(f"{name}_count", text, [(labels, sum(counts)) for labels, counts, _ in rows])
-    yield _Family(f"{name}_sum", text, [(labels, total) for labels, _, total in rows])
+        yield _Family(f"{name}_{bucket}", text, samples(partial(_bucket, number)))
+    yield _Family(f"{name}_count", text, samples(lambda counts, _: sum(counts)))
+    yield _Family(f"{name}_sum", text, samples(lambda _, total: total))
+
+
+def _bucket(number: int, counts: list[int], _total: float) -> float:
+    return counts[number]
 
 
 def _consumers(topic: Topic) -> int:

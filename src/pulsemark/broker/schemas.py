@@ -124,7 +124,7 @@ class Schemas:
         self._storing[key] += 1
         self._remember(key, grown)
         try:
-            await self._run_blocking(self._store.catalog.put, "schema", key, _pack(grown))
+            await self._run_blocking(self._put, key, grown)
         except BaseException:
             self._drop(key)
             raise
@@ -133,6 +133,10 @@ class Schemas:
             if not self._storing[key]:
                 del self._storing[key]
         return version_bytes(len(grown) - 1)
+
+    def _put(self, key: str, schemas: list[Schema]) -> None:
+        # All versions together may be large: they are packed where nobody waits for it.
+        self._store.catalog.put("schema", key, _pack(schemas))
 
     async def for_producer(self, topic: TopicName, schema: Schema | None) -> bytes:
         """The schema version a producer writes with; b"" without schema."""

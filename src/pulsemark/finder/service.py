@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 #: Streams at a time, and how long one may wait for its receiver, if nothing else is said.
 MAX_CALLS = 256
-MAX_STREAMS = 64
+MAX_STREAMS = 32
 STALL_TIMEOUT_S = 30.0
 
 Answer = TypeVar("Answer")
@@ -269,7 +269,10 @@ def _answered(
                 raise InvalidFieldError("request", "is not a message of this call's type")
             return await call(request, context)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status
-            return await context.abort(*_status_of(error))
+            status = _status_of(error)
+        # Out here the error is gone, and with it the call's frames and what they hold: a client
+        # that does not read keeps this waiting.
+        return await context.abort(*status)
 
     return answer
 

@@ -23,7 +23,7 @@ from .errors import ServerFullError, StreamStalledError
 __all__ = ["StreamSlots", "Writer"]
 
 YIELD_AFTER_S = 1.0
-MAX_LINGERING = 64
+MAX_LINGERING = 32
 MAX_STREAMS_PER_CONNECTION = 16
 
 

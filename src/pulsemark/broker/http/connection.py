@@ -51,6 +51,7 @@ class HttpConnection(asyncio.Protocol):
         self._writable = True
         #: At least what h11 holds of requests that wait for their turn.
         self._read_bytes = 0
+        self._answer_bytes = 0
         self._unsent_at_check_bytes = 0
 
     # -- asyncio's calls ------------------------------------------------------------------------
@@ -110,6 +111,10 @@ class HttpConnection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Data written and not yet taken by the socket."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data: an answer is held until its last byte is taken."""
+        return max(self._answer_bytes, self.unsent_bytes()) if self.unsent_bytes() else 0
 
     def output_freed(self) -> None:
         """Answers do not wait for output memory: each connection has one at a time."""
@@ -242,6 +247,7 @@ class HttpConnection(asyncio.Protocol):
     # -- responses ------------------------------------------------------------------------------
 
     def _respond(self, response: Response, *, head_only: bool = False) -> None:
+        self._answer_bytes = len(response.body)
         headers = [("content-length", str(len(response.body)))] if response.status != 204 else []
         if response.body:
             headers.append(("content-type", response.content_type))
