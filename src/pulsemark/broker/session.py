@@ -34,6 +34,7 @@ from ..wire import Command, Connection, ProtocolError, Role, Send, Unsupported, 
 from .consumer import Consumer
 from .errors import RefusedError
 from .handlers import handle_command, handle_send, handle_unsupported
+from .liveness import Liveness, Silence
 from .memory import SHARE_BYTES, Account, Reservation
 from .producers import Producer
 from .receipts import Receipts
@@ -56,7 +57,7 @@ TURN_S = 0.01
 EVENTS_PER_LOOK = 32
 TASKS_PER_TURN = 64
 #: A connection that has been silent for so long gives its buffer back.
-QUIET_MS = 1_000
+QUIET_S = 1.0
 
 
 class Pause(enum.Flag):
@@ -100,15 +101,10 @@ class Session(asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses = Pause.NONE
         self._writable = True
-        self._opened_at_s = self._received_at_s = self._loop.time()
-        self._closed_at_s = 0.0
-        self._ping_sent_at_s: float | None = None
-        #: When the frame began that is arriving now.
-        self._frame_since_s: float | None = None
+        self._liveness = Liveness(services.config, self._loop.time())
         self._counts_input = False
         self._has_rest = False
         self._largest_buffer_bytes = 0
-        self._unsent: tuple[float, int] = (0.0, 0)
         self._heard: asyncio.Future[None] | None = None
 
     # -- asyncio's calls ------------------------------------------------------------------------
@@ -128,7 +124,7 @@ class Session(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: handle the commands they complete."""
-        self._received_at_s = self._loop.time()
+        self._liveness.received_at_s = self._loop.time()
         if self._heard is not None and not self._heard.done():
             self._heard.set_result(None)
         self._conn.buffer_updated(nbytes)
@@ -220,10 +216,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _count_input(self, progressed: bool) -> None:
         conn = self._conn
-        if not conn.pending_bytes:
-            self._frame_since_s = None
-        elif progressed or self._frame_since_s is None:
-            self._frame_since_s = self._received_at_s
+        self._liveness.frame(is_open=bool(conn.pending_bytes), is_new=progressed)
         held_bytes = conn.allocated_bytes - FREE_INPUT_BYTES
         if held_bytes > 0:
             self._counts_input = True
@@ -355,10 +348,7 @@ class Session(asyncio.BufferedProtocol):
         before, self._pauses = self._pauses, self._pauses & ~reason
         if not before or self._pauses:
             return
-        self._received_at_s = self._loop.time()
-        if self._frame_since_s is not None:
-            # Nothing was read meanwhile: the frame could not go on.
-            self._frame_since_s = self._received_at_s
+        self._liveness.reading_resumed(self._loop.time())
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -366,53 +356,32 @@ class Session(asyncio.BufferedProtocol):
 
     def check_time(self, now_s: float) -> None:
         """Called about once a second: PING the silent, close the dead."""
-        config = self.config
-        silent_ms = (now_s - self._received_at_s) * 1000
+        times, conn = self._liveness, self._conn
         if self.is_closed:
             # What was still unsent had its time: a client that does not read is not waited for.
-            if (now_s - self._closed_at_s) * 1000 >= config.keep_alive_interval_ms:
+            if times.is_closing_late(now_s):
                 self.abort()
-        elif not self._conn.established:
-            if (now_s - self._opened_at_s) * 1000 >= config.handshake_timeout_ms:
+        elif not conn.established:
+            if times.is_handshake_late(now_s):
                 self.close_because("no CONNECT came in time")
         elif self._pauses:
-            self._check_unsent_progress(now_s)
-        elif self._is_frame_late(now_s):
+            is_unread = Pause.UNSENT in self._pauses
+            if is_unread and times.reads_nothing(now_s, self.unsent_bytes()):
+                self.close_because("the client does not read")
+        elif times.is_frame_late(now_s, conn.pending_bytes):
             self.close_because("a frame did not become whole in time")
         else:
-            if silent_ms >= QUIET_MS and self._conn.allocated_bytes:
-                self._conn.release()
-                self._count_input(progressed=False)
-            self._check_keep_alive(now_s, silent_ms)
+            self._check_silence(now_s)
 
-    def _is_frame_late(self, now_s: float) -> bool:
-        since_s = self._frame_since_s
-        if since_s is None:
-            return False
-        config = self.config
-        earned_s = self._conn.pending_bytes / config.min_frame_rate_bytes_per_s
-        return now_s - since_s >= config.stalled_frame_timeout_ms / 1000 + earned_s
-
-    def _check_keep_alive(self, now_s: float, silent_ms: float) -> None:
-        pinged_at_s = self._ping_sent_at_s
-        if pinged_at_s is not None and pinged_at_s <= self._received_at_s:
-            pinged_at_s = self._ping_sent_at_s = None
-        interval_ms = self.config.keep_alive_interval_ms
-        if pinged_at_s is None:
-            if silent_ms >= interval_ms:
-                self._ping_sent_at_s = now_s
-                self.write(commands.PING)
-        elif (now_s - pinged_at_s) * 1000 >= interval_ms:
+    def _check_silence(self, now_s: float) -> None:
+        if now_s - self._liveness.received_at_s >= QUIET_S and self._conn.allocated_bytes:
+            self._conn.release()
+            self._count_input(progressed=False)
+        silence = self._liveness.silence(now_s)
+        if silence is Silence.PING:
+            self.write(commands.PING)
+        elif silence is Silence.DEAD:
             self.close_because("no answer to a PING")
-
-    def _check_unsent_progress(self, now_s: float) -> None:
-        if Pause.UNSENT not in self._pauses:
-            return
-        since_s, size_bytes = self._unsent
-        if self.unsent_bytes() != size_bytes or not since_s:
-            self._unsent = (now_s, self.unsent_bytes())
-        elif (now_s - since_s) * 1000 >= 2 * self.config.keep_alive_interval_ms:
-            self.close_because("the client does not read")
 
     async def is_alive(self) -> bool:
         """PING the client; False if nothing comes from it in time, and it is closed then."""
@@ -507,7 +476,7 @@ class Session(asyncio.BufferedProtocol):
             return
         self.is_closed = True
         self._writable = False
-        self._closed_at_s = self._loop.time()
+        self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)
         self._conn.discard()
