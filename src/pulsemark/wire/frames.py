@@ -18,9 +18,10 @@ Rules:
    memory of its own, into which the rest is received directly.
 4. Blocks follow the traffic: large reads double them, small ones halve them, so that thousands
    of quiet connections cost little and a busy one few system calls.
-5. What a frame announces costs nothing: memory of its own is at most four times what has arrived
-   of it, or an ordinary block, and grows to the frame's size with the bytes that come. So a large
-   frame's bytes are moved some times more, all moves together about once its size.
+5. What a frame announces costs nothing: memory of its own is about four times what has arrived of
+   it, or an ordinary block, or as much as the large frame before it filled, and grows to the
+   frame's size with the bytes that come. So the first large frame's bytes are moved some times
+   more, all moves together about once its size.
 6. `allocated_bytes` is what a connection's buffers hold now; `release()` gives the memory of a
    connection between two frames back, until its next byte.
 """
@@ -68,6 +69,7 @@ class FrameBuffer:
         "_largest_read",
         "_lent",
         "_parked",
+        "_proven_bytes",
         "_readable",
         "_start",
         "_writable",
@@ -79,6 +81,8 @@ class FrameBuffer:
         self.max_frame_size_bytes = max_frame_size_bytes
         self.max_command_size_bytes = max_command_size_bytes
         self._largest_read = 0
+        # The size of the latest whole frame with memory of its own: so much is given at once again.
+        self._proven_bytes = 0
         # The ordinary block, while a large frame has memory of its own: (block, next free byte).
         self._parked: tuple[bytearray, int] | None = None
         self._start = self._end = 0
@@ -98,7 +102,7 @@ class FrameBuffer:
         """Give the memory back if no frame has begun; the next get_buffer() takes a small block."""
         if self._start == self._end:
             self._parked = None
-            self._largest_read = 0
+            self._largest_read = self._proven_bytes = 0
             self._use(bytearray(), 0, 0)
 
     def discard(self) -> None:
@@ -121,6 +125,7 @@ class FrameBuffer:
         """Writable memory, never empty, for the next bytes of the stream."""
         if self._start == self._end:
             if self._parked is not None:
+                self._proven_bytes = self._capacity
                 block, start = self._parked
                 self._parked = None
                 self._use(block, start, start)
@@ -192,7 +197,10 @@ class FrameBuffer:
             return _READ_MIN_BYTES
         frame_size: int = _TOTAL.unpack_from(self._block, self._start)[0] + 4
         if pending < frame_size <= self.max_frame_size_bytes:
-            return min(frame_size, max(self._next_block_size(), _GROWTH * pending))
+            trusted = max(self._next_block_size(), self._proven_bytes)
+            grown = max(trusted, _GROWTH * pending)
+            # What is missing of the frame then would cost another move of all of it.
+            return frame_size if grown + grown // 3 >= frame_size else grown
         # Whole frames that nobody has taken yet, or one that next_frame() will refuse.
         return pending + _READ_MIN_BYTES
 
