@@ -22,7 +22,7 @@ BENCH_ARGS ?=
 SEED ?= 1
 CYCLES ?= 100
 
-.PHONY: help setup demo test lint format types layers proto bench torture campaigns clean
+.PHONY: help setup demo test lint format types layers proto bench torture fuzz campaigns clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +66,10 @@ bench: $(STAMP) ## Run the measurements, each against a limit taken in the same 
 torture: $(STAMP) ## Live through failing disks, power cuts and kills: SEED=1 CYCLES=100
 	$(BIN)/python tools/torture.py --seed $(SEED) --cycles $(CYCLES)
 
-campaigns: torture ## That, every call and bit of the short tests, and kill -9 of real processes
+fuzz: $(STAMP) ## Let hostile clients loose on broker processes, in any order: SEED=1 CYCLES=100
+	$(BIN)/python tools/fuzz_broker.py --seed $(SEED) --cycles $(CYCLES)
+
+campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
 		-n $(PYTEST_WORKERS) tests/ledger/test_faults.py tests/ledger/test_damage.py
 	PULSEMARK_REGISTRY_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 7200 \

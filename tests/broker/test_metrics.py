@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from pulsemark.broker import Broker, BrokerConfig
+from pulsemark.broker.metrics import SLICE_S, current_page
 from pulsemark.testing import RawClient, running_broker
 
 
@@ -84,3 +88,56 @@ def test_figures_of_a_topic(topic):
     assert "pulsar_storage_write_latency_le_0_5" in buckets
     assert "pulsar_storage_write_latency_le_1000" in buckets
     assert ("pulsar_storage_write_latency_overflow", here) in found
+
+
+def test_a_page_of_many_topics_gives_way():
+    """While a page is made, whatever else is on the loop has its turns, and askers share it."""
+
+    async def turns_during_a_page():
+        config = BrokerConfig(port=0, http_port=None)
+        async with Broker(config) as broker:
+            topics = broker.services.topics
+            for number in range(50):
+                name = topics.parse(f"persistent://public/default/t{number}")
+                await topics.open(name, create=True)
+            broker.services.topics.open_topics = SlowRows(topics.open_topics)
+            turns = 0
+
+            async def others():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            other = asyncio.create_task(others())
+            first, second = await asyncio.gather(
+                current_page(broker.services), current_page(broker.services)
+            )
+            other.cancel()
+            return turns, first, second
+
+    class SlowRows(dict):
+        """Each look at a topic takes longer than a slice."""
+
+        def get(self, key, default=None):
+            time.sleep(2 * SLICE_S)
+            return super().get(key, default)
+
+    turns, first, second = asyncio.run(turns_during_a_page())
+    assert first is second
+    assert first.count(b"pulsar_producers_count{") == 50
+    assert turns >= 50
+
+
+def test_labels_are_escaped():
+    """Quotes and backslashes in a subscription's name come back as they were."""
+    with running_broker() as broker, RawClient.from_url(broker.service_url) as raw:
+        name = 'a"b\\c'
+        raw.subscribe("persistent://public/default/t", name)
+        found, _ = samples(broker)
+        backlogs = [
+            dict(labels)["subscription"]
+            for metric, labels in found
+            if metric == "pulsar_subscription_back_log"
+        ]
+        assert backlogs == [name]

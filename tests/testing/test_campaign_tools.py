@@ -28,3 +28,28 @@ def test_a_short_campaign_finds_nothing(tool, cycles):
     assert report["cycles"] == cycles
     assert report["acknowledged"] > 0
     assert report["problems"] == 0
+
+
+def test_a_short_fuzz_campaign_finds_nothing():
+    """Hostile clients in any order over two lives of a broker: it answers, and holds nothing."""
+    done = run("fuzz_broker", "--seed", "1", "--cycles", "2", "--steps", "40")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["steps"], report["problems"]) == (80, 0)
+
+
+def test_hostile_clients_stay_within_their_bounds():
+    """Some of the attacks, on a small scale: the tool measures, and no bound is passed."""
+    done = run("hostile_clients", "--scale", "0.1", "--only", "announced_frames", "long_names")
+    assert done.returncode == 0, done.stdout
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert [each["attack"] for each in results] == ["announced_frames", "long_names"]
+    assert results[1]["note"].startswith("10 ")
+
+
+def run(tool, *arguments):
+    """A tool's run to its end."""
+    return subprocess.run(
+        [sys.executable, TOOLS / f"{tool}.py", *arguments],
+        check=False, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip

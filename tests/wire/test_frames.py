@@ -120,23 +120,72 @@ def test_a_frame_without_payload_has_an_empty_view() -> None:
 
 
 def test_a_large_frame_is_read_into_memory_of_its_own() -> None:
-    """The rest of a frame that does not fit is offered as one piece that ends with the frame."""
+    """The last part of a frame that does not fit is offered as one piece that ends with it."""
     buffer = new_buffer()
     frame = pack(b"c", bytes(range(256)) * 2000)
-    room = buffer.get_buffer()
-    room[:100] = frame[:100]
-    buffer.buffer_updated(100)
-    assert buffer.next_frame() is None
+    at = 0
+    while at < len(frame):
+        room = buffer.get_buffer()
+        size = min(len(room), len(frame) - at)
+        room[:size] = frame[at : at + size]
+        buffer.buffer_updated(size)
+        at += size
 
-    rest = buffer.get_buffer()
+    found = buffer.next_frame()
 
-    assert len(rest) == len(frame) - 100
-    rest[:] = frame[100:]
-    buffer.buffer_updated(len(rest))
+    assert size == len(room), "nothing but the frame is read into its memory"
+    assert found is not None
+    assert found[1].obj is room.obj, "the payload must be the memory it was received into"
+    assert bytes(found[1]) == frame[9:]
+
+
+@pytest.mark.parametrize("arrived", [6, 100, 20_000, 100_000, 400_000])
+def test_an_announced_size_takes_no_memory(arrived: int) -> None:
+    """A frame of which a part came holds a block, or about four times that part."""
+    buffer = new_buffer(5 << 20)
+    frame = pack(b"c", bytes(5_000_000))
+
+    most = 0
+    for byte in range(0, arrived, 1000):
+        part = frame[byte : min(byte + 1000, arrived)]
+        buffer.receive_data(part)
+        buffer.get_buffer()
+        most = max(most, buffer.allocated_bytes)
+
+    assert most <= 16 * 1024 + max(16 * 1024, 6 * arrived)
+
+
+def test_a_growing_frame_is_moved_about_once_its_size() -> None:
+    """Taking a frame of 5 MB in by small reads asks for few pieces of memory."""
+    buffer = new_buffer(6 << 20)
+    frame = pack(b"c", bytes(5_000_000))
+    memories = []
+
+    for at in range(0, len(frame), 10_000):
+        buffer.receive_data(frame[at : at + 10_000])
+        if not memories or memories[-1] is not buffer._block:
+            memories.append(buffer._block)
+
+    assert buffer.next_frame() is not None
+    assert len(memories) <= 6
+    assert sum(len(memory) for memory in memories[:-1]) < 1.5 * len(frame)
+
+
+def test_released_memory_comes_back_with_the_next_byte() -> None:
+    """Between two frames a buffer can hold nothing; inside one it keeps what came."""
+    buffer = new_buffer()
+    frame = pack(b"c", b"payload")
+    feed(buffer, frame * 3, [5])
+    buffer.release()
+    assert buffer.allocated_bytes == 0
+
+    buffer.receive_data(frame[:7])
+    buffer.release()
+    buffer.receive_data(frame[7:])
+
     found = buffer.next_frame()
     assert found is not None
-    assert found[1].obj is rest.obj, "the payload must be the memory it was received into"
-    assert bytes(found[1]) == frame[9:]
+    assert bytes(found[1]) == b"payload"
 
 
 def test_small_frames_after_a_large_one_share_blocks_again() -> None:

@@ -19,6 +19,8 @@ __all__ = ["BrokerConfig"]
 
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
+#: How the names of fields end that hold an amount of something.
+AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +37,9 @@ class BrokerConfig:
     http_port: int | None = 8080
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
     grpc_port: int | None = None
+    #: Names by which HTTP may be asked, beside those that are allowed anyway (`http/origin.py`);
+    #: "*" allows every name.
+    http_allowed_hosts: tuple[str, ...] = ()
     #: Host that clients are told to connect to; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None
     cluster: str = "standalone"
@@ -63,8 +68,10 @@ class BrokerConfig:
     # Timeouts
     keep_alive_interval_ms: int = 30_000
     handshake_timeout_ms: int = 30_000
-    #: A frame that has begun must go on arriving: the longest silence inside it.
+    #: A frame that has begun must be whole within this time, and a second more for each
+    #: `min_frame_rate_bytes_per_s` that has arrived of it.
     stalled_frame_timeout_ms: int = 30_000
+    min_frame_rate_bytes_per_s: int = 16 * 1024
     #: How long the holder of a wanted name has to answer a PING before it is taken for dead.
     connection_liveness_check_timeout_ms: int = 5_000
     #: How long a reader's place outlives a seek, waiting for the reader to come back.
@@ -74,6 +81,9 @@ class BrokerConfig:
 
     # Limits
     max_connections: int = 20_000
+    #: Calls at the seek service's port, and streams among them; beyond it RESOURCE_EXHAUSTED.
+    max_grpc_calls: int = 256
+    max_grpc_streams: int = 32
     max_producers_per_connection: int = 20_000
     max_consumers_per_connection: int = 20_000
     max_pending_requests_per_connection: int = 5_000
@@ -87,8 +97,23 @@ class BrokerConfig:
     dispatch_round_bytes: int = 1 * MIB
     max_unacked_messages_per_consumer: int = 50_000
     max_unacked_messages_per_subscription: int = 200_000
+    max_topics: int = 100_000
+    max_subscriptions_per_topic: int = 10_000
     #: Entries waiting for their time; dispatch of new ones stops above it.
     max_delayed_entries_per_subscription: int = 200_000
+    #: Buffers of frames and HTTP bodies that have not arrived whole, over all connections; beyond
+    #: it the connection whose frame began first is closed.
+    max_input_buffer_bytes: int = 256 * MIB
+    #: Data not yet taken by sockets, over all connections. From half of it on, connections with
+    #: much unsent data get no more; beyond it those that have read nothing for longest are closed.
+    max_unsent_bytes: int = 256 * MIB
+    #: State of producers, consumers and requests; beyond it requests are refused.
+    max_kept_bytes_per_connection: int = 64 * MIB
+    max_kept_bytes: int = 256 * MIB
+    #: Definitions of schemas in memory; others are read from the catalog again.
+    max_schema_cache_bytes: int = 64 * MIB
+    #: All versions of a topic's schema together.
+    max_schema_bytes_per_topic: int = 8 * MIB
     max_http_connections: int = 1_000
     max_http_body_bytes: int = 1 * MIB
     http_idle_timeout_ms: int = 60_000
@@ -101,7 +126,7 @@ class BrokerConfig:
         for spec in fields(self):
             if spec.name == "sync_interval_ms":
                 continue
-            if spec.name.endswith(("_ms", "_bytes")) or spec.name.startswith("max_"):
+            if spec.name.endswith(AMOUNTS) or spec.name.startswith("max_"):
                 _check_positive(spec.name, getattr(self, spec.name))
         if self.data_dir is not None and not isinstance(self.data_dir, Path):
             raise ConfigError("data_dir", self.data_dir, "must be a pathlib.Path or None")
@@ -135,9 +160,10 @@ def _check_texts(config: BrokerConfig) -> None:
         text: Any = getattr(config, name)
         if not isinstance(text, str) or not text or any(c.isspace() or c == "/" for c in text):
             raise ConfigError(name, text, "must be a name without spaces and slashes")
-    stampers: Any = config.stampers
-    if isinstance(stampers, str) or not all(isinstance(name, str) for name in stampers):
-        raise ConfigError("stampers", stampers, "must be a sequence of stamper names")
+    for name, what in (("stampers", "stamper"), ("http_allowed_hosts", "host")):
+        names: Any = getattr(config, name)
+        if isinstance(names, str) or not all(isinstance(each, str) for each in names):
+            raise ConfigError(name, names, f"must be a sequence of {what} names")
 
 
 def _check_positive(name: str, value: Any) -> None:

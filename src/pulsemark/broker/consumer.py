@@ -20,6 +20,7 @@ from ..proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ..wire import commands
 
 if TYPE_CHECKING:
+    from .memory import Reservation
     from .subscription import Subscription
 
 __all__ = ["Consumer", "Outlet"]
@@ -75,6 +76,7 @@ class Consumer:
         "permits",
         "priority_level",
         "properties",
+        "reservation",
         "subscription",
         "unacked_messages",
     )
@@ -86,7 +88,9 @@ class Consumer:
         self.consumer_id: int = command.consumer_id
         self.name = name
         self.priority_level: int = command.priority_level
-        self.key_shared_meta: KeySharedMeta = command.keySharedMeta
+        # A copy: a part of a command keeps all of it alive.
+        self.key_shared_meta = KeySharedMeta()
+        self.key_shared_meta.CopyFrom(command.keySharedMeta)
         #: Redelivery generation of Exclusive and Failover; -1: the client does not use it.
         self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         self.properties = {pair.key: pair.value for pair in command.metadata}
@@ -95,6 +99,8 @@ class Consumer:
         self.subscription: Subscription | None = None
         #: Closed for good: it may not be connected to a subscription any more.
         self.has_left = False
+        #: Counts what the client makes the broker keep for it.
+        self.reservation: Reservation | None = None
         self.permits = 0
         #: Entries delivered and not acknowledged, with their unacknowledged message counts (kept
         #: for Shared and Key_Shared only).

@@ -39,7 +39,12 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
 
     return SeekServer(
         _BrokerTopics(services.topics, asyncio.get_running_loop()),
-        ServerOptions(host=host, port=port),
+        ServerOptions(
+            host=host,
+            port=port,
+            max_concurrent_calls=services.config.max_grpc_calls,
+            max_streams=services.config.max_grpc_streams,
+        ),
         normalise=lambda name: str(TopicName.parse(name)),
         reset_cursor=reset_cursor,
     )

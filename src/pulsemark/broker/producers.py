@@ -39,6 +39,7 @@ from .consumer import Outlet
 from .errors import RefusedError
 
 if TYPE_CHECKING:
+    from .memory import Reservation
     from .receipts import ReceiptGroup
 
 __all__ = ["CLAIMED_EPOCH_MAX", "Producer", "ProducerOutlet", "TopicProducers"]
@@ -92,6 +93,8 @@ class Producer:
     is_waiting: bool = False
     #: The latest publishes that wait for the disk; answers to later ones must not overtake them.
     receipts: ReceiptGroup | None = None
+    #: Counts what the client makes the broker keep for it.
+    reservation: Reservation | None = None
     #: The topic's registry while the producer is in it, let in or queued.
     home: TopicProducers | None = None
     #: Closed for good: it may not enter any topic any more.

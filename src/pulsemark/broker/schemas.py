@@ -16,12 +16,16 @@ import struct
 from ..proto.pulsar_api_pb2 import Schema, ServerError
 from ..wire import TopicName
 from .catalog_writer import CatalogWriter
+from .config import BrokerConfig
 from .errors import RefusedError
 from .topic import Topic
 
 __all__ = ["Schemas", "version_bytes"]
 
 SCHEMA_KIND = "schema"
+#: What a schema takes in memory beside its definition, rounded up.
+SCHEMA_BYTES = 1024
+
 _SIZE = struct.Struct(">I")
 _VERSION = struct.Struct(">Q")
 
@@ -35,18 +39,29 @@ def version_bytes(version: int) -> bytes:
 
 
 class Schemas:
-    """Registered schemas, read from the catalog when a topic first needs them."""
+    """Registered schemas, read from the catalog when a topic needs them.
 
-    def __init__(self, writer: CatalogWriter) -> None:
+    Those of the topics asked for last stay in memory, `max_schema_cache_bytes` at most. A topic
+    that has none takes no place.
+    """
+
+    def __init__(self, writer: CatalogWriter, config: BrokerConfig) -> None:
         self._writer = writer
-        #: Of topics that have any.
+        self._max_cache_bytes = config.max_schema_cache_bytes
+        self._max_topic_bytes = config.max_schema_bytes_per_topic
+        #: The topic asked for last stands at the end.
         self._by_topic: dict[str, list[Schema]] = {}
+        self._sizes_bytes: dict[str, int] = {}
+        self._cached_bytes = 0
 
     async def versions(self, topic: TopicName) -> list[Schema]:
         """All schemas of a topic, by version."""
         key = str(topic.partitioned)
         known = self._by_topic.get(key)
-        return known if known is not None else await self._writer.in_turn(lambda: self._load(key))
+        if known is None:
+            return await self._writer.in_turn(lambda: self._load(key))
+        self._by_topic[key] = self._by_topic.pop(key)
+        return known
 
     async def _load(self, key: str) -> list[Schema]:
         """Within a turn: all schemas of a topic, as they are stored."""
@@ -54,8 +69,23 @@ class Schemas:
         if known is None:
             known = _unpack(await self._writer.read(SCHEMA_KIND, key) or b"")
             if known:
-                self._by_topic[key] = known
+                self._remember(key, known)
         return known
+
+    def _remember(self, key: str, schemas: list[Schema]) -> None:
+        """Keep a topic's schemas as they are stored; those asked for longest ago go."""
+        self._drop(key)
+        size_bytes = sum(SCHEMA_BYTES + schema.ByteSize() for schema in schemas)
+        self._by_topic[key], self._sizes_bytes[key] = schemas, size_bytes
+        self._cached_bytes += size_bytes
+        for oldest in list(self._by_topic):
+            if self._cached_bytes <= self._max_cache_bytes or oldest == key:
+                return
+            self._drop(oldest)
+
+    def _drop(self, key: str) -> None:
+        self._by_topic.pop(key, None)
+        self._cached_bytes -= self._sizes_bytes.pop(key, 0)
 
     async def find(self, topic: TopicName, version: bytes | None) -> tuple[Schema, bytes]:
         """A topic's schema of that version (None: the latest), with its version."""
@@ -92,9 +122,16 @@ class Schemas:
                 ServerError.IncompatibleSchema,
                 f"the topic's schema is {_type_name(schemas[-1])}, not {_type_name(schema)}",
             )
-        grown = [*schemas, schema]
+        grown = [*schemas, _copy(schema)]
+        size_bytes = sum(known.ByteSize() for known in grown)
+        if size_bytes > self._max_topic_bytes:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"the topic's schemas would have {size_bytes} bytes, at most "
+                f"{self._max_topic_bytes} are allowed",
+            )
         await self._writer.write((SCHEMA_KIND, key, _pack(grown)))
-        self._by_topic[key] = grown
+        self._remember(key, grown)
         return len(schemas)
 
     async def for_producer(self, topic: TopicName, schema: Schema | None) -> bytes:
@@ -117,7 +154,14 @@ class Schemas:
     async def forget(self, topic: TopicName) -> None:
         """The topic was deleted, and its schemas with it."""
         key = str(topic)
-        await self._writer.put(SCHEMA_KIND, key, None, lambda: self._by_topic.pop(key, None))
+        await self._writer.put(SCHEMA_KIND, key, None, lambda: self._drop(key))
+
+
+def _copy(schema: Schema) -> Schema:
+    """The schema by itself: a part of a command keeps all of it alive."""
+    copy = Schema()
+    copy.CopyFrom(schema)
+    return copy
 
 
 def _version_in(schemas: list[Schema], wanted: Schema) -> int | None:

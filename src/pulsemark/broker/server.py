@@ -40,6 +40,7 @@ from .commits import durable
 from .config import BrokerConfig
 from .errors import BrokerStateError, ConfigError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
+from .memory import InputMemory, KeptMemory, OutputMemory
 from .receipts import PublishBudget
 from .schemas import Schemas
 from .services import Services
@@ -262,6 +263,7 @@ class Broker:
         await _wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
         for session in tuple(sessions):
             session.abort()
+        self._services.output.close()
 
     async def _persist_cursors(self) -> None:
         if self._services is None:
@@ -314,13 +316,16 @@ async def make_services(
     """The registries of a broker, with what the store's catalog says."""
     topics = Topics(store, config, stampers, run_blocking)
     await topics.load()
-    schemas = Schemas(topics.catalog_writer)
+    schemas = Schemas(topics.catalog_writer, config)
     topics.after_delete = schemas.forget
     return Services(
         config=config,
         topics=topics,
         schemas=schemas,
         budget=PublishBudget(config.max_in_flight_publish_bytes),
+        input=InputMemory(config.max_input_buffer_bytes),
+        output=OutputMemory(config.max_unsent_bytes),
+        kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         run_blocking=run_blocking,
         service_url=service_url,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .config import BrokerConfig
+from .memory import InputMemory, KeptMemory, OutputMemory
 from .receipts import PublishBudget
 from .storage_health import StorageHealth
 
@@ -27,6 +29,9 @@ class Services:
     topics: Topics
     schemas: Schemas
     budget: PublishBudget
+    input: InputMemory
+    output: OutputMemory
+    kept: KeptMemory
     storage: StorageHealth
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
@@ -37,6 +42,8 @@ class Services:
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)
     http_connections: set[HttpConnection] = field(default_factory=set)
+    #: The metrics page that is being made, for all who ask meanwhile.
+    metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0
 
     def new_producer_name(self) -> str:

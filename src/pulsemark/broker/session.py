@@ -4,26 +4,22 @@ Bytes go into the sans-IO `wire.Connection`; its events go to the handlers in `h
 table. What a handler cannot do at once (open a topic, write the catalog) it hands to `run`, as a
 task of this session, whose failure is answered with an ERROR of its request id.
 
-Reading stops, so that a client cannot make the broker hold more than the limits say, while any of
-these holds: too many publishes in flight (of this connection, or of all together), too many
-requests being worked on, a command that is being worked on in pieces, or too much unsent data
-because the client does not read.
+Reading stops while there is a reason to (`reading_pauses`), so that a client cannot make the
+broker hold more than the limits say. What a connection holds is counted in `memory`, over all.
 
-Writing goes straight to the transport. Above its high-water mark `writable` is False, and the
-dispatchers wait for `resume_writing`.
+Writing goes straight to the transport. Above its high-water mark, and while output memory is
+scarce, `writable` is False, and the dispatchers wait for `Consumer.resume`.
 
-Silence: a connection that says nothing for the keep-alive interval is sent a PING, and closed
-when another interval goes by in silence. Before CONNECT, and inside a frame that has begun,
-silence closes it at once after their own timeouts.
-
-When the broker ends, connections are half-closed and drained first (`draining`).
+A silent connection is sent a PING, and closed when that is not answered (`liveness`). When the
+broker ends, connections are half-closed and drained first (`draining`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
+import math
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
@@ -34,7 +30,10 @@ from .consumer import Consumer
 from .draining import Draining
 from .errors import RefusedError
 from .handlers import handle_command, handle_send, handle_unsupported
+from .liveness import Hearing, Liveness, Silence
+from .memory import SHARE_BYTES, Account, Reservation
 from .producers import Producer
+from .reading_pauses import Pause, ReadingPauses
 from .receipts import Receipts
 from .services import Services
 from .topic import Topic
@@ -43,16 +42,19 @@ __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
-
-class Pause(enum.Flag):
-    """Why a session does not read."""
-
-    NONE = 0
-    PUBLISHES = enum.auto()
-    REQUESTS = enum.auto()
-    UNSENT = enum.auto()
-    LONG_WORK = enum.auto()
-    CLOSING = enum.auto()
+#: The block every connection may hold without being counted.
+FREE_INPUT_BYTES = 16 * 1024
+#: Buffers of an average size below this are joined: each one costs more than its copy.
+JOIN_BELOW_BYTES = 2 * 1024
+#: A request as it was sent takes so many times its size in memory, parsed and with its task.
+PARSED_SHARE = 4
+REQUEST_BYTES = 4 * 1024
+#: How long one connection's commands may keep the loop at a time, and how often that is looked at.
+TURN_S = 0.01
+EVENTS_PER_LOOK = 32
+TASKS_PER_TURN = 64
+#: A connection that has been silent for so long gives its buffer back.
+QUIET_S = 1.0
 
 
 class Session(asyncio.BufferedProtocol):
@@ -73,6 +75,8 @@ class Session(asyncio.BufferedProtocol):
         #: Producers and consumers that are being opened, by kind and id.
         self.opening: dict[tuple[str, int], Producer | Consumer] = {}
         self.receipts = Receipts(self, services.budget, services.config)
+        #: Kept state of this connection.
+        self.kept = Account(services.kept)
         self.is_closed = False
         self._conn = Connection(
             Role.SERVER, max_message_size_bytes=services.config.max_message_size_bytes
@@ -80,21 +84,20 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pauses = Pause.NONE
+        self._pauses = ReadingPauses()
         self._writable = True
-        self._long_works = 0
-        self._opened_at_s = self._received_at_s = self._loop.time()
-        self._closed_at_s = 0.0
-        self._ping_sent_at_s: float | None = None
-        self._unsent: tuple[float, int] = (0.0, 0)
-        self._heard: asyncio.Future[None] | None = None
+        self._liveness = Liveness(services.config, self._loop.time())
+        self._counts_input = False
+        self._has_rest = False
+        self._largest_buffer_bytes = 0
+        self._hearing = Hearing()
         self._draining: Draining | None = None
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = self._pauses.transport = cast("asyncio.Transport", transport)
         high = self.config.write_buffer_high_water_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
         peer = transport.get_extra_info("peername")
@@ -112,19 +115,21 @@ class Session(asyncio.BufferedProtocol):
         if self._draining is not None:
             self._draining.received()
             return
-        self._received_at_s = self._loop.time()
-        if self._heard is not None and not self._heard.done():
-            self._heard.set_result(None)
+        self._liveness.received_at_s = self._loop.time()
+        self._hearing.heard()
         self._conn.buffer_updated(nbytes)
-        self._handle_events()
+        self._take_turn()
 
     def eof_received(self) -> None:
         """The client has sent its last byte; asyncio closes the rest."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        if self._has_rest and not self.is_closed:
+            self._handle_events(math.inf)
         self.close_state()
         self.services.sessions.discard(self)
+        self.services.output.forget(self)
 
     def pause_writing(self) -> None:
         """More is unsent than the high-water mark."""
@@ -133,17 +138,36 @@ class Session(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client has read on."""
         self._writable = True
+        self.output_freed()
+
+    def output_freed(self) -> None:
+        """There is room for unsent data again, here or in output memory."""
+        if not self.writable:
+            return
         self._unpause(Pause.UNSENT)
         for consumer in tuple(self.consumers.values()):
-            if not self._writable:
+            if not self.writable:
                 return
             consumer.resume()
 
     # -- events ---------------------------------------------------------------------------------
 
-    def _handle_events(self) -> None:
+    def _take_turn(self) -> None:
+        """Handle what this read brought, or an earlier one that its turn had no time for."""
+        if self.is_closed:
+            return
+        progressed = self._handle_events()
+        if not self.is_closed:
+            self._count_input(progressed)
+
+    def _handle_events(self, turn_s: float = TURN_S) -> bool:
+        """Whether a frame became whole. What is left when the turn is over waits for the next."""
+        handled, tasks = 0, len(self._tasks)
+        until_s = time.monotonic() + turn_s
+        self._has_rest = False
         try:
             for event in self._conn.events():
+                handled += 1
                 if type(event) is Send:
                     handle_send(self, event)
                 elif type(event) is Command:
@@ -151,7 +175,10 @@ class Session(asyncio.BufferedProtocol):
                 elif type(event) is Unsupported:
                     handle_unsupported(self, event)
                 if self.is_closed:
-                    return
+                    return True
+                if not handled % EVENTS_PER_LOOK and self._is_turn_over(until_s, tasks):
+                    self._has_rest = True
+                    break
         except ProtocolError as violation:
             self.close_because(str(violation))
         except Exception:
@@ -161,18 +188,59 @@ class Session(asyncio.BufferedProtocol):
             # Once for all commands of a read: a limit may be passed by what one read brings.
             self.publishes_changed()
             self._check_unsent()
+            self._plan_turn()
+        return handled > 0
+
+    def _is_turn_over(self, until_s: float, tasks_before: int) -> bool:
+        # Tasks work in the loop's next turn, all of them before anything else.
+        busy = len(self._tasks) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
+        return busy or time.monotonic() >= until_s
+
+    def _plan_turn(self) -> None:
+        if self._has_rest:
+            self._pauses.begin(Pause.TURN)
+            self._loop.call_soon(self._take_turn)
+        elif Pause.TURN in self._pauses:
+            self._unpause(Pause.TURN)
+
+    def _count_input(self, progressed: bool) -> None:
+        conn = self._conn
+        self._liveness.frame(is_open=bool(conn.pending_bytes), is_new=progressed)
+        held_bytes = conn.allocated_bytes - FREE_INPUT_BYTES
+        if held_bytes > 0:
+            self._counts_input = True
+            self.services.input.hold(self, held_bytes, begins=progressed)
+        elif self._counts_input:
+            self._counts_input = False
+            self.services.input.forget(self)
+
+    def give_up_input(self) -> None:
+        """Input memory is full, and this connection holds some of it for longest."""
+        self._counts_input = False
+        if self._conn.pending_bytes:
+            self.close_because("too many frames have begun and are not whole; this one is oldest")
+        else:
+            self._conn.release()
 
     def run(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` as a task; its refusal or failure is answered as an ERROR."""
-        task = self._loop.create_task(self._answered(request_id, work))
+        size_bytes = REQUEST_BYTES + PARSED_SHARE * self._conn.last_command_size_bytes
+        try:
+            reservation = self.kept.reserve("request", size_bytes)
+        except RefusedError:
+            work.close()
+            raise
+        task = self._loop.create_task(self._answered(request_id, work, reservation))
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
         # A task that is cancelled before it began has not touched its work.
         task.add_done_callback(lambda _: work.close())
         if len(self._tasks) >= self.config.max_pending_requests_per_connection:
-            self._pause(Pause.REQUESTS)
+            self._pauses.begin(Pause.REQUESTS)
 
-    async def _answered(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _answered(
+        self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
+    ) -> None:
         try:
             await work
         except RefusedError as refusal:
@@ -180,6 +248,9 @@ class Session(asyncio.BufferedProtocol):
         except Exception as error:
             log.exception("%s: request %d failed", self.address, request_id)
             self.refuse(request_id, RefusedError(ServerError.UnknownError, repr(error)))
+        finally:
+            # The request was counted while it was worked on.
+            del reservation
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -191,19 +262,25 @@ class Session(asyncio.BufferedProtocol):
     @property
     def writable(self) -> bool:
         """Whether unsent data is below the high-water mark."""
-        return self._writable and not self.is_closed
+        return self._writable and not self.is_closed and self.services.output.has_room(self)
 
     def write(self, data: bytes) -> None:
         """Send finished frames."""
         transport = self._transport
         if transport is not None and data and not self.is_closed and not transport.is_closing():
             transport.write(data)
+            self.services.output.wrote(self)
 
     def write_gathered(self, buffers: Sequence[Buffer]) -> None:
         """Send buffers in order, without joining them."""
         transport = self._transport
         if transport is not None and buffers and not self.is_closed and not transport.is_closing():
-            transport.writelines(buffers)
+            if sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+                transport.write(b"".join(buffers))
+            else:
+                self._largest_buffer_bytes = max(map(len, buffers))
+                transport.writelines(buffers)
+            self.services.output.wrote(self)
 
     def refuse(self, request_id: int, refusal: RefusedError) -> None:
         """Answer a request with an ERROR."""
@@ -212,6 +289,11 @@ class Session(asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """Data written and not yet taken by the socket."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data: a buffer is held until its last byte is taken."""
+        unsent_bytes = self.unsent_bytes()
+        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
 
     def storage_failed(self, error: BaseException) -> None:
         """An append failed: no producer is let in until the disk takes writes again."""
@@ -224,82 +306,73 @@ class Session(asyncio.BufferedProtocol):
         was_full = Pause.PUBLISHES in self._pauses
         is_full = self.receipts.is_full(was_full=was_full)
         if is_full and not was_full:
-            self._pause(Pause.PUBLISHES)
+            self._pauses.begin(Pause.PUBLISHES)
         elif was_full and not is_full:
             self._unpause(Pause.PUBLISHES)
 
     def long_work_begins(self) -> None:
         """A command is worked on in pieces: what comes after it is read when it is done."""
-        self._long_works += 1
-        if self._long_works == 1:
-            self._pause(Pause.LONG_WORK)
+        self._pauses.long_work_begins()
 
     def long_work_ended(self) -> None:
         """All pieces of a command are done."""
-        self._long_works -= 1
-        if not self._long_works:
-            self._unpause(Pause.LONG_WORK)
+        if self._pauses.long_work_ended():
+            self._liveness.reading_resumed(self._loop.time())
 
     def _check_unsent(self) -> None:
         # Answers, too, are data that a client may refuse to read. Dispatch stops at the high-water
         # mark; only answers lead beyond, and at twice the mark no more requests are read.
         limit_bytes = 2 * self.config.write_buffer_high_water_bytes
-        if not self._writable and self.unsent_bytes() > limit_bytes:
-            self._pause(Pause.UNSENT)
+        output = self.services.output
+        if output.is_scarce:
+            limit_bytes = SHARE_BYTES
+        if (output.is_scarce or not self._writable) and self.unsent_bytes() > limit_bytes:
+            self._pauses.begin(Pause.UNSENT)
+            output.has_room(self)
 
-    def _pause(self, reason: Pause) -> None:
-        before, self._pauses = self._pauses, self._pauses | reason
-        if not before and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+    def give_up_output(self) -> None:
+        """Output memory is full, and this client has read nothing for longest."""
+        log.info(
+            "%s: connection closed: unsent data of all clients is above the limit and this "
+            "one reads too slowly",
+            self.address,
+        )
+        self.abort()
 
     def _unpause(self, reason: Pause) -> None:
-        before, self._pauses = self._pauses, self._pauses & ~reason
-        if not before or self._pauses:
-            return
-        self._received_at_s = self._loop.time()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._pauses.end(reason):
+            self._liveness.reading_resumed(self._loop.time())
 
     # -- time -----------------------------------------------------------------------------------
 
     def check_time(self, now_s: float) -> None:
         """Called about once a second: PING the silent, close the dead."""
-        config = self.config
-        silent_ms = (now_s - self._received_at_s) * 1000
+        times, conn = self._liveness, self._conn
         if self.is_closed:
             # What was still unsent had its time: a client that does not read is not waited for.
-            if (now_s - self._closed_at_s) * 1000 >= config.keep_alive_interval_ms:
+            if times.is_closing_late(now_s):
                 self.abort()
-        elif not self._conn.established:
-            if (now_s - self._opened_at_s) * 1000 >= config.handshake_timeout_ms:
+        elif not conn.established:
+            if times.is_handshake_late(now_s):
                 self.close_because("no CONNECT came in time")
         elif self._pauses:
-            self._check_unsent_progress(now_s)
-        elif self._conn.pending_bytes and silent_ms >= config.stalled_frame_timeout_ms:
-            self.close_because("a frame stopped in its middle")
+            is_unread = Pause.UNSENT in self._pauses
+            if is_unread and times.reads_nothing(now_s, self.unsent_bytes()):
+                self.close_because("the client does not read")
+        elif times.is_frame_late(now_s, conn.pending_bytes):
+            self.close_because("a frame did not become whole in time")
         else:
-            self._check_keep_alive(now_s, silent_ms)
+            self._check_silence(now_s)
 
-    def _check_keep_alive(self, now_s: float, silent_ms: float) -> None:
-        pinged_at_s = self._ping_sent_at_s
-        if pinged_at_s is not None and pinged_at_s <= self._received_at_s:
-            pinged_at_s = self._ping_sent_at_s = None
-        interval_ms = self.config.keep_alive_interval_ms
-        if pinged_at_s is None:
-            if silent_ms >= interval_ms:
-                self._ping_sent_at_s = now_s
-                self.write(commands.PING)
-        elif (now_s - pinged_at_s) * 1000 >= interval_ms:
+    def _check_silence(self, now_s: float) -> None:
+        if now_s - self._liveness.received_at_s >= QUIET_S and self._conn.allocated_bytes:
+            self._conn.release()
+            self._count_input(progressed=False)
+        silence = self._liveness.silence(now_s)
+        if silence is Silence.PING:
+            self.write(commands.PING)
+        elif silence is Silence.DEAD:
             self.close_because("no answer to a PING")
-
-    def _check_unsent_progress(self, now_s: float) -> None:
-        if Pause.UNSENT not in self._pauses:
-            return
-        since_s, size_bytes = self._unsent
-        if self.unsent_bytes() != size_bytes or not since_s:
-            self._unsent = (now_s, self.unsent_bytes())
-        elif (now_s - since_s) * 1000 >= 2 * self.config.keep_alive_interval_ms:
-            self.close_because("the client does not read")
 
     async def is_alive(self) -> bool:
         """PING the client; False if nothing comes from it in time, and it is closed then."""
@@ -308,12 +381,10 @@ class Session(asyncio.BufferedProtocol):
         if self._pauses:
             # Nothing is read from it now, so its silence says nothing.
             return True
-        if self._heard is None or self._heard.done():
-            self._heard = self._loop.create_future()
+        if not self._hearing.is_awaited:
             self.write(commands.PING)
-        timeout_s = self.config.connection_liveness_check_timeout_ms / 1000
         try:
-            await asyncio.wait_for(asyncio.shield(self._heard), timeout_s)
+            await self._hearing.wait(self.config.connection_liveness_check_timeout_ms / 1000)
         except TimeoutError:
             self.close_because("no answer to a PING while another client asked for its place")
         return not self.is_closed
@@ -369,13 +440,13 @@ class Session(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """The broker is closing: take no more commands, answer those that came."""
-        self._pause(Pause.CLOSING)
+        self._pauses.begin(Pause.CLOSING)
 
     @property
     def is_busy(self) -> bool:
         """Whether answers are still to come."""
-        works = self.receipts.entries_in_flight or self._tasks or self._long_works
-        return bool(works) and not self.is_closed
+        works = self.receipts.entries_in_flight or self._tasks or self._pauses.has_long_work
+        return bool(works or self._has_rest) and not self.is_closed
 
     def finish(self) -> None:
         """Send what is buffered and half-close; drop what comes until the client closes, too."""
@@ -412,8 +483,10 @@ class Session(asyncio.BufferedProtocol):
             return
         self.is_closed = True
         self._writable = False
-        self._closed_at_s = self._loop.time()
+        self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
+        self.services.input.forget(self)
+        self._conn.discard()
         everything = (
             *self.opening.values(),
             *(producer for producer, _ in self.producers.values()),
@@ -426,5 +499,4 @@ class Session(asyncio.BufferedProtocol):
             one.leave()
         for task in self._tasks:
             task.cancel()
-        if self._heard is not None and not self._heard.done():
-            self._heard.set_result(None)
+        self._hearing.heard()

@@ -170,6 +170,7 @@ _INTEGER = _Kind(_integer)
 _BOOLEAN = _Kind(_boolean, lambda value: str(value).lower())
 _TEXT = _Kind(str)
 _STAMPERS = _Kind(split_stamper_names, join_stamper_names)
+_NAMES = _Kind(lambda text: tuple(n.strip() for n in text.split(",") if n.strip()), ",".join)
 
 # -- names ----------------------------------------------------------------------------------------
 
@@ -210,6 +211,7 @@ PULSAR_SETTINGS = {
     "maxUnackedMessagesPerSubscription": _Setting(
         "max_unacked_messages_per_subscription", _limit(1)
     ),
+    "maxSubscriptionsPerTopic": _Setting("max_subscriptions_per_topic", _limit(1)),
     "maxHttpServerConnections": _Setting("max_http_connections", _limit(1)),
     "managedLedgerMaxLedgerRolloverTimeMinutes": _Setting(
         "ledger_age_ms", _multiple(60_000), of_store=True
@@ -226,6 +228,7 @@ PULSAR_SETTINGS = {
 }
 
 _KIND_OF_TYPE: dict[Any, tuple[_Kind, tuple[Any, ...]]] = {
+    tuple[str, ...]: (_NAMES, ((),)),
     int: (_INTEGER, ()),
     int | None: (_INTEGER, (None,)),
     bool: (_BOOLEAN, ()),

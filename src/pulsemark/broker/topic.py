@@ -144,6 +144,11 @@ class Topic:
         Raises `RefusedError`.
         """
         self.check_is_open()
+        if len(self.subscriptions) >= self.config.max_subscriptions_per_topic:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"Exceed the maximum number of subscriptions of the topic: {self.name}",
+            )
         cursor = self.ledger.open_cursor(
             name, initial=start, durable=durable, subscription_properties=properties
         )

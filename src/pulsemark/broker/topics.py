@@ -210,6 +210,11 @@ class Topics:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if str(name) not in self._names and len(self._names) >= self.config.max_topics:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"no room for {name}: there are {self.config.max_topics} topics, the limit",
+            )
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)

@@ -47,6 +47,18 @@ class NotPossibleError(Exception):
         super().__init__(reason)
 
 
+class ServerFullError(Exception):
+    """The server has no place for another call of this kind (RESOURCE_EXHAUSTED): try later."""
+
+
+class StreamStalledError(Exception):
+    """The receiver of a stream took nothing for `waited_s` seconds (RESOURCE_EXHAUSTED)."""
+
+    def __init__(self, waited_s: float) -> None:
+        self.waited_s = waited_s
+        super().__init__(f"the stream was ended: nothing was read for {waited_s:.0f} s")
+
+
 class SeekCallError(Exception):
     """A call failed for a reason that is not the search's own; `code` is gRPC's name for it."""
 

@@ -35,7 +35,9 @@ from .errors import (
     InvalidFieldError,
     NotPossibleError,
     SeekCallError,
+    ServerFullError,
     ServerUnavailableError,
+    StreamStalledError,
     SubscriptionNotFoundError,
     UnauthenticatedError,
 )
@@ -148,6 +150,8 @@ def _code_of(error: Exception) -> grpc.StatusCode | None:
             return grpc.StatusCode.FAILED_PRECONDITION
         case CursorBusyError():
             return grpc.StatusCode.ABORTED
+        case ServerFullError() | StreamStalledError():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
         case StoreClosedError() | FencedError():
             return grpc.StatusCode.UNAVAILABLE
         case FileNotFoundError():  # trimmed or deleted while it was being read

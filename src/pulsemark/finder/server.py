@@ -9,6 +9,10 @@ whatever else that loop does; `standalone.py` gives it a loop of its own.
 - The token is compared in constant time. Over plain text it can be read by anyone on the way, so
   a server that is reachable from outside warns when it has a token but no TLS.
 - Requests are small: what is larger than MAX_REQUEST_BYTES is refused before it is parsed.
+- Single calls and streams have places of their own, so that streams never keep single calls out,
+  and a stream that nobody reads gives its place up (`stream_slots`).
+- A client that does not answer gRPC's pings is disconnected.
+- A connection has at most MAX_CALLS_PER_CONNECTION calls at a time: more wait in their client.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ from grpc_reflection.v1alpha import reflection
 from . import rpc
 from .errors import BindError
 from .service import (
+    MAX_CALLS,
+    MAX_STREAMS,
+    STALL_TIMEOUT_S,
     CallContext,
     Normalise,
     ResetCursor,
@@ -39,10 +46,17 @@ from .service import (
     full_name,
     handler,
 )
+from .stream_slots import MAX_LINGERING, StreamSlots
 
 _log = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 64 * 1024
+MAX_CALLS_PER_CONNECTION = 100
+#: Health checks, reflection, and calls that are just being refused.
+SPARE_CALLS = 64
+MAX_CONNECTIONS = 1_000
+_PING_INTERVAL_MS = 30_000
+_PING_TIMEOUT_MS = 20_000
 HEALTH_PREFIX = f"/{health.SERVICE_NAME}/"
 _CLIENT_PING_INTERVAL_MS = 10_000
 
@@ -67,8 +81,12 @@ class ServerOptions:
     port: int = 0
     tls: ServerTls | None = None
     token: str | None = None
-    max_concurrent_calls: int = 256
-    """More calls than that at a time are refused with RESOURCE_EXHAUSTED."""
+    max_concurrent_calls: int = MAX_CALLS
+    """More single calls than that at a time are refused with RESOURCE_EXHAUSTED."""
+    max_streams: int = MAX_STREAMS
+    """Streams (ReadEntries) at a time; see `stream_slots` for what happens beyond."""
+    stream_stall_timeout_s: float = STALL_TIMEOUT_S
+    """How long a stream may wait for its receiver to read."""
     search_threads: int = 4
     stop_grace_s: float = 2.0
     """How long calls under way may still take when the server stops."""
@@ -76,7 +94,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if self.token is not None:
             rpc.bearer(self.token)
-        for name in ("max_concurrent_calls", "search_threads"):
+        for name in ("max_concurrent_calls", "max_streams", "search_threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1, is {getattr(self, name)}")
 
@@ -122,12 +140,20 @@ class SeekServer:
         credentials = _server_credentials(options.tls) if options.tls else None
         server = grpc.aio.server(
             interceptors=(_TokenGate(options.token),) if options.token else (),
-            maximum_concurrent_rpcs=options.max_concurrent_calls,
+            # Above the limits of the service, which tells calls, streams and ended ones apart.
+            maximum_concurrent_rpcs=options.max_concurrent_calls
+            + options.max_streams
+            + MAX_LINGERING
+            + SPARE_CALLS,
             options=(
                 # Without this, two servers on one port share its connections at random.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+                ("grpc.max_concurrent_streams", MAX_CALLS_PER_CONNECTION),
                 ("grpc.http2.min_ping_interval_without_data_ms", _CLIENT_PING_INTERVAL_MS),
+                ("grpc.keepalive_time_ms", _PING_INTERVAL_MS),
+                ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+                ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
                 ("grpc.keepalive_permit_without_calls", 1),
             ),
         )
@@ -145,6 +171,8 @@ class SeekServer:
         servicer = SeekServicer(
             self._source,
             executor=self._threads,
+            max_calls=self._options.max_concurrent_calls,
+            streams=StreamSlots(self._options.max_streams, self._options.stream_stall_timeout_s),
             normalise=self._normalise,
             reset_cursor=self._reset_cursor,
         )

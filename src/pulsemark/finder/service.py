@@ -28,11 +28,17 @@ import grpc
 from ..ledger import EARLIEST, Position, TopicLog
 from ..proto import seek_pb2 as pb
 from . import messages, rpc
-from .errors import InvalidFieldError, NotPossibleError
+from .errors import InvalidFieldError, NotPossibleError, ServerFullError
 from .search import Finder
 from .stream import ReadPlan, entry_responses
+from .stream_slots import StreamSlots
 
 _log = logging.getLogger(__name__)
+
+#: Streams at a time, and how long one may wait for its receiver, if nothing else is said.
+MAX_CALLS = 256
+MAX_STREAMS = 32
+STALL_TIMEOUT_S = 30.0
 
 Answer = TypeVar("Answer")
 
@@ -65,6 +71,13 @@ class CallContext(Protocol):
     async def write(self, message: Any) -> None:
         """Send one message of a stream; waits while the receiver is slow."""
 
+    def peer(self) -> str:
+        """Address and port of the client."""
+        ...
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call it when gRPC has nothing left of the call."""
+
 
 class SearchStoppedError(Exception):
     """The caller of this search is gone."""
@@ -86,11 +99,17 @@ class SeekServicer:
         source: TopicSource,
         *,
         executor: Executor,
+        max_calls: int = MAX_CALLS,
+        streams: StreamSlots | None = None,
         normalise: Normalise = full_name,
         reset_cursor: ResetCursor | None = None,
     ) -> None:
         self._source = source
         self._executor = executor
+        #: Single calls under way, and how many there may be.
+        self.calls = 0
+        self.max_calls = max_calls
+        self._streams = streams or StreamSlots(MAX_STREAMS, STALL_TIMEOUT_S)
         self._normalise = normalise
         self._reset_cursor = reset_cursor
 
@@ -134,9 +153,10 @@ class SeekServicer:
             max_entries=messages.not_negative(request.max_entries, "max_entries") or None,
             prefixes_only=messages.prefixes_only(request.content),
         )
-        responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
-        while (response := await self._run(lambda _: next(responses, None))) is not None:
-            await context.write(response)
+        with self._streams.open(context) as slot:
+            responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
+            while (response := await self._run(lambda _: next(responses, None))) is not None:
+                await slot.write(response)
 
     async def reset_cursor(
         self, request: pb.ResetCursorRequest, context: CallContext
@@ -210,13 +230,32 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
         "ResetCursor": servicer.reset_cursor,
     }
     handlers: dict[str, Any] = {
-        name: grpc.unary_unary_rpc_method_handler(_answered(call), **rpc.server_codec(name))
+        name: grpc.unary_unary_rpc_method_handler(
+            _answered(_counted(servicer, call)), **rpc.server_codec(name)
+        )
         for name, call in unary.items()
     }
     handlers["ReadEntries"] = grpc.unary_stream_rpc_method_handler(
         _answered(servicer.read_entries), **rpc.server_codec("ReadEntries")
     )
     return grpc.method_handlers_generic_handler(rpc.SERVICE_NAME, handlers)
+
+
+def _counted(
+    servicer: SeekServicer, call: Callable[[Any, CallContext], Awaitable[Answer]]
+) -> Callable[[Any, CallContext], Awaitable[Answer]]:
+    """The call, while there are not too many of them."""
+
+    async def counted(request: Any, context: CallContext) -> Answer:
+        if servicer.calls >= servicer.max_calls:
+            raise ServerFullError(f"{servicer.max_calls} calls are under way, the limit")
+        servicer.calls += 1
+        try:
+            return await call(request, context)
+        finally:
+            servicer.calls -= 1
+
+    return counted
 
 
 def _answered(
@@ -230,7 +269,10 @@ def _answered(
                 raise InvalidFieldError("request", "is not a message of this call's type")
             return await call(request, context)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status
-            return await context.abort(*_status_of(error))
+            status = _status_of(error)
+        # Out here the error is gone, and with it the call's frames and what they hold: a client
+        # that does not read keeps this waiting.
+        return await context.abort(*status)
 
     return answer
 

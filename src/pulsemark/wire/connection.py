@@ -207,6 +207,7 @@ class Connection:
         "_max_command_size_bytes",
         "_max_message_size_bytes",
         "_short_ways",
+        "last_command_size_bytes",
         "role",
     )
 
@@ -221,6 +222,8 @@ class Connection:
             max_command_size_bytes = MAX_REQUEST_SIZE_BYTES
         self.role = role
         self._max_command_size_bytes = max_command_size_bytes
+        #: The size of the latest command that was decoded the long way, as every request is.
+        self.last_command_size_bytes = 0
         self._established = False
         self._error: ProtocolError | None = None
         self._short_ways = _SHORT_WAYS[role]
@@ -241,6 +244,19 @@ class Connection:
     def pending_bytes(self) -> int:
         """How many bytes were received and not yet turned into events."""
         return self._frames.pending_bytes
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The memory kept for what comes next (see `frames`, rules 5 and 6)."""
+        return self._frames.allocated_bytes
+
+    def release(self) -> None:
+        """Give that memory back if no frame has begun."""
+        self._frames.release()
+
+    def discard(self) -> None:
+        """Drop what came and was not taken, with its memory: the connection has ended."""
+        self._frames.discard()
 
     def receive_data(self, data: Buffer) -> None:
         """Take bytes from the other side in, by copying them.
@@ -321,6 +337,7 @@ class Connection:
 
     def _decode_any(self, command: bytearray, payload: memoryview) -> Event:
         """The event of any command in any encoding, or the error that says what is wrong."""
+        self.last_command_size_bytes = len(command)
         try:
             base = BaseCommand.FromString(bytes(command))
         except (DecodeError, UnicodeDecodeError):

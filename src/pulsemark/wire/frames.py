@@ -15,9 +15,15 @@ Rules:
    out is used again from its beginning.
 3. A byte is copied at most once on its way, and only if its frame did not fit behind the frames
    before it: the part that came is moved to the next block. A frame too large for that gets
-   memory of its own, of exactly its size, into which the rest is received directly.
+   memory of its own, into which the rest is received directly.
 4. Blocks follow the traffic: large reads double them, small ones halve them, so that thousands
    of quiet connections cost little and a busy one few system calls.
+5. What a frame announces costs nothing: memory of its own is about four times what has arrived of
+   it, or an ordinary block, or as much as the large frame before it filled, and grows to the
+   frame's size with the bytes that come. So the first large frame's bytes are moved some times
+   more, all moves together about once its size.
+6. `allocated_bytes` is what a connection's buffers hold now; `release()` gives the memory of a
+   connection between two frames back, until its next byte.
 """
 
 from __future__ import annotations
@@ -39,6 +45,8 @@ _BLOCK_MIN_BYTES = 16 * 1024
 _BLOCK_MAX_BYTES = 256 * 1024
 # With less room than this a read is not worth its system call: take a new block.
 _READ_MIN_BYTES = 2 * 1024
+# Memory for a large frame, as a multiple of what has arrived of it.
+_GROWTH = 4
 _NO_PAYLOAD = memoryview(b"")
 
 
@@ -61,6 +69,7 @@ class FrameBuffer:
         "_largest_read",
         "_lent",
         "_parked",
+        "_proven_bytes",
         "_readable",
         "_start",
         "_writable",
@@ -72,6 +81,8 @@ class FrameBuffer:
         self.max_frame_size_bytes = max_frame_size_bytes
         self.max_command_size_bytes = max_command_size_bytes
         self._largest_read = 0
+        # The size of the latest whole frame with memory of its own: so much is given at once again.
+        self._proven_bytes = 0
         # The ordinary block, while a large frame has memory of its own: (block, next free byte).
         self._parked: tuple[bytearray, int] | None = None
         self._start = self._end = 0
@@ -81,6 +92,23 @@ class FrameBuffer:
     def pending_bytes(self) -> int:
         """How many bytes were received and not yet handed out as a frame."""
         return self._end - self._start
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The memory that this buffer keeps for what comes next; views handed out not counted."""
+        return self._capacity + (len(self._parked[0]) if self._parked is not None else 0)
+
+    def release(self) -> None:
+        """Give the memory back if no frame has begun; the next get_buffer() takes a small block."""
+        if self._start == self._end:
+            self._parked = None
+            self._largest_read = self._proven_bytes = 0
+            self._use(bytearray(), 0, 0)
+
+    def discard(self) -> None:
+        """Drop what came and was not taken, with its memory: the connection has ended."""
+        self._start = self._end
+        self.release()
 
     def receive_data(self, data: Buffer) -> None:
         """Take `data` in, by copying it."""
@@ -97,12 +125,16 @@ class FrameBuffer:
         """Writable memory, never empty, for the next bytes of the stream."""
         if self._start == self._end:
             if self._parked is not None:
+                self._proven_bytes = self._capacity
                 block, start = self._parked
                 self._parked = None
                 self._use(block, start, start)
                 self._lent = True
             elif not self._lent:
                 self._start = self._end = 0
+        elif self._parked is not None and self._end < self._capacity:
+            # Memory of a large frame's own is filled before it grows.
+            return self._writable[self._end :]
         need = self._room_needed()
         if self._capacity - self._start < need:
             self._move(need)
@@ -165,7 +197,10 @@ class FrameBuffer:
             return _READ_MIN_BYTES
         frame_size: int = _TOTAL.unpack_from(self._block, self._start)[0] + 4
         if pending < frame_size <= self.max_frame_size_bytes:
-            return frame_size
+            trusted = max(self._next_block_size(), self._proven_bytes)
+            grown = max(trusted, _GROWTH * pending)
+            # What is missing of the frame then would cost another move of all of it.
+            return frame_size if grown + grown // 3 >= frame_size else grown
         # Whole frames that nobody has taken yet, or one that next_frame() will refuse.
         return pending + _READ_MIN_BYTES
 
@@ -183,6 +218,7 @@ class FrameBuffer:
         """Go on in a new block with room for `need` bytes, taking the unread bytes along."""
         old = self._readable[self._start : self._end]
         size = self._next_block_size()
+        self._largest_read = 0
         if need > size // 2:
             if self._parked is None:
                 self._parked = (self._block, self._start)
@@ -199,5 +235,4 @@ class FrameBuffer:
             size *= 2
         elif self._largest_read < size // 8:
             size //= 2
-        self._largest_read = 0
         return min(max(size, _BLOCK_MIN_BYTES), _BLOCK_MAX_BYTES)

@@ -25,12 +25,14 @@ __all__ = ["COMMANDS"]
 
 #: Since this version clients can read broker entry metadata (PIP-90).
 ENTRY_METADATA_SINCE = 18
+CLIENT_VERSION_MAX_CHARACTERS = 256
 
 
 def connect(session: Session, command: CommandConnect) -> None:
     """Agree on the lower of both protocol versions."""
     session.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
-    session.client_version = command.client_version
+    # Clients send some twenty characters; what is kept as long as the connection has a limit.
+    session.client_version = command.client_version[:CLIENT_VERSION_MAX_CHARACTERS]
     session.exposes_entry_metadata = (
         session.config.exposing_broker_entry_metadata_to_client_enabled
         and session.protocol_version >= ENTRY_METADATA_SINCE

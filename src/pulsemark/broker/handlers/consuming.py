@@ -29,7 +29,7 @@ from ..long_work import PIECE_IDS
 from ..positions import position_of
 from ..seek import SeekTarget, reset_subscription
 from ..stats import iso_time
-from .checks import check_name, check_properties
+from .checks import check_name, check_properties, consumer_state_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
         )
     _check_texts(command)
     opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
+    opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
     session.opening["consumer", consumer_id] = opened
     session.run(command.request_id, _open_consumer(session, command, opened))
 

@@ -18,7 +18,7 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import Send, commands
 from ..errors import RefusedError
 from ..producers import Producer
-from .checks import check_name, check_properties
+from .checks import check_name, check_properties, producer_state_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def producer(session: Session, command: CommandProducer) -> None:
     if len(session.producers) >= session.config.max_producers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many producers on this connection")
     check_name("producer's name", command.producer_name)
+    check_name("initial subscription's name", command.initial_subscription_name)
     check_properties("producer's properties", command.metadata)
     opened = Producer.from_command(
         session,
@@ -64,6 +65,7 @@ def producer(session: Session, command: CommandProducer) -> None:
         command.producer_name or session.services.new_producer_name(),
         session.config.clock.now_ms(),
     )
+    opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
     session.opening["producer", producer_id] = opened
     session.run(command.request_id, _open_producer(session, command, opened))
 

@@ -62,9 +62,9 @@ async def status(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Prometheus' text format."""
-    from ..metrics import CONTENT_TYPE, render
+    from ..metrics import CONTENT_TYPE, current_page
 
-    return Response(200, render(request.services), CONTENT_TYPE)
+    return Response(200, await current_page(request.services), CONTENT_TYPE)
 
 
 def _check_cluster(request: Request, name: str) -> None:

@@ -1,9 +1,14 @@
 """One HTTP connection: h11 between the socket and the handlers.
 
 Requests are answered one after the other, each with all of its body read first (at most
-`max_http_body_bytes`). Reading stops while one is being worked on, so that nothing piles up. A
-connection without a request for `http_idle_timeout_ms` is closed, and so is one that breaks the
-protocol, after an error answer where one is still possible.
+`max_http_body_bytes`). Reading stops while one is being worked on, and until the client has taken
+the answer, so that nothing piles up: neither requests nor answers. A request must be whole within
+`http_idle_timeout_ms`, and while an answer waits to be taken some of it must go in that time; else
+the connection is closed. So is one that breaks the protocol, after an error answer where one is
+still possible. Bodies and answers count in `memory`, over all connections.
+
+A request whose length is given twice (Content-Length and Transfer-Encoding) is refused: a proxy in
+front may understand it otherwise (RFC 9112, 6.1).
 """
 
 from __future__ import annotations
@@ -15,9 +20,11 @@ from typing import TYPE_CHECKING, cast
 import h11
 
 from .messages import HttpError, Request, Response
+from .origin import check_origin
 from .routing import answer
 
 if TYPE_CHECKING:
+    from ..config import BrokerConfig
     from ..services import Services
 
 __all__ = ["HttpConnection"]
@@ -25,6 +32,8 @@ __all__ = ["HttpConnection"]
 log = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 64 * 1024
+#: Above this much unsent data of an answer no further request is read.
+HIGH_WATER_BYTES = 64 * 1024
 
 
 class HttpConnection(asyncio.Protocol):
@@ -39,22 +48,30 @@ class HttpConnection(asyncio.Protocol):
         self._body = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._writable = True
+        #: At least what h11 holds of requests that wait for their turn.
+        self._read_bytes = 0
+        self._answer_bytes = 0
+        self._unsent_at_check_bytes = 0
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=0)
         connections = self._services.http_connections
         connections.add(self)
         if len(connections) > self._services.config.max_http_connections:
             self._refuse(503, "too many connections")
             return
-        self._wait_for_request()
+        self._wait_for_client()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
+        self._read_bytes += len(data)
         self._feed(data)
+        self._count_input(begins=False)
 
     def eof_received(self) -> bool:
         """The client sends no more; an answer under way still goes out."""
@@ -63,23 +80,87 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; what was asked for is done to its end."""
-        self._services.http_connections.discard(self)
+        services = self._services
+        services.http_connections.discard(self)
+        services.input.forget(self)
+        services.output.forget(self)
         if self._idle is not None:
             self._idle.cancel()
         self._transport = None
+
+    def pause_writing(self) -> None:
+        """The client does not take the answer as fast as it is given."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The client has taken the answer: go on with the next request."""
+        self._writable = True
+        self._services.output.wrote(self)
+        if self._task is None and self._transport is not None and self._is_answered:
+            self._go_on()
 
     def close(self) -> None:
         """Close after what is buffered is sent."""
         if self._transport is not None:
             self._transport.close()
+            if self._idle is None or self._idle.cancelled():
+                self._wait_for_client()
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def unsent_bytes(self) -> int:
+        """Data written and not yet taken by the socket."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data: an answer is held until its last byte is taken."""
+        return max(self._answer_bytes, self.unsent_bytes()) if self.unsent_bytes() else 0
+
+    def output_freed(self) -> None:
+        """Answers do not wait for output memory: each connection has one at a time."""
+
+    def give_up_output(self) -> None:
+        """Output memory is full, and this client has read nothing for longest."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def give_up_input(self) -> None:
+        """Input memory is full, and this request has been arriving for longest."""
+        if self._task is not None and self._transport is not None:
+            self._transport.abort()
+        else:
+            self._refuse(503, "the broker has no memory left for requests that arrive so slowly")
+
+    def _count_input(self, *, begins: bool) -> None:
+        if self._transport is not None:
+            size_bytes = len(self._body) + self._read_bytes
+            self._services.input.hold(self, size_bytes, begins=begins)
 
     # -- requests -------------------------------------------------------------------------------
 
-    def _wait_for_request(self) -> None:
-        timeout_s = self._services.config.http_idle_timeout_ms / 1000
+    @property
+    def _is_answered(self) -> bool:
+        """Whether the latest request has its answer, and nothing else was begun since."""
+        return self._h11.our_state in (h11.DONE, h11.MUST_CLOSE, h11.ERROR)
+
+    def _wait_for_client(self) -> None:
+        """Close if no request comes, or none of an answer is taken, within the idle timeout."""
         if self._idle is not None:
             self._idle.cancel()
-        self._idle = self._loop.call_later(timeout_s, self.close)
+        self._unsent_at_check_bytes = self.unsent_bytes()
+        timeout_s = self._services.config.http_idle_timeout_ms / 1000
+        self._idle = self._loop.call_later(timeout_s, self._check_client)
+
+    def _check_client(self) -> None:
+        unsent_bytes = self.unsent_bytes()
+        if self._transport is None:
+            return
+        if not unsent_bytes:
+            self._transport.close()
+        elif unsent_bytes < self._unsent_at_check_bytes:
+            self._wait_for_client()
+        else:
+            self._transport.abort()
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -92,6 +173,7 @@ class HttpConnection(asyncio.Protocol):
         while self._task is None and self._transport is not None:
             event = self._h11.next_event()
             if event is h11.NEED_DATA:
+                self._read_bytes = 0
                 if self._h11.they_are_waiting_for_100_continue:
                     self._send(h11.InformationalResponse(status_code=100, headers=[]))
                 return
@@ -99,12 +181,17 @@ class HttpConnection(asyncio.Protocol):
                 self.close()
                 return
             if isinstance(event, h11.Request):
+                problem = _problem_of(event, self._services.config)
+                if problem is not None:
+                    self._refuse(problem.status, problem.reason)
+                    return
                 # h11 limits headers that are incomplete; those that came in one piece are ours.
                 if sum(len(name) + len(value) for name, value in event.headers) > MAX_HEADER_BYTES:
                     self._refuse(431, "the headers are too large")
                     return
                 self._request = event
                 self._body.clear()
+                self._count_input(begins=True)
             elif isinstance(event, h11.Data):
                 self._body += event.data
                 if len(self._body) > self._services.config.max_http_body_bytes:
@@ -131,9 +218,13 @@ class HttpConnection(asyncio.Protocol):
         except Exception:
             log.exception("%r %r failed", head.method, head.target)
             response = Response.of_error(500, "the request failed; the broker's log says why")
+        self._body.clear()
+        self._count_input(begins=False)
         self._respond(response, head_only=head.method == b"HEAD")
         self._task = None
-        self._go_on()
+        self._wait_for_client()
+        if self._writable:
+            self._go_on()
 
     def _go_on(self) -> None:
         if self._transport is None:
@@ -143,7 +234,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._h11.start_next_cycle()
         self._transport.resume_reading()
-        self._wait_for_request()
+        self._wait_for_client()
         self._feed_again()
 
     def _feed_again(self) -> None:
@@ -156,6 +247,7 @@ class HttpConnection(asyncio.Protocol):
     # -- responses ------------------------------------------------------------------------------
 
     def _respond(self, response: Response, *, head_only: bool = False) -> None:
+        self._answer_bytes = len(response.body)
         headers = [("content-length", str(len(response.body)))] if response.status != 204 else []
         if response.body:
             headers.append(("content-type", response.content_type))
@@ -181,3 +273,16 @@ class HttpConnection(asyncio.Protocol):
         data = self._h11.send(event)
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+            self._services.output.wrote(self)
+
+
+def _problem_of(request: h11.Request, config: BrokerConfig) -> HttpError | None:
+    """Why a request is refused by its head alone."""
+    names = {bytes(name) for name, _ in request.headers}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        return HttpError(400, "both Content-Length and Transfer-Encoding")
+    try:
+        check_origin(request.method.decode("ascii"), list(request.headers), config)
+    except HttpError as problem:
+        return problem
+    return None

@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 from ...ledger import LATEST, Position
 from ..commits import durable
+from ..handlers.checks import check_name
 from ..seek import SeekTarget, reset_subscription
 from ..subscription import Subscription
 from .messages import HttpError, Request, Response
@@ -29,6 +30,7 @@ async def create_subscription(
 ) -> Response:
     """Make a subscription at the message id in the body; without one at the end."""
     opened = await open_topic(request, domain, tenant, namespace, topic)
+    check_name("subscription's name", name)
     if name in opened.subscriptions:
         raise HttpError(409, f"Subscription {name} already exists")
     body = request.json()

@@ -1,0 +1,382 @@
+"""What hostile clients reach: the memory of a broker, and whether others are still served.
+
+    python tools/hostile_clients.py [--only NAME ...] [--scale 1.0]
+
+Each attack has a broker process of its own. While it goes on, a client that minds its business
+sends a message every 50 ms and asks the HTTP port. Prints a row for each attack: what the broker's
+memory grew by, how long the other client waited for a receipt at most, and what held the event
+loop for longest; and one line of JSON. Exit code 1 if an attack passed its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import socket
+import struct
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from monitored_broker import MonitoredBroker
+
+from pulsemark.proto import pulsar_api_pb2 as pb
+from pulsemark.testing import RawClient
+from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.wire import commands
+
+MIB = 1 << 20
+SUCCESS = commands.success(1)
+CONNECT = commands.connect("hostile")
+TOPIC = "persistent://public/default/attacked"
+
+
+@dataclass
+class Result:
+    """One attack's figures."""
+
+    attack: str
+    grown_mib: float
+    bound_mib: int
+    worst_send_ms: float
+    longest_stall_ms: int
+    stall: str
+    note: str
+
+    @property
+    def is_good(self) -> bool:
+        """Whether memory stayed within the bound."""
+        return self.grown_mib <= self.bound_mib
+
+
+class Scene:
+    """A broker under attack, and somebody else."""
+
+    def __init__(self, broker: MonitoredBroker, scale: float) -> None:
+        self.broker = broker
+        self.scale = scale
+        self.links: list[socket.socket] = []
+        self.before_bytes = broker.memory_bytes()
+        self.most_bytes = 0
+        self.worst_send_s = 0.0
+        self.stalls: list[dict[str, Any]] = []
+        self.clients: list[Any] = []
+        self._other = RawClient.from_url(broker.service_url, timeout_s=60)
+        self._producer = self._other.create_producer("persistent://public/default/other")
+
+    def times(self, count: int) -> range:
+        """So many, scaled."""
+        return range(max(1, int(count * self.scale)))
+
+    def dial(self, *, http: bool = False, small_window: bool = False) -> socket.socket:
+        """A connection that is kept open."""
+        url = self.broker.http_url if http else self.broker.service_url
+        host, _, port = url.partition("://")[2].rpartition(":")
+        link = socket.socket()
+        if small_window:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        link.settimeout(2)
+        link.connect((host, int(port)))
+        self.links.append(link)
+        return link
+
+    def look(self) -> None:
+        """Send a message as the other client, and note the memory."""
+        began_s = time.monotonic()
+        self._producer.send(unbatched_message(b"x", publish_time_ms=1))
+        self.worst_send_s = max(self.worst_send_s, time.monotonic() - began_s)
+        self.most_bytes = max(self.most_bytes, self.broker.memory_bytes())
+        self.stalls += [line for line in self.broker.stalls() if line["held"]]
+
+    def watch(self, seconds: float) -> None:
+        """Look for a while."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.look()
+            time.sleep(0.05)
+
+    def fill(self, count: int, size_bytes: int) -> None:
+        """Messages for the attackers to ask for."""
+        with RawClient.from_url(self.broker.service_url) as client:
+            producer = client.create_producer(TOPIC)
+            for _ in range(count):
+                producer.send(unbatched_message(bytes(size_bytes), publish_time_ms=1))
+
+    def close(self) -> None:
+        """Everybody goes."""
+        for link in self.links:
+            link.close()
+        for client in self.clients:
+            client.close()
+        self._other.close()
+
+
+def push(link: socket.socket, data: bytes) -> bool:
+    """Send what goes; False when the broker has closed or takes no more."""
+    try:
+        link.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def announced_frames(scene: Scene) -> str:
+    """400 connections announce 5 MiB each and send six bytes."""
+    for _ in scene.times(400):
+        push(scene.dial(), CONNECT + struct.pack(">IH", 5 * MIB, 0))
+        scene.look()
+    return "400 x 6 bytes"
+
+
+def half_frames(scene: Scene) -> str:
+    """200 connections send all of a 5 MiB frame but its last byte."""
+    closed = 0
+    frame = struct.pack(">II", 5 * MIB, 100) + bytes(5 * MIB - 10)
+    for _ in scene.times(200):
+        closed += not push(scene.dial(), CONNECT + frame)
+        scene.look()
+    return f"{closed} closed while they sent"
+
+
+def trickled_frame(scene: Scene) -> str:
+    """A byte every 0.1 s keeps a half frame open; closed after stalled_frame_timeout_ms (3 s)."""
+    link = scene.dial()
+    push(link, CONNECT + struct.pack(">II", 1000, 900))
+    link.settimeout(0.05)
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < 20:
+        scene.look()
+        try:
+            link.sendall(b"x")
+            if not link.recv(1000):
+                break
+        except TimeoutError:
+            pass
+        except OSError:
+            break
+        time.sleep(0.1)
+    return f"closed after {time.monotonic() - began_s:.1f} s"
+
+
+def pipelined_gets(scene: Scene) -> str:
+    """100 connections send GETs of a large page and read nothing."""
+    with RawClient.from_url(scene.broker.service_url) as client:
+        for number in range(200):
+            client.create_producer(f"persistent://public/default/m{number}")
+    get = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for _ in scene.times(100):
+        link = scene.dial(http=True, small_window=True)
+        link.settimeout(0.05)
+        push(link, get * 10_000)
+        scene.look()
+    scene.watch(2)
+    return "100 connections, 10,000 GETs each"
+
+
+def unread_messages(scene: Scene) -> str:
+    """300 consumers with many permits read nothing."""
+    scene.fill(64, MIB)
+    for number in scene.times(300):
+        link = scene.dial(small_window=True)
+        subscribe = commands.subscribe(
+            TOPIC, f"s{number}", 1, 1, initial_position=pb.CommandSubscribe.Earliest
+        )
+        push(link, CONNECT + subscribe)
+        # It has no permits before it is open: wait for the answer, then read no more.
+        answer = b""
+        while SUCCESS not in answer:
+            answer += link.recv(4096)
+        push(link, commands.flow(1, 1_000_000))
+        scene.look()
+    scene.watch(2)
+    return "300 subscriptions of 64 MiB each"
+
+
+def tiny_properties(scene: Scene) -> str:
+    """Producers with 60 KiB of tiny properties each, on ten connections."""
+    properties = {str(number): "" for number in range(6000)}
+    opened = refused = 0
+    for _ in range(10):
+        client = RawClient.from_url(scene.broker.service_url)
+        scene.clients.append(client)
+        for number in scene.times(200):
+            try:
+                client.create_producer(TOPIC, properties=properties)
+                opened += 1
+            except RequestRefusedError:
+                refused += 1
+            if number % 20 == 0:
+                scene.look()
+    return f"{opened} let in, {refused} refused"
+
+
+def waiting_requests(scene: Scene) -> str:
+    """20 connections send 200 schemas of 900 kB at once."""
+    scene.fill(1, 10)
+    schema = pb.Schema(name="s", schema_data=bytes(900_000), type=pb.Schema.Json)
+    data = b"".join(commands.get_or_create_schema(TOPIC, n, schema) for n in range(20))
+    for _ in scene.times(20):
+        link = scene.dial()
+        push(link, CONNECT)
+        for _ in range(10):
+            push(link, data)
+            scene.look()
+    scene.watch(1)
+    return "20 connections, 180 MB each"
+
+
+def unknown_schemas(scene: Scene) -> str:
+    """The schemas of 50,000 topics that do not exist are asked for."""
+    link = scene.dial()
+    link.settimeout(30)
+    push(link, CONNECT)
+    for start in range(0, int(50_000 * scene.scale), 500):
+        names = (f"persistent://public/default/{n}{'x' * 200}" for n in range(start, start + 500))
+        push(link, b"".join(commands.get_schema(name, 1) for name in names))
+        with contextlib.suppress(OSError):
+            link.recv(1 << 20)
+        scene.look()
+    return "50,000 names of 200 characters"
+
+
+def long_names(scene: Scene) -> str:
+    """Producers ask for initial subscriptions with names of 900,000 bytes."""
+    refused = 0
+    with RawClient.from_url(scene.broker.service_url) as client:
+        for number in scene.times(100):
+            try:
+                name = f"{number}" + "x" * 900_000
+                client.create_producer(TOPIC, initial_subscription_name=name)
+            except RequestRefusedError:
+                refused += 1
+            scene.look()
+    return f"{refused} of 100 refused"
+
+
+def metrics_of_many_topics(scene: Scene) -> str:
+    """The metrics page of 3,000 topics, five times."""
+    with RawClient.from_url(scene.broker.service_url, timeout_s=60) as client:
+        for number in scene.times(3000):
+            client.create_producer(f"persistent://public/default/m{number}")
+    scene.stalls.clear()
+    scene.broker.stalls()
+    scene.worst_send_s = 0.0
+    scene.before_bytes = scene.broker.memory_bytes()
+    longest_s = 0.0
+    for _ in range(5):
+        began_s = time.monotonic()
+        with urllib.request.urlopen(scene.broker.http_url + "/metrics", timeout=60) as answer:
+            size = len(answer.read())
+        longest_s = max(longest_s, time.monotonic() - began_s)
+        scene.look()
+    return f"{size >> 10} KiB in {longest_s * 1000:.0f} ms"
+
+
+def unread_streams(scene: Scene) -> str:
+    """300 gRPC streams are not read; then somebody searches and reads."""
+    import grpc
+
+    from pulsemark.finder import SeekClient
+    from pulsemark.proto import seek_pb2
+
+    scene.fill(32, MIB)
+    for _ in scene.times(20):
+        channel = grpc.insecure_channel(
+            scene.broker.grpc_url, options=(("grpc.use_local_subchannel_pool", 1),)
+        )
+        scene.clients.append(channel)
+        read = channel.unary_stream(
+            "/pulsemark.seek.v1.SeekService/ReadEntries",
+            request_serializer=seek_pb2.ReadEntriesRequest.SerializeToString,
+            response_deserializer=seek_pb2.ReadEntriesResponse.FromString,
+        )
+        scene.clients += [
+            _Unread(read(seek_pb2.ReadEntriesRequest(topic=TOPIC))) for _ in range(15)
+        ]
+        scene.look()
+    scene.watch(2)
+    with SeekClient(scene.broker.grpc_url) as seek:
+        seek.by_index(TOPIC, 3)
+        entries = len(list(seek.read_entries(TOPIC)))
+    return f"a search was answered, and another stream of {entries} entries read"
+
+
+class _Unread:
+    """A stream that is kept and never read."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    def close(self) -> None:
+        self.call.cancel()
+
+
+#: Attack, bound of what memory may grow by (MiB), settings.
+ATTACKS: dict[str, tuple[Callable[[Scene], str], int, dict[str, Any]]] = {
+    "announced_frames": (announced_frames, 32, {}),
+    "half_frames": (half_frames, 320, {}),
+    "trickled_frame": (trickled_frame, 8, {"stalled_frame_timeout_ms": 3000}),
+    "pipelined_gets": (pipelined_gets, 128, {}),
+    "unread_messages": (unread_messages, 400, {}),
+    "tiny_properties": (tiny_properties, 320, {}),
+    "waiting_requests": (waiting_requests, 400, {}),
+    "unknown_schemas": (unknown_schemas, 64, {}),
+    "long_names": (long_names, 32, {}),
+    "metrics_of_many_topics": (metrics_of_many_topics, 96, {}),
+    "unread_streams": (unread_streams, 320, {"grpc_port": 0}),
+}
+
+
+def attack(name: str, scale: float) -> Result:
+    """Run one."""
+    run, bound_mib, settings = ATTACKS[name]
+    with tempfile.TemporaryDirectory(prefix="pulsemark-hostile-") as folder:
+        broker = MonitoredBroker(Path(folder) / "data", Path(folder) / "log", **settings)
+        try:
+            scene = Scene(broker, scale)
+            note = run(scene)
+            scene.look()
+            scene.close()
+        finally:
+            broker.end()
+        worst = max(scene.stalls, key=lambda line: line["cpu_ms"], default=None)
+        return Result(
+            name,
+            round((scene.most_bytes - scene.before_bytes) / MIB, 1),
+            bound_mib,
+            round(scene.worst_send_s * 1000, 1),
+            worst["cpu_ms"] if worst else 0,
+            worst["stall"] if worst else "",
+            note,
+        )
+
+
+def main() -> int:
+    """Run the attacks; 1 if one passed its bound."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="*", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--scale", type=float, default=1.0)
+    given = parser.parse_args()
+    results = []
+    for name in given.only:
+        result = attack(name, given.scale)
+        results.append(result)
+        print(
+            f"{name:24} +{result.grown_mib:6.1f} MiB (bound {result.bound_mib}), "
+            f"worst send {result.worst_send_ms:6.1f} ms, "
+            f"longest stall {result.longest_stall_ms} ms {result.stall}; {result.note}",
+            flush=True,
+        )
+    print(json.dumps([asdict(result) for result in results]))
+    return 0 if all(result.is_good for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
