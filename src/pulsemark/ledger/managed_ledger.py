@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 from ..metadata import (
     BrokerEntryMetadata,
+    MessageHeader,
+    Sender,
     StamperChain,
     add_application_tags,
     pack,
@@ -116,7 +118,7 @@ class ManagedLedger(TopicLog):
         # Under the lock: an append in another thread sees the old chain or the new, not halves.
         with self._store.committer.lock:
             self._chain = chain
-            self._stamps_time = "broker-time" in chain.names
+            self._stamps_time = chain.stamps_time
 
     @property
     def end_position(self) -> Position:
@@ -149,13 +151,15 @@ class ManagedLedger(TopicLog):
         kind: EntryKind = EntryKind.DATA,
         base: BrokerEntryMetadata | None = None,
         epoch: int | None = None,
+        sender: Sender | None = None,
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
         ``body`` is a producer's headers-and-payload (or anything else), which must not change
         until then. ``message_count`` 0 takes no index and gets no prefix, as in Pulsar. ``base``
         are prefix fields that the store itself has to say, written even where stamps are off.
-        ``epoch`` is the leader epoch the caller believes to lead.
+        ``epoch`` is the leader epoch the caller believes to lead, ``sender`` the producer on whose
+        connection the entry came, for stampers.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
         wrong), EntryTooLargeError, StaleEpochError, StoreClosedError, ValueError for a count
@@ -174,7 +178,11 @@ class ManagedLedger(TopicLog):
                 raise StaleEpochError(self.name, epoch, self._epoch)
             now_ms = max(self._store.clock.now_ms(), self._stamp_floor_ms)
             index = self._next_index + messages - 1
-            prefix = self._chain.prefix(self.name, now_ms, index, messages, body, base=base)
+            # Without a stamp of time both the stampers and the time index may read the header.
+            unread = None if self._stamps_time else MessageHeader(body)
+            prefix = self._chain.prefix(
+                self.name, now_ms, index, messages, body, base=base, sender=sender, header=unread
+            )
             if base is not None and not prefix:
                 prefix = pack(base)
             check_size(self.name, prefix, body, limit_bytes)
@@ -198,7 +206,7 @@ class ManagedLedger(TopicLog):
             group.next_message = index + 1 - segment.first_index
             group.append_time_ms = now_ms
             stamped = self._stamps_time and prefix
-            time_ms = now_ms if stamped else time_of_entry(prefix, body, now_ms)
+            time_ms = now_ms if stamped else time_of_entry(unread or MessageHeader(body), now_ms)
             end = self._offset + size
             segment.index.append(time_ms, group.next_message, self._offset, end)
             self._offset = end
