@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..ledger import LedgerError
+from ..metadata import Sender
 from ..proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
 from .consumer import Outlet
 from .errors import RefusedError
@@ -81,6 +82,8 @@ class Producer:
     is_waiting: bool = False
     #: The latest publishes that wait for the disk; answers to later ones must not overtake them.
     receipts: ReceiptGroup | None = None
+    #: What stampers are told of it.
+    sender: Sender | None = None
 
     @classmethod
     def from_command(

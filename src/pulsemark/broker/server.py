@@ -195,7 +195,13 @@ class Broker:
         return HttpConnection(self.services)
 
     async def _make_services(self, stampers: StamperChain) -> Services:
-        topics = Topics(self.store, self.config, stampers, self._run_blocking)
+        topics = Topics(
+            self.store,
+            self.config,
+            stampers,
+            self._run_blocking,
+            broker_name=self.service_url.partition("://")[2],
+        )
         await topics.load()
         schemas = Schemas(self.store, self._run_blocking)
         topics.after_delete = schemas.forget

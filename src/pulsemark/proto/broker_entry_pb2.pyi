@@ -1,6 +1,5 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-from google.protobuf.internal import python_message as _python_message
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -41,7 +40,6 @@ SOURCE_KAFKA_MAGIC_2: SourceFormat
 
 class BrokerEntryMetadata(_message.Message):
     __slots__ = ("broker_timestamp", "index", "message_count", "entry_kind", "control_type", "leader_epoch", "source_format", "relative_offset_honoured", "has_keys", "raw_size_bytes", "tombstone", "application_tags", "producer_name", "send_time_ms", "broker_name")
-    Extensions: _python_message._ExtensionDict
     BROKER_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ledger import AlreadyStampedError, EntryTooLargeError, LedgerError
-from ...metadata import ChecksumError, MessageFormatError, StampError
+from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -79,6 +80,7 @@ async def _open_producer(session: Session, command: CommandProducer, ticket: obj
             session.config.clock.now_ms(),
         )
         opened.schema_version = version
+        opened.sender = _sender(session, opened)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_well()
         ready = await topic.producers.add(opened)
@@ -92,6 +94,12 @@ async def _open_producer(session: Session, command: CommandProducer, ticket: obj
     session.producers[command.producer_id] = (opened, topic)
     session.producers_closed_by_broker.discard(command.producer_id)
     _write_success(session, opened, command.request_id, ready=ready)
+
+
+def _sender(session: Session, opened: Producer) -> Sender:
+    """The producer as stampers see it; they may not change its properties."""
+    properties = MappingProxyType(opened.properties)
+    return Sender(opened.name, properties, session.client_version, session.address)
 
 
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
@@ -132,7 +140,9 @@ def handle_send(session: Session, event: Send) -> None:
     try:
         if command.txnid_most_bits or command.txnid_least_bits:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
-        appended = topic.ledger.append(body, message_count=command.num_messages)
+        appended = topic.ledger.append(
+            body, message_count=command.num_messages, sender=sender.sender
+        )
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return
