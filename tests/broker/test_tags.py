@@ -71,7 +71,7 @@ def test_a_batch_by_key_has_keys(broker, http, client, topic):
 
 
 class TestDelivery:
-    FIELDS = ["application_tags", "producer_name"]
+    FIELDS = ("application_tags", "producer_name")
 
     @pytest.fixture
     def exposing(self):
@@ -107,7 +107,7 @@ class TestDelivery:
             topics = running.services.topics
             name = topics.parse(topic)
             await topics.open(name, create=True)
-            value = {"stampers": EVERYTHING, "delivered": self.FIELDS}
+            value = {"stampers": EVERYTHING, "delivered": list(self.FIELDS)}
             await topics.stamp_policies.set_for_topic(name, StampPolicy.from_json(value))
             return topics.stamp_policies.applied(name).to_json() == value
 
@@ -202,3 +202,43 @@ class TestWhatIsParsed:
         consumer.flow(100)
         assert len(consumer.receive_many(10)) == 10
         assert headers_parsed() == before
+
+
+class TestStampOverRest:
+    def path(self, topic, receipt):
+        """The admin interface's path of an entry's stamp."""
+        entry = f"ledger/{receipt.ledger_id}/entry/{receipt.entry_id}"
+        return f"/admin/v2/{topic.replace('://', '/')}/{entry}/stamp"
+
+    def test_a_stamp(self, http, raw, topic):
+        """One entry's index, time and tags are told without its payload."""
+        producer = raw.create_producer(topic, properties={"region": "eu"})
+        set_policy(http, topic, stampers=["broker-time", "index", "property-tags:region"])
+        body = batched_message([b"1", b"2"], publish_time_ms=1)
+        receipt = producer.send_raw(body, num_messages=2)
+        told = http("GET", self.path(topic, receipt)).json
+        assert told.pop("brokerTimestamp") == told.pop("appendTime") > 0
+        assert told == {
+            "ledgerId": receipt.ledger_id,
+            "entryId": receipt.entry_id,
+            "kind": "data",
+            "firstIndex": 0,
+            "index": 1,
+            "messageCount": 2,
+            "tags": {"region": "eu"},
+        }
+
+    def test_without_a_stamp(self, http, raw, topic):
+        """An unstamped entry has its index all the same, and no broker time."""
+        producer = raw.create_producer(topic)
+        set_policy(http, topic, stampers=[])
+        told = http("GET", self.path(topic, producer.send(b"x"))).json
+        assert (told["index"], told["brokerTimestamp"], told["tags"]) == (0, None, {})
+
+    def test_what_is_not_there(self, http, raw, topic):
+        """An entry or topic that does not exist is 404, a number that is none 400."""
+        receipt = raw.create_producer(topic).send(b"x")
+        path = self.path(topic, receipt)
+        assert http("GET", path.replace("/entry/0", "/entry/1")).status == 404
+        assert http("GET", path.replace("/entry/0", "/entry/x")).status == 400
+        assert http("GET", path.replace(topic.rpartition("/")[2], "none")).status == 404
