@@ -37,6 +37,7 @@ from .message import (
     read_message_metadata,
     verify_checksum,
 )
+from .message_index import message_index
 from .prefix import (
     PREFIX_HEADER_SIZE_BYTES,
     PREFIX_MAGIC,
@@ -107,6 +108,7 @@ __all__ = [
     "headers_parsed",
     "load_stampers",
     "message_count_of",
+    "message_index",
     "next_stamp_ms",
     "pack",
     "pack_for_client",
