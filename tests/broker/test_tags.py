@@ -70,6 +70,22 @@ def test_a_batch_by_key_has_keys(broker, http, client, topic):
     assert stored_tags(broker, topic) == [{"has_keys": True}] * 2
 
 
+def test_keys_inside_a_payload_are_not_seen(broker, http, client, topic):
+    """A plain batch has keys if its first message has one: that is all its header says."""
+    client.create_producer(topic).close()
+    set_policy(http, topic, stampers=["has-keys", "message-count"])
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_publish_delay_ms=500
+    )
+    for keys in (["x", None], [None, "x"]):
+        for key in keys:
+            producer.send_async(b"v", None, partition_key=key)
+        producer.flush()
+    with_key, without = stored_tags(broker, topic)
+    assert with_key == {"message_count": 2, "has_keys": True}
+    assert without == {"message_count": 2}
+
+
 class TestDelivery:
     FIELDS = ("application_tags", "producer_name")
 

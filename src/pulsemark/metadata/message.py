@@ -112,15 +112,19 @@ class MessageHeader:
         headers_and_payload: as `read_message_metadata` takes it.
     """
 
-    __slots__ = ("_body", "_parsed")
+    __slots__ = ("_body", "_metadata", "_parsed")
 
     def __init__(self, headers_and_payload: Buffer) -> None:
         self._body = headers_and_payload
         self._parsed: tuple[int, MessageMetadata] | None = None
+        self._metadata: MessageMetadata | None = None
+        """What was parsed, once it is known to be complete."""
 
     def metadata(self) -> MessageMetadata:
         """The producer's metadata. Raises as `read_message_metadata`."""
-        return _checked(*self._read())
+        if self._metadata is None:
+            self._metadata = _checked(*self._read())
+        return self._metadata
 
     def publish_time_ms(self) -> int:
         """When the producer says it published. Raises as `entry_time_ms`."""
