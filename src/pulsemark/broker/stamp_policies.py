@@ -159,7 +159,10 @@ def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
 
 
 class _Unavailable:
-    """Stands for stampers that cannot be loaded, and refuses to stamp."""
+    """Stands for stampers that cannot be loaded, and refuses to stamp what producers send.
+
+    The broker's own control entries go in unstamped: no policy's plugin may stop them.
+    """
 
     __slots__ = ("_reason",)
     name = "unavailable"

@@ -20,7 +20,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from .buffers import Buffer
 from .errors import PrefixError
-from .prefix import PREFIX_HEADER_SIZE_BYTES, pack_encoded, pack_for_client, peek
+from .prefix import PREFIX_HEADER_SIZE_BYTES, pack_encoded, pack_for_client, pack_stamp, peek
 from .stamper_plugins import load_all_plugins
 from .tags import APPLICATION_TAGS_FIELD, application_tags
 
@@ -108,8 +108,10 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
     Raises:
         PrefixError: as `prefix_fields`.
     """
-    fields = prefix_fields(prefix)
     tags: dict[str, FieldValue] = {}
+    if _is_plain(prefix):
+        return tags
+    fields = prefix_fields(prefix)
     for name, value in fields.items():
         if isinstance(value, dict):
             reserved = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
@@ -122,6 +124,12 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
 def printable(value: FieldValue) -> str | int | float | bool:
     """The value as JSON can hold it: bytes are shown in hexadecimal."""
     return value.hex() if isinstance(value, bytes) else value
+
+
+def _is_plain(prefix: Buffer) -> bool:
+    """Whether there are time and index alone, as in nearly every entry: quicker than to look."""
+    metadata = peek(prefix)
+    return metadata is None or prefix == pack_stamp(metadata.broker_timestamp, metadata.index)
 
 
 def _named(prefix: Buffer) -> BrokerEntryMetadata | None:
