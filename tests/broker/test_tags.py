@@ -6,7 +6,7 @@ import pulsar
 import pytest
 
 from pulsemark.ledger import EARLIEST
-from pulsemark.metadata import headers_parsed, peek, split, tags_of
+from pulsemark.metadata import StamperChain, headers_parsed, peek, split, tags_of
 from pulsemark.proto.pulsar_api_pb2 import FeatureFlags
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
@@ -84,6 +84,40 @@ def test_keys_inside_a_payload_are_not_seen(broker, http, client, topic):
     with_key, without = stored_tags(broker, topic)
     assert with_key == {"message_count": 2, "has_keys": True}
     assert without == {"message_count": 2}
+
+
+class Recording:
+    """A plugin's stamper that keeps what it is told; a test may."""
+
+    name = "recording"
+
+    def __init__(self):
+        self.told = []
+
+    def stamp(self, context, metadata):
+        """Keep the context."""
+        self.told.append(context)
+
+
+def test_what_a_plugin_is_told_of_the_sender(broker, raw, topic):
+    """A stamper gets the connection's names and properties, and cannot change them."""
+    producer = raw.create_producer(topic, producer_name="till", properties={"region": "eu"})
+    recording = Recording()
+
+    async def use(running):
+        ledger = running.services.topics.open_topics[topic].ledger
+        ledger.stampers = StamperChain([recording]).at_broker("here:6650")
+
+    broker.call(use)
+    producer.send(b"x")
+    (context,) = recording.told
+    sender = context.sender
+    assert (sender.producer_name, dict(sender.properties)) == ("till", {"region": "eu"})
+    assert sender.client_version
+    assert sender.address.startswith("/127.0.0.1:")
+    assert (context.topic, context.broker_name, context.is_message) == (topic, "here:6650", True)
+    with pytest.raises(TypeError):
+        sender.properties["region"] = "us"
 
 
 class TestDelivery:

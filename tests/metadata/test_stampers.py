@@ -318,6 +318,12 @@ class TestFence:
         assert caught.value.name == "bad"
 
 
+def test_a_name_does_not_make_a_stamp_of_time():
+    """A chain stamps time if the built-in stamper is in it, whatever a plugin calls itself."""
+    assert StamperChain.from_names(["index", "broker-time"]).stamps_time
+    assert not StamperChain([Custom(lambda *_: None, "broker-time")]).stamps_time
+
+
 class TestControlEntries:
     def test_only_those_that_ask(self):
         """A control entry is shown to plugins that say so; the others stamp producers' entries."""

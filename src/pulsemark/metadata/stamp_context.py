@@ -41,7 +41,7 @@ class Sender:
         producer_name: the producer's name, given by the client or by the broker.
         properties: the properties that the producer was opened with.
         client_version: what the client says it is, such as "Pulsar-CPP-v3.7.2".
-        address: the peer's address.
+        address: the peer's address, as topic stats show it: "/127.0.0.1:40000".
     """
 
     producer_name: str
