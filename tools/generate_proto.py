@@ -65,9 +65,11 @@ def mend_stub(text: str) -> str:
       code reaches them as Schema.Type.Value("None").
     - A message's name inside a class that has an enum value of the same name means that value
       (Schema.KeyValue); an alias from outside the class means the message.
+    - The type it gives to a message's extensions does not exist; the base class has them typed.
     - Mapping without arguments is refused by strict type checkers.
     """
-    lines = text.splitlines()
+    # A message has `Extensions` from its base class; the generated line names what is not there.
+    lines = [line for line in text.splitlines() if "_python_message" not in line]
     kept = [line for line in lines if not keyword.iskeyword(line.partition(":")[0].strip())]
     classes = {m[1] for line in kept if (m := re.match(r"class (\w+)\(", line))}
     fields = {m[1] for line in kept if (m := re.match(r"    (\w+): ", line))}

@@ -18,7 +18,7 @@ from pulsemark.metadata import (
     StamperChain,
     application_tags,
     peek,
-    stampers,
+    stamper_plugins,
 )
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
@@ -388,14 +388,14 @@ class _Vanishing:
     name = "vanishing"
 
     def stamp(self, context, metadata):
-        metadata.raw_size_bytes = 7
+        metadata.application_tags.add(key="k", value=b"v")
 
 
 def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, monkeypatch):
     """Reading goes on, sends are refused with its name, and another policy mends it."""
     point = EntryPoint("vanishing", f"{__name__}:_Vanishing", "pulsemark.stampers")
     monkeypatch.setattr(EntryPoint, "load", lambda _: _Vanishing)
-    monkeypatch.setattr(stampers, "_installed_plugins", lambda: EntryPoints([point]))
+    monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([point]))
     with (
         running_broker(data_dir=tmp_path) as broker,
         RawClient.from_url(broker.service_url) as client,
@@ -403,8 +403,9 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
         producer = client.create_producer(topic)
         change(broker, topic, {"stampers": ["vanishing"]})
         producer.send(b"x")
-        assert stored_in(broker, topic) == [{"raw_size_bytes": 7}]
-    monkeypatch.setattr(stampers, "_installed_plugins", lambda: EntryPoints([]))
+        (stored,) = stored_in(broker, topic)
+        assert list(stored) == ["application_tags"]
+    monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([]))
     stampers_of_before()
     with (
         running_broker(data_dir=tmp_path) as broker,

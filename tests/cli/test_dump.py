@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import LocalStore
+from pulsemark.metadata import Sender, StamperChain
 from pulsemark.metadata.crc import crc32c
+from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
+from pulsemark.testing.raw_messages import unbatched_message
 
 Folder = Any
 Command = Any
@@ -272,3 +275,35 @@ def test_folder_of_the_future(folder: Folder, pulsemark: Command) -> None:
     data[end : end + 4] = crc32c(bytes(data[:end])).to_bytes(4, "little")
     path.write_bytes(data)
     assert "not supported" in pulsemark("dump", path).error()
+
+
+def test_tags(tmp_path: Path, pulsemark: Command) -> None:
+    """Tags are shown by name behind each row, and with all of the prefix's fields in JSON."""
+    store = LocalStore.open(tmp_path / "tagged")
+    try:
+        ledger = store.open_topic("persistent://public/default/orders")
+        names = ["index", "producer", "message-count", "property-tags:region,raw"]
+        ledger.stampers = StamperChain.from_names(names)
+        sender = Sender("till-1", {"region": "eu"})
+        body = unbatched_message(b"x", publish_time_ms=1)
+        ledger.append(body, message_count=2, sender=sender)
+        ledger.append_control(CONTROL_TXN_COMMIT, tags={"raw": b"\xff"}).commit.wait(10)
+    finally:
+        store.close()
+    data, control = pulsemark("dump", store.folder, "--json").json()
+    assert data["prefix"] == {
+        "index": 1,
+        "message_count": 2,
+        "application_tags": {"region": "eu"},
+        "producer_name": "till-1",
+    }
+    assert control["prefix"]["application_tags"] == {"raw": "ff"}
+    assert control["prefix"]["control_type"] == "CONTROL_TXN_COMMIT"
+    assert "tags" not in data
+    heading, first, second = pulsemark("dump", store.folder).out.splitlines()[1:]
+    assert heading.endswith(" crc  tags")
+    at = heading.index("tags")
+    assert first[at:] == "message_count=2 region=eu producer_name=till-1"
+    assert second[at:].split() == [
+        "message_count=1", "entry_kind=CONTROL", "control_type=CONTROL_TXN_COMMIT", "raw=ff"
+    ]  # fmt: skip

@@ -77,6 +77,20 @@ def test_applied_and_json(policies: Policies) -> None:
     ]
 
 
+def test_deliver(policies: Policies) -> None:
+    """--deliver names what consumers get besides time and index, and is shown where it is set."""
+    fields = "application_tags,producer_name"
+    said(policies("set", "orders", "--stampers", "index,producer", "--deliver", fields))
+    assert said(policies("get", "orders")) == f"index,producer\ndelivered: {fields}"
+    (row,) = policies("get", "orders", "--json").json()
+    assert row["delivered"] == fields.split(",")
+    said(policies("set", "orders", "--stampers", "index"))
+    assert said(policies("get", "orders")) == "index"
+    refused = policies("set", "orders", "--stampers", "index", "--deliver", "room")
+    assert refused.status == 2
+    assert "no field 'room'" in refused.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -30,6 +30,7 @@ TYPE_NAMES = {
     FieldDescriptor.TYPE_UINT32: "uint32",
     FieldDescriptor.TYPE_UINT64: "uint64",
     FieldDescriptor.TYPE_BOOL: "bool",
+    FieldDescriptor.TYPE_STRING: "string",
 }
 
 
@@ -125,7 +126,7 @@ class TestRegistry:
                 if field.has_default_value:
                     assert missing == str(field.default_value).lower()
                 else:
-                    assert missing.startswith("no ")
+                    assert missing.startswith(("no ", "not known"))
 
     def test_enums(self):
         """The enums' values are those of the .proto file, and no enum is left out."""
@@ -144,6 +145,8 @@ class TestRegistry:
             assert first == last + 1
         reserved = proto_of(BrokerEntryMetadata).reserved_range
         assert [(taken.start, taken.end) for taken in reserved] == [(3, 100)]
+        extensions = proto_of(BrokerEntryMetadata).extension_range
+        assert [(free.start, free.end - 1) for free in extensions] == [ranges[2]]
         ours = [number for number in BrokerEntryMetadata.DESCRIPTOR.fields_by_number if number > 2]
         assert all(ranges[1][0] <= number <= ranges[1][1] for number in ours)
 

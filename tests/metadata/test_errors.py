@@ -18,6 +18,11 @@ EXAMPLES = [
     (errors.UnknownStamperError("x", ["a", "b"]), {"name": "x", "known": ("a", "b")}, "a, b"),
     (errors.StamperLoadError("x", "why"), {"name": "x", "reason": "why"}, "why"),
     (
+        errors.StamperFieldError("x", 5, "why"),
+        {"name": "x", "field": 5, "reason": "why"},
+        "field 5 is not stamper 'x''s own: why",
+    ),
+    (
         errors.StampingError("x", "t", "why"),
         {"stamper": "x", "topic": "t", "reason": "why"},
         "t: stamper 'x' failed: why",

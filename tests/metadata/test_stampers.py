@@ -14,21 +14,29 @@ from pulsemark.metadata import (
     MessageMetadata,
     PrefixError,
     PropertyTagsStamper,
+    Sender,
     StampContext,
     Stamper,
     StamperChain,
+    StamperFieldError,
     StamperLoadError,
     StampingError,
     UnknownStamperError,
     application_tags,
+    field_numbers,
+    headers_parsed,
     load_stampers,
     pack,
     pack_stamp,
     peek,
     split,
 )
-from pulsemark.metadata import stampers as stampers_module
-from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2
+from pulsemark.proto.broker_entry_pb2 import (
+    CONTROL,
+    CONTROL_TXN_ABORT,
+    DATA,
+    SOURCE_KAFKA_MAGIC_2,
+)
 
 TOPIC = "persistent://public/default/letters"
 NOW_MS = 1_700_000_000_000
@@ -46,11 +54,13 @@ BODY = message(region="eu", tier="1")
 
 
 class Custom:
-    """A stamper whose one deed is given by the test."""
+    """A stamper whose one deed is given by the test, and what it says of itself."""
 
-    def __init__(self, deed, name="custom"):
+    def __init__(self, deed, name="custom", **says):
         self.name = name
         self.deed = deed
+        for attribute, value in says.items():
+            setattr(self, attribute, value)
 
     def stamp(self, context, metadata):
         """Do the deed."""
@@ -87,7 +97,7 @@ class TestChain:
     def test_the_quick_way_is_the_long_way(self, now_ms, index):
         """The chain's short cut gives the bytes that its stampers themselves would write."""
         quick = StamperChain([BrokerTimeStamper(), IndexStamper()])
-        slow = chain_of(BrokerTimeStamper().stamp, IndexStamper().stamp)
+        slow = StamperChain([BrokerTimeStamper(), IndexStamper(), Custom(lambda *_: None)])
         stamp = (TOPIC, now_ms, index, 1, BODY)
         assert quick.prefix(*stamp) == slow.prefix(*stamp)
 
@@ -156,35 +166,47 @@ class TestOnceOnly:
 
 
 class TestForeignStampers:
-    def test_what_a_stamper_is_told(self, monkeypatch):
-        """A stamper gets topic, time, index, count and body, and the message parsed once."""
-        seen, parsed = [], []
-        read = stampers_module.read_message_metadata
-        monkeypatch.setattr(
-            stampers_module, "read_message_metadata", lambda body: parsed.append(1) or read(body)
-        )
-        chain = chain_of(
-            lambda context, metadata: seen.append((context, context.message_metadata())),
-            lambda context, metadata: seen.append((context, context.message_metadata())),
-        )
-        chain.prefix(TOPIC, NOW_MS, 41, 3, BODY)
+    def test_what_a_stamper_is_told(self):
+        """A stamper gets all there is to know, and the message parsed once for all of them."""
+        seen = []
+        sender = Sender("p", {"region": "eu"}, "client 1", "127.0.0.1:9")
+
+        def look(context, metadata):
+            seen.append((context, context.message_metadata()))
+
+        stampers = [Custom(look, "a"), Custom(look, "b")]
+        chain = StamperChain(stampers).at_broker("broker:6650")
+        before = headers_parsed()
+        chain.prefix(TOPIC, NOW_MS, 41, 3, BODY, sender=sender)
         context = seen[0][0]
-        assert context == StampContext(TOPIC, NOW_MS, 41, 3, BODY)
+        assert context == StampContext(TOPIC, NOW_MS, 41, 3, BODY, sender, "broker:6650")
+        assert (context.kind, context.is_message) == (DATA, True)
         assert seen[0][1].producer_name == "p"
         assert seen[0][1] is seen[1][1]
-        assert len(parsed) == 1
+        assert headers_parsed() - before == 1
 
-    def test_in_order(self):
-        """Stampers write in the order of the chain, each seeing what is there."""
-        written = []
+    def test_each_gets_an_empty_message(self):
+        """A plugin neither sees nor changes what others wrote; tags of one name: the last wins."""
+        sizes = []
 
-        def write(context, metadata):
-            written.append(metadata.raw_size_bytes)
-            metadata.raw_size_bytes += 1
+        def write(value):
+            def deed(context, metadata):
+                sizes.append(metadata.ByteSize())
+                metadata.application_tags.add(key="k", value=value)
+                metadata.application_tags.add(key=f"only-{value.decode()}", value=value)
 
-        prefix = chain_of(write, write, write).prefix(TOPIC, NOW_MS, 41, 1, BODY)
-        assert written == [0, 1, 2]
-        assert peek(prefix).raw_size_bytes == 3
+            return deed
+
+        chain = StamperChain(
+            [*load_stampers(["broker-time", "index", "property-tags:region"]),
+             Custom(write(b"1"), "one"), Custom(write(b"2"), "two")]
+        )  # fmt: skip
+        prefix = chain.prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert sizes == [0, 0]
+        assert application_tags(peek(prefix)) == {
+            "k": b"2", "only-1": b"1", "only-2": b"2", "region": b"eu"
+        }  # fmt: skip
+        assert prefix[6 : len(pack_stamp(NOW_MS, 41))] == pack_stamp(NOW_MS, 41)[6:]
 
     @pytest.mark.parametrize(
         "error", [RuntimeError("broken"), KeyError("x"), MessageFormatError("cut", 0)]
@@ -199,27 +221,6 @@ class TestForeignStampers:
             chain_of(fail).prefix(TOPIC, NOW_MS, 41, 1, BODY)
         assert (caught.value.stamper, caught.value.topic) == ("custom-0", TOPIC)
         assert caught.value.__cause__ is error
-
-    @pytest.mark.parametrize("field", ["broker_timestamp", "index"])
-    @pytest.mark.parametrize("built_in_first", [True, False])
-    def test_time_and_index_are_the_brokers(self, field, built_in_first):
-        """A stamper that writes a time or index of its own is refused, before or after ours."""
-        stampers = load_stampers(["broker-time", "index"])
-        bad = Custom(lambda context, metadata: setattr(metadata, field, 5), "bad")
-        stampers.insert(2 if built_in_first else 0, bad)
-        with pytest.raises(StampingError, match="of its own") as caught:
-            StamperChain(stampers).prefix(TOPIC, NOW_MS, 41, 1, BODY)
-        assert caught.value.stamper == "bad"
-
-    def test_the_contexts_values_are_welcome(self):
-        """A stamper may write time and index as the broker gave them."""
-
-        def write(context, metadata):
-            metadata.broker_timestamp = context.now_ms
-            metadata.index = context.index
-
-        prefix = chain_of(write).prefix(TOPIC, NOW_MS, 41, 1, BODY)
-        assert prefix == pack_stamp(NOW_MS, 41)
 
     def test_too_much(self):
         """More than a prefix may hold is refused, not stored."""
@@ -240,12 +241,133 @@ class TestForeignStampers:
         assert "broker-time" in caught.value.stamper
 
 
+def raw_field(number, value):
+    """A varint field's bytes, as a plugin without generated code writes them."""
+    return encoded_varint(number << 3) + encoded_varint(value)
+
+
+def encoded_varint(number):
+    """Protobuf's variable-length form."""
+    groups = []
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+def write_raw(number):
+    """A deed: write the field of this number."""
+    return lambda context, metadata: metadata.MergeFromString(raw_field(number, 7))
+
+
+class TestFence:
+    @pytest.mark.parametrize("number", [1, 2, 3, 100, 107, 112, 999, 1001, 19_000])
+    def test_a_number_that_is_not_its_own(self, number):
+        """A plugin that writes another number than it said fails the append with its name."""
+        bad = Custom(write_raw(number), "bad", fields={1000})
+        chain = StamperChain([*load_stampers(["broker-time", "index"]), bad])
+        with pytest.raises(StampingError, match=f"field {number} ") as caught:
+            chain.prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert caught.value.stamper == "bad"
+        assert isinstance(caught.value.__cause__, StamperFieldError)
+
+    @pytest.mark.parametrize("field", ["broker_timestamp", "index", "raw_size_bytes", "tombstone"])
+    def test_the_brokers_fields(self, field):
+        """Time, index and system tags are written by nobody but the broker, whatever the value."""
+        bad = Custom(lambda context, metadata: setattr(metadata, field, 41), "bad")
+        with pytest.raises(StampingError, match="not stamper 'bad''s own"):
+            StamperChain([bad]).prefix(TOPIC, 41, 41, 1, BODY)
+
+    def test_a_stamper_that_says_nothing_writes_tags(self):
+        """Without `fields` a plugin may write application tags, and nothing else."""
+        tag = Custom(lambda _, metadata: metadata.application_tags.add(key="k", value=b"v"))
+        prefix = StamperChain([tag]).prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert application_tags(peek(prefix)) == {"k": b"v"}
+        with pytest.raises(StampingError, match="field 1000"):
+            chain_of(write_raw(1000)).prefix(TOPIC, NOW_MS, 41, 1, BODY)
+
+    @pytest.mark.parametrize("number", [1000, 18_999])
+    def test_its_own_number(self, number):
+        """Numbers from 1000 to 18999 are stored as the plugin wrote them, beside time and index."""
+        own = Custom(write_raw(number), "own", fields=[number])
+        chain = StamperChain([own, *load_stampers(["index", "broker-time"])])
+        prefix = chain.prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        stamp = pack_stamp(NOW_MS, 41)
+        assert prefix[6:] == stamp[6:] + raw_field(number, 7)
+        assert field_numbers(prefix[6:]) == {1, 2, number}
+
+    @pytest.mark.parametrize("number", [-1, 0, 1, 2, 110, 999, 19_000])
+    def test_a_wrong_number_is_seen_when_the_chain_is_made(self, number):
+        """A plugin that claims a number outside its range never gets into a chain."""
+        with pytest.raises(StamperFieldError, match="1000 to 18999") as caught:
+            StamperChain([Custom(write_raw(number), "bad", fields={number, 109})])
+        assert (caught.value.name, caught.value.field) == ("bad", number)
+
+    def test_two_plugins_and_one_number(self):
+        """Two plugins that claim one number cannot be in one chain."""
+        stampers = [Custom(write_raw(1000), name, fields={1000}) for name in ("one", "two")]
+        with pytest.raises(StamperFieldError, match="also 'one'") as caught:
+            StamperChain(stampers)
+        assert (caught.value.name, caught.value.field) == ("two", 1000)
+
+    @pytest.mark.parametrize("fields", [5, "ab", [None]])
+    def test_what_is_no_set_of_numbers(self, fields):
+        """`fields` that hold no numbers are refused with the stamper's name."""
+        with pytest.raises(StamperFieldError, match="no set of field numbers") as caught:
+            StamperChain([Custom(write_raw(1000), "bad", fields=fields)])
+        assert caught.value.name == "bad"
+
+
+def test_a_name_does_not_make_a_stamp_of_time():
+    """A chain stamps time if the built-in stamper is in it, whatever a plugin calls itself."""
+    assert StamperChain.from_names(["index", "broker-time"]).stamps_time
+    assert not StamperChain([Custom(lambda *_: None, "broker-time")]).stamps_time
+
+
+class TestControlEntries:
+    def test_only_those_that_ask(self):
+        """A control entry is shown to plugins that say so; the others stamp producers' entries."""
+        asked = []
+        for stamps_control in (True, False, None):
+            says = {} if stamps_control is None else {"stamps_control": stamps_control}
+            stamper = Custom(
+                lambda context, _, which=stamps_control: asked.append((which, context.kind)),
+                **says,
+            )
+            chain = StamperChain([stamper])
+            base = BrokerEntryMetadata(entry_kind=CONTROL, control_type=CONTROL_TXN_ABORT)
+            chain.prefix(TOPIC, NOW_MS, 41, 1, b"", base=base)
+            chain.prefix(TOPIC, NOW_MS, 41, 1, BODY)
+        assert asked == [(True, CONTROL), (True, DATA), (False, DATA), (None, DATA)]
+
+    def test_one_that_would_refuse_it_is_not_asked(self):
+        """A plugin that cannot live with control entries does not stop the broker's marks."""
+
+        def refuse(context, metadata):
+            raise RuntimeError("no body")
+
+        chain = StamperChain([Custom(refuse), *load_stampers(["broker-time", "index"])])
+        base = BrokerEntryMetadata(entry_kind=CONTROL)
+        expected = BrokerEntryMetadata(broker_timestamp=NOW_MS, index=41, entry_kind=CONTROL)
+        assert peek(chain.prefix(TOPIC, NOW_MS, 41, 1, b"", base=base)) == expected
+
+    def test_what_is_told_of_it(self):
+        """The context says what kind of entry it is, and what a control entry means."""
+        seen = []
+        stamper = Custom(lambda context, _: seen.append(context), stamps_control=True)
+        base = BrokerEntryMetadata(entry_kind=CONTROL, control_type=CONTROL_TXN_ABORT)
+        StamperChain([stamper]).prefix(TOPIC, NOW_MS, 41, 1, b"", base=base)
+        (context,) = seen
+        assert (context.kind, context.control_type) == (CONTROL, CONTROL_TXN_ABORT)
+        assert not context.is_message
+
+
 class TestPropertyTags:
-    def stamp(self, argument, body=BODY, **base):
+    def stamp(self, argument, body=BODY, **told):
         """The tags that the stamper of this argument gives to an entry."""
         (stamper,) = load_stampers([f"property-tags:{argument}"])
-        metadata = BrokerEntryMetadata(**base)
-        stamper.stamp(StampContext(TOPIC, NOW_MS, 41, 1, body), metadata)
+        metadata = BrokerEntryMetadata()
+        stamper.stamp(StampContext(TOPIC, NOW_MS, 41, 1, body, **told), metadata)
         return application_tags(metadata)
 
     def test_lifts_the_named_properties(self):
@@ -270,10 +392,17 @@ class TestPropertyTags:
 
     def test_bodies_that_are_no_messages(self):
         """Control entries and other formats are not searched for properties."""
-        assert self.stamp("region", b"\x00", entry_kind=CONTROL) == {}
+        assert self.stamp("region", b"\x00", kind=CONTROL) == {}
         assert self.stamp("region", b"\x00", source_format=SOURCE_KAFKA_MAGIC_2) == {}
         with pytest.raises(MessageFormatError):
             self.stamp("region", b"\x00")
+
+    def test_the_producers_properties(self):
+        """What the entry does not say the producer says, so that a batch has tags, too."""
+        sender = Sender("p", {"region": "us", "service": "shop", "other": "x"})
+        assert self.stamp("region,service", sender=sender) == {"region": b"eu", "service": b"shop"}
+        batch = message()
+        assert self.stamp("region", batch, sender=sender) == {"region": b"us"}
 
     def test_in_a_chain(self):
         """Tags stand in the prefix beside time and index, after the fields of lower number."""
@@ -296,10 +425,16 @@ class Stamp:
     name = "from-plugin"
 
     def __init__(self, epoch="1"):
-        self.epoch = int(epoch)
+        self.epoch = b"%d" % int(epoch)
 
     def stamp(self, context, metadata):
-        metadata.leader_epoch = self.epoch
+        metadata.application_tags.add(key="epoch", value=self.epoch)
+
+class Impostor(Stamp):
+    name = "index"
+
+class Greedy(Stamp):
+    fields = [2]
 
 class NotAStamper:
     name = "half"
@@ -350,11 +485,11 @@ class TestLoading:
     def test_plugin(self, install):
         """An installed plugin stamps, with and without an argument."""
         install({"epoch": "Stamp"})
-        for spec, epoch in (("epoch", 1), ("epoch:7", 7)):
+        for spec, epoch in (("epoch", b"1"), ("epoch:7", b"7")):
             chain = StamperChain.from_names(["index", spec])
             assert chain.names == ("index", "from-plugin")
             metadata = peek(chain.prefix(TOPIC, NOW_MS, 41, 1, BODY))
-            assert (metadata.index, metadata.leader_epoch) == (41, epoch)
+            assert (metadata.index, application_tags(metadata)) == (41, {"epoch": epoch})
 
     @pytest.mark.parametrize(
         ("what", "spec", "reason"),
@@ -364,6 +499,7 @@ class TestLoading:
             ("NotAStamper", "bad", "stamp()"),
             ("NotAStamper", "bad:x", "TypeError"),
             ("NotAStamper.name", "bad", "not callable"),
+            ("Impostor", "bad", "'index', which is built in"),
         ],
     )
     def test_broken_plugin(self, install, what, spec, reason):
@@ -373,6 +509,13 @@ class TestLoading:
             load_stampers([spec])
         assert caught.value.name.startswith("bad")
         assert reason in caught.value.reason
+
+    def test_a_plugin_that_claims_time_or_index(self, install):
+        """A plugin that says it writes the broker's fields is refused before it stamps anything."""
+        install({"greedy": "Greedy"})
+        with pytest.raises(StamperFieldError) as caught:
+            StamperChain.from_names(["broker-time", "greedy"])
+        assert (caught.value.name, caught.value.field) == ("from-plugin", 2)
 
     def test_two_packages_offer_it(self, install):
         """Which of two plugins of one name is meant cannot be known: refused."""

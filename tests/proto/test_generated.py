@@ -54,10 +54,15 @@ def test_generated_imports_name_the_package(generator: ModuleType) -> None:
 
 
 def test_stub_is_mended(generator: ModuleType) -> None:
-    """Keyword names go, shadowed names get an alias, bare Mappings get arguments."""
+    """Keyword names go, shadowed names get an alias, bare Mappings get arguments.
+
+    What it says of extensions goes, too.
+    """
     text = (
+        "from google.protobuf.internal import python_message as _python_message\n"
         "class Pair(_message.Message): ...\n"
         "class Kind(_message.Message):\n"
+        "    Extensions: _python_message._ExtensionDict\n"
         "    None: Kind.Type\n"
         "    Pair: Kind.Type\n"
         "    pairs: Container[Pair]\n"

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..ledger import Entry, Position
-from ..metadata import Buffer, pack_for_client, peek
+from ..metadata import Buffer, client_prefix
 from ..proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ..wire import commands
 
@@ -119,7 +119,8 @@ class Consumer:
         subscription = self.subscription
         parts: list[Buffer] = [entry.body]
         if self.outlet.exposes_entry_metadata and entry.prefix_size_bytes:
-            parts.insert(0, pack_for_client(peek(entry.prefix)))
+            delivered = frozenset() if subscription is None else subscription.topic.delivered_fields
+            parts.insert(0, client_prefix(entry.prefix, delivered))
         return commands.message_frame(
             self.consumer_id,
             ledger_id,

@@ -34,6 +34,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ..metadata import Sender
 from ..proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
 from .consumer import Outlet
 from .errors import RefusedError
@@ -95,6 +96,8 @@ class Producer:
     receipts: ReceiptGroup | None = None
     #: Counts what the client makes the broker keep for it.
     reservation: Reservation | None = None
+    #: What stampers are told of it.
+    sender: Sender | None = None
     #: The topic's registry while the producer is in it, let in or queued.
     home: TopicProducers | None = None
     #: Closed for good: it may not enter any topic any more.

@@ -314,7 +314,8 @@ async def make_services(
     http_url: Callable[[], str],
 ) -> Services:
     """The registries of a broker, with what the store's catalog says."""
-    topics = Topics(store, config, stampers, run_blocking)
+    broker_name = service_url().partition("://")[2]
+    topics = Topics(store, config, stampers, run_blocking, broker_name=broker_name)
     await topics.load()
     schemas = Schemas(topics.catalog_writer, config)
     topics.after_delete = schemas.forget

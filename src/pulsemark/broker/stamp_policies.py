@@ -1,7 +1,10 @@
-"""The policy `brokerEntryMetadata`: who stamps the entries of which topic.
+"""The policy `brokerEntryMetadata`: who stamps the entries of which topic, and who sees it.
 
 Its value is `{"stampers": [...]}`, names as `StamperChain.from_names` takes them; an empty list
-switches stamps off. It is kept at three levels, and the most specific one that is set wins:
+switches stamps off. With `"delivered": [...]` beside it, consumers that ask for entry metadata
+(PIP-90) get these fields besides time and index: names of the registry, such as
+`application_tags`, or numbers of third parties' fields in digits. It is kept at three levels, and
+the most specific one that is set wins:
 
 ==========  =============================================  =======================================
 level       kept in                                        for
@@ -31,13 +34,20 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..metadata import BrokerEntryMetadata, StampContext, StamperChain, StampError
+from ..metadata import (
+    BrokerEntryMetadata,
+    StampContext,
+    StamperChain,
+    StampError,
+    field_number_of,
+)
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .catalog_writer import CatalogWriter
 from .errors import BrokerError, RefusedError
 
 if TYPE_CHECKING:
+    from .topic import Topic
     from .topics import Topics
 
 __all__ = ["POLICY_NAME", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
@@ -47,6 +57,7 @@ log = logging.getLogger(__name__)
 POLICY_NAME = "brokerEntryMetadata"
 TOPIC_POLICY_KIND = "topic-policy"
 MAX_STAMPERS = 32
+MAX_DELIVERED = 64
 MAX_NAME_LENGTH = 4_096
 
 
@@ -69,19 +80,27 @@ def _chain(names: tuple[str, ...]) -> StamperChain:
     return StamperChain.from_names(names)
 
 
+@lru_cache(maxsize=256)
+def _at_broker(chain: StamperChain, broker_name: str) -> StamperChain:
+    """One chain for all topics that have the same policy."""
+    return chain.at_broker(broker_name)
+
+
 @dataclass(frozen=True, slots=True)
 class StampPolicy:
     """A value of the policy."""
 
     stampers: tuple[str, ...]
     chain: StamperChain = field(compare=False)
+    #: Fields besides time and index that clients get, by name or number.
+    delivered: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, value: Any) -> StampPolicy:
         """The policy that a JSON value means. Blocks. Raises `InvalidPolicyError`."""
-        names = _names(value)
+        names, delivered = _names(value), _delivered(value)
         try:
-            return cls(names, _chain(names))
+            return cls(names, _chain(names), delivered)
         except StampError as error:
             raise InvalidPolicyError(value, str(error)) from error
 
@@ -93,14 +112,25 @@ class StampPolicy:
         except InvalidPolicyError as error:
             return cls(("unavailable",), StamperChain([_Unavailable(error.reason)]))
 
+    @property
+    def delivered_fields(self) -> frozenset[int]:
+        """The numbers of the fields besides time and index that clients get."""
+        numbers = (field_number_of(name) for name in self.delivered)
+        return frozenset(number for number in numbers if number is not None)
+
     def to_json(self) -> dict[str, list[str]]:
         """The value as the admin interface shows it."""
-        return {"stampers": list(self.stampers)}
+        shown = {"stampers": list(self.stampers)}
+        if self.delivered:
+            shown["delivered"] = list(self.delivered)
+        return shown
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, dict) or set(value) != {"stampers"}:
-        raise InvalidPolicyError(value, 'must be an object {"stampers": [names]}')
+    if not isinstance(value, dict) or set(value) - {"delivered"} != {"stampers"}:
+        raise InvalidPolicyError(
+            value, 'must be an object {"stampers": [names]}, and may have "delivered": [fields]'
+        )
     names = value["stampers"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidPolicyError(value, "stampers must be a list of names")
@@ -112,8 +142,25 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
+    fields = value.get("delivered", [])
+    if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
+        raise InvalidPolicyError(value, "delivered must be a list of fields")
+    if len(fields) > MAX_DELIVERED:
+        raise InvalidPolicyError(
+            value, f"{len(fields)} delivered fields, at most {MAX_DELIVERED} may be"
+        )
+    for name in fields:
+        if field_number_of(name) is None:
+            raise InvalidPolicyError(value, f"there is no field {name[:40]!r} to deliver")
+    return tuple(fields)
+
+
 class _Unavailable:
-    """Stands for stampers that cannot be loaded, and refuses to stamp."""
+    """Stands for stampers that cannot be loaded, and refuses to stamp what producers send.
+
+    The broker's own control entries go in unstamped: no policy's plugin may stop them.
+    """
 
     __slots__ = ("_reason",)
     name = "unavailable"
@@ -128,8 +175,11 @@ class _Unavailable:
 class StampPolicies:
     """The policy at all levels, for the topics of one registry."""
 
-    def __init__(self, topics: Topics, default: StampPolicy, writer: CatalogWriter) -> None:
+    def __init__(
+        self, topics: Topics, default: StampPolicy, writer: CatalogWriter, *, broker_name: str = ""
+    ) -> None:
         self.default = default
+        self._broker_name = broker_name
         self._topics = topics
         self._writer = writer
         #: Settings of topics by full name; those of partitions are the partitioned topic's.
@@ -163,6 +213,12 @@ class StampPolicies:
     def applied(self, name: TopicName) -> StampPolicy:
         """What holds for a topic."""
         return self.of_topic(name) or self.of_namespace(name.namespace) or self.default
+
+    def apply_to(self, topic: Topic) -> None:
+        """Let a topic stamp, and deliver stamps, as its policy says from now on."""
+        policy = self.applied(topic.topic_name)
+        topic.ledger.stampers = _at_broker(policy.chain, self._broker_name)
+        topic.delivered_fields = policy.delivered_fields
 
     # -- changing -------------------------------------------------------------------------------
 
@@ -211,7 +267,7 @@ class StampPolicies:
     def _apply(self, concerns: Callable[[TopicName], bool]) -> None:
         for topic in self._topics.open_topics.values():
             if concerns(topic.topic_name):
-                topic.ledger.stampers = self.applied(topic.topic_name).chain
+                self.apply_to(topic)
 
 
 def _in(settings: dict[str, Any]) -> StampPolicy | None:

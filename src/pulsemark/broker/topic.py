@@ -66,6 +66,8 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
+        #: Fields of entries' prefixes that clients get besides time and index (see stamp_policies).
+        self.delivered_fields: frozenset[int] = frozenset()
         self._last_id: tuple[Position | None, MessageId] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 

@@ -60,6 +60,8 @@ class Topics:
         config: BrokerConfig,
         stampers: StamperChain,
         run_blocking: RunBlocking,
+        *,
+        broker_name: str = "",
     ) -> None:
         self.config = config
         self.open_topics: dict[str, Topic] = {}
@@ -67,7 +69,10 @@ class Topics:
         self.namespaces: dict[str, dict[str, Any]] = {}
         self.catalog_writer = CatalogWriter(store, run_blocking)
         self.stamp_policies = StampPolicies(
-            self, StampPolicy(config.stampers, stampers), self.catalog_writer
+            self,
+            StampPolicy(config.stampers, stampers),
+            self.catalog_writer,
+            broker_name=broker_name,
         )
         self._store = store
         self._run_blocking = run_blocking
@@ -231,7 +236,6 @@ class Topics:
             raise RefusedError(ServerError.TopicNotFound, str(error)) from error
         except LedgerError as error:
             raise RefusedError(ServerError.PersistenceError, str(error)) from error
-        ledger.stampers = self.stamp_policies.applied(name).chain
         topic = Topic(
             name,
             ledger,
@@ -239,6 +243,7 @@ class Topics:
             topic_epoch=self._topic_epochs.get(full),
             store_epoch=store_epoch,
         )
+        self.stamp_policies.apply_to(topic)
         self.open_topics[full] = topic
         self._names.add(full)
         return topic

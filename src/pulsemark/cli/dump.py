@@ -27,7 +27,7 @@ ERRORS = (LedgerError, OSError)
 
 HEADINGS = (
     f"{'position':>12} {'index':>10} {'count':>6} {'kind':<7} {'broker time':<24} "
-    f"{'append time':<24} {'publish time':<24} {'prefix':>6} {'body':>8} crc"
+    f"{'append time':<24} {'publish time':<24} {'prefix':>6} {'body':>8} crc  tags"
 )
 
 
@@ -149,11 +149,12 @@ class _TextPrinter:
         print(f"{topic}\n{HEADINGS}")
 
     def row(self, topic: str, row: Row) -> None:
+        tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
         print(
             f"{row.position!s:>12} {row.index:>10} {row.message_count:>6} "
             f"{row.kind.name.lower():<7} {_time(row.broker_timestamp_ms):<24} "
             f"{_time(row.append_time_ms):<24} {_time(row.publish_time_ms):<24} "
-            f"{row.prefix_size_bytes:>6} {row.body_size_bytes:>8} {row.crc}"
+            f"{row.prefix_size_bytes:>6} {row.body_size_bytes:>8} {f'{row.crc:<4} {tags}'.rstrip()}"
         )
 
     def damage(self, topic: str | None, damage: Damage) -> None:
@@ -170,6 +171,7 @@ class _JsonPrinter:
     def row(self, topic: str, row: Row) -> None:
         fields = asdict(row)
         ledger_id, entry_id = fields.pop("position")
+        del fields["tags"]  # `prefix` has them, told apart by their kinds
         fields["kind"] = row.kind.name.lower()
         print(json_line({"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id, **fields}))
 

@@ -5,7 +5,8 @@ else is a topic, in short or full form. POLICY is `brokerEntryMetadata`: what en
 with, see docs/stamps.md.
 
 `get` prints what is set there, or with `--applied` what holds for the topic wherever it comes from:
-`--json` as {"target", "policy", "stampers"}, where null is "not set" and an empty list "off".
+`--json` as {"target", "policy", "stampers"}, where null is "not set" and an empty list "off", and
+"delivered" where consumers get further fields.
 """
 
 from __future__ import annotations
@@ -49,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="separated by commas: broker-time,index,property-tags:region,app",
     )
     value.add_argument("--off", action="store_true", help="store entries without stamps")
+    setting.add_argument(
+        "--deliver",
+        metavar="FIELDS",
+        default="",
+        help="fields that consumers which ask get besides time and index, separated by commas: "
+        "application_tags,producer_name",
+    )
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
 
 
@@ -80,24 +88,30 @@ def run(args: argparse.Namespace) -> int:
         names = () if args.off else split_stamper_names(args.stampers)
         if not (names or args.off):
             raise CliError("--stampers names none; --off switches stamps off")
-        _ask("POST", url, {"stampers": list(names)})
+        delivered = [name.strip() for name in args.deliver.split(",") if name.strip()]
+        more = {"delivered": delivered} if delivered else {}
+        _ask("POST", url, {"stampers": list(names), **more})
     else:
         _ask("DELETE", url)
     return 0
 
 
 def _print(args: argparse.Namespace, name: str, found: Any) -> None:
-    stampers = None if found is None else _stampers(found)
+    stampers = None if found is None else _names(found, "stampers")
+    delivered = [] if found is None else _names({"delivered": [], **found}, "delivered")
     if args.json:
-        print(json_line({"target": name, "policy": args.policy, "stampers": stampers}))
+        more = {"delivered": delivered} if delivered else {}
+        print(json_line({"target": name, "policy": args.policy, "stampers": stampers, **more}))
     elif stampers is None:
         print("not set")
     else:
         print(join_stamper_names(stampers) or "off")
+        if delivered:
+            print(f"delivered: {','.join(delivered)}")
 
 
-def _stampers(found: Any) -> list[str]:
-    names = found.get("stampers") if isinstance(found, dict) else None
+def _names(found: Any, field: str) -> list[str]:
+    names = found.get(field) if isinstance(found, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CliError(
             f"the answer {str(found)[:80]!r} is no such policy; is that a pulsemark broker?"

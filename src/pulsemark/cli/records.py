@@ -18,12 +18,13 @@ from ..ledger.scan import ScannedRecord, scan_records
 from ..ledger.segment import read_segment_header
 from ..ledger.segment_format import RECORD_HEADER_SIZE, SegmentHeader
 from ..metadata import (
-    BrokerEntryMetadata,
     ChecksumError,
     MessageFormatError,
     PrefixError,
-    peek,
+    prefix_fields,
+    printable,
     read_message_metadata,
+    tags_of,
     verify_checksum,
 )
 
@@ -49,8 +50,10 @@ class Row:
     sequence_id: int | None = None
     #: The producer's own checksum: "ok", "bad", or "none" where the body carries none.
     crc: str = "none"
-    #: All fields of the prefix by name.
+    #: All fields of the prefix by name; those of third parties by number if no plugin names them.
     prefix: dict[str, object] = field(default_factory=dict)
+    #: What the prefix says beyond time and index, application tags under their own names.
+    tags: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -168,15 +171,7 @@ def _row(entry: Entry) -> Row:
         entry.prefix_size_bytes,
         len(entry.body),
     )
-    try:
-        metadata = peek(entry.stored)
-    except PrefixError as error:
-        row.prefix = {"unreadable": str(error)}
-    else:
-        if metadata is not None:
-            row.prefix = _prefix_fields(metadata)
-            if metadata.HasField("broker_timestamp"):
-                row.broker_timestamp_ms = metadata.broker_timestamp
+    _add_prefix(row, entry.prefix)
     _add_message(row, entry.body)
     return row
 
@@ -198,21 +193,18 @@ def _add_message(row: Row, body: memoryview) -> None:
     row.sequence_id = message.sequence_id
 
 
-def _prefix_fields(metadata: BrokerEntryMetadata) -> dict[str, object]:
-    """The prefix's fields by name; tags as text where they are text, else as hexadecimal."""
-    fields: dict[str, object] = {}
-    for descriptor, value in metadata.ListFields():
-        if descriptor.name == "application_tags":
-            fields[descriptor.name] = {tag.key: _readable(tag.value) for tag in value}
-        elif descriptor.enum_type is not None:
-            fields[descriptor.name] = descriptor.enum_type.values_by_number[value].name
-        else:
-            fields[descriptor.name] = value
-    return fields
-
-
-def _readable(value: bytes) -> str:
+def _add_prefix(row: Row, prefix: memoryview) -> None:
+    """What the stamp says, and the tags in it."""
     try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.hex()
+        fields, tags = prefix_fields(prefix), tags_of(prefix)
+    except PrefixError as error:
+        row.prefix = {"unreadable": str(error)}
+        return
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            row.prefix[name] = {tag: printable(content) for tag, content in value.items()}
+        else:
+            row.prefix[name] = printable(value)
+    row.tags = {name: printable(value) for name, value in tags.items()}
+    time_ms = fields.get("broker_timestamp")
+    row.broker_timestamp_ms = time_ms if isinstance(time_ms, int) else None

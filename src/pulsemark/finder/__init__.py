@@ -28,6 +28,7 @@ from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange,
 
 if TYPE_CHECKING:
     from .client import ClientTls, CursorPlace, SeekClient
+    from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import RemoteEntry
     from .server import SeekServer, ServerOptions, ServerTls
 
@@ -43,6 +44,9 @@ __all__ = [
     "IndexPlace",
     "IndexRange",
     "InvalidFieldError",
+    "MessageNotStoredError",
+    "MessageStamp",
+    "MessageStamps",
     "NotPossibleError",
     "RemoteEntry",
     "Road",
@@ -59,6 +63,9 @@ __all__ = [
 _LAZY = {
     "ClientTls": "client",
     "CursorPlace": "client",
+    "MessageNotStoredError": "message_stamps",
+    "MessageStamp": "message_stamps",
+    "MessageStamps": "message_stamps",
     "RemoteEntry": "messages",
     "SeekClient": "client",
     "SeekServer": "server",

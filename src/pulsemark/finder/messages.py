@@ -10,9 +10,11 @@ taken for an answer here: unknown roads are refused, and a missing time is no ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from ..ledger import EntryKind, Position
+from ..metadata import FieldValue, PrefixError, tags_of
 from ..proto import seek_pb2 as pb
 from .errors import InvalidFieldError, SeekCallError
 from .rpc import position_message, position_of
@@ -37,7 +39,8 @@ class RemoteEntry:
 
     ``body`` is None where only prefixes were asked for; ``prefix`` is empty where the entry was
     stored without a stamp. Times are unix ms; ``time_ms`` is the stamp's, or the producer's
-    publish time (PIP-70).
+    publish time (PIP-70). ``tags`` is what the prefix says beyond time and index, by name: see
+    `metadata.tags_of`; the server names the fields of plugins that it has.
     """
 
     position: Position
@@ -50,6 +53,7 @@ class RemoteEntry:
     prefix: bytes
     body: bytes | None
     body_size_bytes: int
+    tags: dict[str, FieldValue] = field(default_factory=dict)
 
 
 def required(request: NumbersRequest, field: str) -> int:
@@ -199,6 +203,38 @@ def range_of(message: pb.RangeResponse) -> IndexRange:
     )
 
 
+def tag_messages(prefix: bytes) -> list[pb.Tag]:
+    """An entry's tags as the wire has them; none where the prefix cannot be read."""
+    try:
+        tags = tags_of(prefix)
+    except PrefixError:
+        return []
+    return [_tag_message(name, value) for name, value in tags.items()]
+
+
+def _tag_message(name: str, value: FieldValue) -> pb.Tag:
+    match value:
+        case bool():
+            return pb.Tag(name=name, flag=value)
+        case str():
+            return pb.Tag(name=name, text=value)
+        case bytes():
+            return pb.Tag(name=name, data=value)
+        case float():
+            return pb.Tag(name=name, real=value)
+    return pb.Tag(name=name, number=value) if value >= 0 else pb.Tag(name=name, negative=value)
+
+
+def tags_from(tags: Iterable[pb.Tag]) -> dict[str, FieldValue]:
+    """The tags by name; one without a value is left out."""
+    found = {}
+    for tag in tags:
+        kind = tag.WhichOneof("value")
+        if kind is not None:
+            found[tag.name] = getattr(tag, kind)
+    return found
+
+
 class EntryAssembler:
     """Puts the pieces of ReadEntries' responses together again.
 
@@ -253,4 +289,5 @@ def _remote_entry(head: pb.EntryPiece, body: bytes | None) -> RemoteEntry:
         prefix=head.prefix,
         body=body,
         body_size_bytes=head.body_size_bytes,
+        tags=tags_from(head.tags),
     )

@@ -25,7 +25,7 @@ from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, To
 from ..ledger.segment import DamagedRecordError
 from ..metadata import entry_time_ms, peek
 from ..proto import seek_pb2 as pb
-from .messages import int64
+from .messages import int64, tag_messages
 from .rpc import position_message
 from .search import own_time_ms
 
@@ -179,4 +179,5 @@ def _describe(piece: pb.EntryPiece, item: _Item) -> None:
     piece.message_count = head.message_count
     piece.time_ms = int64(item.time_ms)
     piece.append_time_ms = head.append_time_ms
+    piece.tags.extend(tag_messages(piece.prefix))
     piece.kind = cast("pb.EntryKind", head.kind.value)

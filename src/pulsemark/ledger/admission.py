@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..metadata import MessageFormatError, entry_time_ms, has_prefix, peek, verify_checksum
+from ..metadata import MessageFormatError, MessageHeader, has_prefix, verify_checksum
 from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
 from .files import Buffer
 from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_PREFIX_BYTES
@@ -60,9 +60,9 @@ def check_size(topic: str, prefix: bytes, body: Buffer, limit_bytes: int) -> Non
         raise EntryTooLargeError(topic, len(prefix), MAX_PREFIX_BYTES)
 
 
-def time_of_entry(prefix: bytes, body: Buffer, now_ms: int) -> int:
-    """PIP-70's entry time; ``now_ms`` for what has neither stamp nor publish time."""
+def time_of_entry(header: MessageHeader, now_ms: int) -> int:
+    """PIP-70's time of an entry without a stamp of time: its publish time, else ``now_ms``."""
     try:
-        return entry_time_ms(peek(prefix), body)
+        return header.publish_time_ms()
     except MessageFormatError:
         return now_ms

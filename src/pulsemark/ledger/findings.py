@@ -144,7 +144,7 @@ class IndexGap(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongRecord(Finding):
-    """A record that is whole and contradicts its neighbours."""
+    """A record that is whole and contradicts its neighbours, or its own stamp."""
 
     level = Severity.DAMAGE
     position: Position

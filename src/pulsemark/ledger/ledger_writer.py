@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 
 from ..metadata import (
     BrokerEntryMetadata,
+    MessageHeader,
+    Sender,
     StamperChain,
     pack,
 )
@@ -80,9 +82,18 @@ class Appended:
         return Position(self.ledger_id, self.entry_id)
 
 
-NewEntry = tuple[Buffer, int, int, EntryKind, BrokerEntryMetadata | None]
+NewEntry = tuple[
+    Buffer,
+    int,
+    int,
+    EntryKind,
+    BrokerEntryMetadata | None,
+    Sender | None,
+    MessageHeader | None,
+]
 """An entry that is to be appended, checked as far as that goes without its place: body, body
-check, messages, kind, and prefix fields of the store itself."""
+check, messages, kind, prefix fields of the store itself, the producer, and the message's own header
+where the time index may need it."""
 Built = tuple[PendingEntry, Tail]
 
 
@@ -147,7 +158,7 @@ class LedgerWriter(TopicLog):
 
     @stampers.setter
     def stampers(self, chain: StamperChain) -> None:
-        self._stamping = chain, "broker-time" in chain.names
+        self._stamping = chain, chain.stamps_time
 
     @property
     def end_position(self) -> Position:
@@ -224,13 +235,15 @@ class LedgerWriter(TopicLog):
         kind: EntryKind = EntryKind.DATA,
         base: BrokerEntryMetadata | None = None,
         epoch: int | None = None,
+        sender: Sender | None = None,
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
         ``body`` is a producer's headers-and-payload (or any contiguous buffer), which must not
         change until then. ``message_count`` 0 or below takes no index and gets no prefix, as in
         Pulsar. ``base`` are prefix fields that the store itself has to say, written even where
-        stamps are off. ``epoch`` is the leader epoch the caller believes to lead. Waits while too
+        stamps are off. ``epoch`` is the leader epoch the caller believes to lead, ``sender``
+        the producer on whose connection the entry came, for stampers. Waits while too
         much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
@@ -246,7 +259,9 @@ class LedgerWriter(TopicLog):
         if not 0 <= message_count <= MAX_MESSAGE_COUNT:
             message_count = check_count(self.name, message_count)
         body_check = body_check_of(self.name, body)
-        entry = body, body_check, message_count, kind, base
+        # Without a stamp of time both the stampers and the time index may read the header.
+        header = None if self._stamping[1] else MessageHeader(body)
+        entry = body, body_check, message_count, kind, base, sender, header
         committer = self._committer
         if (
             committer.pending_bytes > committer.max_pending_bytes
@@ -294,7 +309,7 @@ class LedgerWriter(TopicLog):
         """The entry's record at ``tail``, and the tail behind it; or SEGMENT or LEDGER: one has
         to be begun first. Changes nothing, and raises what ``append`` does.
         """
-        body, body_check, messages, kind, base = entry
+        body, body_check, messages, kind, base, sender, header = entry
         (
             ledger_id, segment, entry_id, start, next_index, stamp_floor_ms, time_max_ms,
             ledger_bytes, age_ms, last_clock_ms, epoch, _,
@@ -307,7 +322,9 @@ class LedgerWriter(TopicLog):
         if index > MAX_INDEX:
             raise InvalidEntryError(self.name, f"index {index} is above {MAX_INDEX}")
         chain, stamps_time = self._stamping
-        prefix = chain.prefix(self.name, now_ms, index, messages, body, base=base)
+        prefix = chain.prefix(
+            self.name, now_ms, index, messages, body, base=base, sender=sender, header=header
+        )
         if base is not None and not prefix:
             prefix = pack(base)
         options = self._options
@@ -336,10 +353,13 @@ class LedgerWriter(TopicLog):
         else:
             parts = (head, body)
         if start == 0:
-            header = segment.header.pack()
-            parts = (header, *parts)
-            start = len(header)
-        time_ms = now_ms if stamps_time and prefix else time_of_entry(prefix, body, now_ms)
+            first = segment.header.pack()
+            parts = (first, *parts)
+            start = len(first)
+        if stamps_time and prefix:
+            time_ms = now_ms
+        else:
+            time_ms = time_of_entry(header or MessageHeader(body), now_ms)
         if time_ms > time_max_ms:
             time_max_ms = time_ms
         end = start + size

@@ -133,7 +133,7 @@ class ManagedLedger(LedgerWriter):
             needs_ledger_id=False,
         )
         tail = self._tail_of_new(ended, kept, 0, 0, last_count)
-        mark = self._build((b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base), tail)
+        mark = self._build((b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base, None, None), tail)
         assert isinstance(mark, tuple)  # the segment is new
         return tail, mark
 

@@ -28,8 +28,9 @@ from .folder import index_path
 from .head_cut import NO_CUT, HeadCut
 from .position import Position
 from .scan import ScannedRecord, scan_records
-from .segment_format import SegmentHeader
+from .segment_format import RECORD_HEADER_SIZE, SegmentHeader
 from .verify_index import IndexCheck
+from .verify_prefix import contradiction
 
 _READ_BYTES = 1 << 20
 
@@ -153,6 +154,11 @@ class SegmentCheck:
         if reason is None:
             self.entries += 1
             self.messages += fields.message_count
+            wrong = contradiction(fields, record.data[RECORD_HEADER_SIZE:])
+            if wrong is not None:
+                yield WrongRecord(
+                    topic=self._topic, path=self._path, position=position, reason=wrong
+                )
         else:
             yield DamagedEntries(
                 topic=self._topic,

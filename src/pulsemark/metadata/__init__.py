@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from ..proto.pulsar_api_pb2 import MessageMetadata
 from .buffers import Buffer
+from .builtin_stampers import BrokerTimeStamper, IndexStamper, PropertyTagsStamper
 from .clock import Clock, SystemClock, next_stamp_ms
 from .crc import crc32c
 from .errors import (
@@ -16,6 +17,7 @@ from .errors import (
     DuplicateStamperError,
     MessageFormatError,
     PrefixError,
+    StamperFieldError,
     StamperLoadError,
     StampError,
     StampingError,
@@ -24,15 +26,18 @@ from .errors import (
 from .message import (
     MESSAGE_MAGIC,
     MESSAGE_METADATA_SIZE_MAX_BYTES,
+    MessageHeader,
     compression_of,
     entry_time_ms,
     has_checksum,
+    headers_parsed,
     message_count_of,
     partition_key_of,
     payload_of,
     read_message_metadata,
     verify_checksum,
 )
+from .message_index import message_index
 from .prefix import (
     PREFIX_HEADER_SIZE_BYTES,
     PREFIX_MAGIC,
@@ -46,15 +51,18 @@ from .prefix import (
     split,
     strip,
 )
-from .stampers import (
-    BrokerTimeStamper,
-    IndexStamper,
-    PropertyTagsStamper,
-    StampContext,
-    Stamper,
-    StamperChain,
-    load_stampers,
+from .prefix_fields import (
+    FieldValue,
+    client_prefix,
+    field_number_of,
+    field_numbers,
+    prefix_fields,
+    printable,
+    tags_of,
 )
+from .stamp_context import Sender, StampContext, Stamper
+from .stamper_plugins import load_stampers
+from .stampers import StamperChain
 from .tags import add_application_tags, application_tags
 
 __all__ = [
@@ -70,28 +78,37 @@ __all__ = [
     "Clock",
     "DoubleStampError",
     "DuplicateStamperError",
+    "FieldValue",
     "IndexStamper",
     "MessageFormatError",
+    "MessageHeader",
     "MessageMetadata",
     "PrefixError",
     "PropertyTagsStamper",
+    "Sender",
     "StampContext",
     "StampError",
     "Stamper",
     "StamperChain",
+    "StamperFieldError",
     "StamperLoadError",
     "StampingError",
     "SystemClock",
     "UnknownStamperError",
     "add_application_tags",
     "application_tags",
+    "client_prefix",
     "compression_of",
     "crc32c",
     "entry_time_ms",
+    "field_number_of",
+    "field_numbers",
     "has_checksum",
     "has_prefix",
+    "headers_parsed",
     "load_stampers",
     "message_count_of",
+    "message_index",
     "next_stamp_ms",
     "pack",
     "pack_for_client",
@@ -99,9 +116,12 @@ __all__ = [
     "partition_key_of",
     "payload_of",
     "peek",
+    "prefix_fields",
     "prefix_size_bytes",
+    "printable",
     "read_message_metadata",
     "split",
     "strip",
+    "tags_of",
     "verify_checksum",
 ]

@@ -9,7 +9,8 @@ ValueError
       +-- DuplicateStamperError one stamper twice in a chain
       +-- UnknownStamperError   no stamper of that name is installed
       +-- StamperLoadError      a plugin was found and could not be used
-      +-- StampingError         a stamper failed, or wrote what only the broker may write
+      +-- StamperFieldError     a stamper and a field that is not its own
+      +-- StampingError         a stamper failed, or wrote a field that is not its own
 
 Bytes that are merely damaged never raise anything else. Each error carries its facts as
 attributes and survives pickling, so that it reaches a caller in another process whole.
@@ -137,6 +138,25 @@ class StamperLoadError(StampError):
 
     def __str__(self) -> str:
         return f"stamper {self.name!r} cannot be used: {self.reason}"
+
+
+class StamperFieldError(StampError):
+    """A stamper says that it writes a field that is not its own, or wrote one.
+
+    Attributes:
+        name: the stamper's name.
+        field: the field's number, or what was given instead of a number.
+        reason: why it may not.
+    """
+
+    def __init__(self, name: str, field: object, reason: str) -> None:
+        super().__init__(name, field, reason)
+        self.name = name
+        self.field = field
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"field {self.field} is not stamper {self.name!r}'s own: {self.reason}"
 
 
 class StampingError(StampError):

@@ -48,6 +48,7 @@ _CHECKSUM_OFFSET = 2
 _CHECKSUM_END = 6
 _HEADER_SIZE_WITH_CHECKSUM = 10
 _HEADER_SIZE_WITHOUT_CHECKSUM = 4
+_headers_parsed = 0
 
 
 def has_checksum(headers_and_payload: Buffer) -> bool:
@@ -92,12 +93,55 @@ def read_message_metadata(
         MessageFormatError: cut off, too large, no protobuf, a required field (producer_name,
             sequence_id, publish_time) is missing, or the producer's name is not UTF-8.
     """
-    start, metadata = _parse(headers_and_payload, size_max_bytes)
+    return _checked(*_parse(headers_and_payload, size_max_bytes))
+
+
+def _checked(start: int, metadata: MessageMetadata) -> MessageMetadata:
+    """The metadata, if it has what every message has; `start` is where it begins."""
     if not metadata.IsInitialized():
         raise MessageFormatError(f"required fields are missing: {_missing(metadata)}", start)
     if not isinstance(metadata.producer_name, str):
         raise MessageFormatError("the producer's name is not UTF-8", start)
     return metadata
+
+
+class MessageHeader:
+    """A message's own header, parsed when it is first asked for and never again.
+
+    Args:
+        headers_and_payload: as `read_message_metadata` takes it.
+    """
+
+    __slots__ = ("_body", "_metadata", "_parsed")
+
+    def __init__(self, headers_and_payload: Buffer) -> None:
+        self._body = headers_and_payload
+        self._parsed: tuple[int, MessageMetadata] | None = None
+        self._metadata: MessageMetadata | None = None
+        """What was parsed, once it is known to be complete."""
+
+    def metadata(self) -> MessageMetadata:
+        """The producer's metadata. Raises as `read_message_metadata`."""
+        if self._metadata is None:
+            self._metadata = _checked(*self._read())
+        return self._metadata
+
+    def publish_time_ms(self) -> int:
+        """When the producer says it published. Raises as `entry_time_ms`."""
+        return _publish_time_ms(*self._read())
+
+    def _read(self) -> tuple[int, MessageMetadata]:
+        if self._parsed is None:
+            self._parsed = _parse(self._body, MESSAGE_METADATA_SIZE_MAX_BYTES)
+        return self._parsed
+
+
+def headers_parsed() -> int:
+    """How many message headers this process has parsed so far, for tests of what a path costs.
+
+    Exact where one thread parses at a time.
+    """
+    return _headers_parsed
 
 
 def payload_of(headers_and_payload: Buffer) -> memoryview:
@@ -128,7 +172,10 @@ def entry_time_ms(metadata: BrokerEntryMetadata | None, headers_and_payload: Buf
     """
     if metadata is not None and metadata.HasField("broker_timestamp"):
         return metadata.broker_timestamp
-    start, message = _parse(headers_and_payload, MESSAGE_METADATA_SIZE_MAX_BYTES)
+    return _publish_time_ms(*_parse(headers_and_payload, MESSAGE_METADATA_SIZE_MAX_BYTES))
+
+
+def _publish_time_ms(start: int, message: MessageMetadata) -> int:
     if not message.HasField("publish_time"):
         raise MessageFormatError("required fields are missing: publish_time", start)
     return message.publish_time
@@ -172,11 +219,13 @@ def compression_of(metadata: MessageMetadata) -> CompressionType:
 
 def _parse(headers_and_payload: Buffer, size_max_bytes: int) -> tuple[int, MessageMetadata]:
     """Where the protobuf begins, and what it says; required fields not checked."""
+    global _headers_parsed
     start, end = _metadata_span(headers_and_payload)
     if end - start > size_max_bytes:
         raise MessageFormatError(
             f"{end - start} bytes of metadata; the limit is {size_max_bytes}", start - 4
         )
+    _headers_parsed += 1
     try:
         return start, MessageMetadata.FromString(bytes(headers_and_payload[start:end]))
     except DecodeError as error:

@@ -129,9 +129,18 @@ def pack(metadata: BrokerEntryMetadata) -> bytes:
         body = metadata.SerializeToString()
     except EncodeError as error:
         raise PrefixError(str(error), PREFIX_HEADER_SIZE_BYTES) from error
-    if len(body) > PREFIX_METADATA_SIZE_MAX_BYTES:
-        raise PrefixError(f"{len(body)} bytes; the limit is {PREFIX_METADATA_SIZE_MAX_BYTES}", 2)
-    return _HEADER.pack(PREFIX_MAGIC, len(body)) + body
+    return pack_encoded(body)
+
+
+def pack_encoded(encoded: bytes) -> bytes:
+    """The prefix that holds metadata which is encoded already.
+
+    Raises:
+        PrefixError: more than PREFIX_METADATA_SIZE_MAX_BYTES.
+    """
+    if len(encoded) > PREFIX_METADATA_SIZE_MAX_BYTES:
+        raise PrefixError(f"{len(encoded)} bytes; the limit is {PREFIX_METADATA_SIZE_MAX_BYTES}", 2)
+    return _HEADER.pack(PREFIX_MAGIC, len(encoded)) + encoded
 
 
 def pack_for_client(metadata: BrokerEntryMetadata | None) -> bytes:

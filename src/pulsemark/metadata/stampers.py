@@ -1,4 +1,4 @@
-"""Stampers: who writes what into an entry's prefix, and the chain that applies them once.
+"""The chain of a topic's stampers: who writes what into an entry's prefix, applied once.
 
 A topic has one chain. At append the ledger asks it for the entry's prefix, with the time and the
 index that the ledger has just given out; each stamper of the chain writes its own fields. Rules:
@@ -7,160 +7,43 @@ index that the ledger has just given out; each stamper of the chain writes its o
   the chain holds, even if it is empty: stored as they are, they would be read as the broker's
   own prefix.
 - An empty chain, or an entry of no messages, gives no prefix. Readers decide per entry.
-- Time and index are the ledger's. A stamper may write fields 1 and 2 only with the context's
-  values, so that no plugin can break the order which searches rely on.
-- Control entries, the broker's own marks, are shown only to stampers that say so by an attribute
-  ``stamps_control`` that is true, as the built-in ones for time and index do: a stamper made for
-  producers' messages must not keep a leader's epoch from beginning.
+- Field numbers are fenced. A plugin says which numbers it writes: application tags (109), and
+  numbers from 1000 to 18999 that no other stamper of the chain writes. A chain in which that does
+  not hold cannot be made (`StamperFieldError`); a plugin that writes another number than it said
+  fails the append (`StampingError`). It writes into an empty message, so that it can neither
+  change nor read what others wrote; time, index and system tags are the broker's alone.
+- Control entries are shown to those plugins only that ask for them.
 - A failing stamper fails the append (`StampingError`), before anything is stored.
-
-Third parties bring stampers as entry points of the group `pulsemark.stampers`: a callable that
-returns a `Stamper`. It is named in a chain as `name`, then it is called without argument, or as
-`name:argument`, then with that one string. Their own fields have numbers from 1000 to 18999
-(see broker_entry.proto), or are application tags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from ..proto.broker_entry_pb2 import CONTROL, SOURCE_PULSAR, BrokerEntryMetadata
-from ..proto.pulsar_api_pb2 import MessageMetadata
+from ..proto.broker_entry_pb2 import CONTROL, BrokerEntryMetadata
 from .buffers import Buffer
-from .errors import (
-    DoubleStampError,
-    DuplicateStamperError,
-    StamperLoadError,
-    StampingError,
-    UnknownStamperError,
-)
-from .message import read_message_metadata
+from .builtin_stampers import STAMPERS, BrokerTimeStamper, IndexStamper
+from .errors import DoubleStampError, DuplicateStamperError, StamperFieldError, StampingError
+from .message import MessageHeader
 from .prefix import has_prefix, pack, pack_stamp
-from .tags import add_application_tags
+from .prefix_fields import field_numbers
+from .stamp_context import Sender, StampContext, Stamper
+from .stamper_plugins import load_stampers
+from .tags import APPLICATION_TAGS_FIELD, add_application_tags, application_tags
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
-
-ENTRY_POINT_GROUP = "pulsemark.stampers"
+FOREIGN_FIELDS = range(1000, 19_000)
+"""Numbers that third parties may give to fields of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class StampContext:
-    """What a stamper may know of the entry it stamps.
+class _Link:
+    """One stamper of a chain, and what it said of itself when the chain was made."""
 
-    Attributes:
-        topic: the topic's full name.
-        now_ms: the entry's broker time, never before the topic's last, in milliseconds.
-        index: the index of the entry's last message.
-        message_count: messages in the entry, at least 1.
-        body: the producer's headers-and-payload; not to be written to or kept.
-    """
-
-    topic: str
-    now_ms: int
-    index: int
-    message_count: int
-    body: Buffer
-    _parsed: list[MessageMetadata] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
-
-    def message_metadata(self) -> MessageMetadata:
-        """The producer's metadata, parsed when first asked for and shared by the chain.
-
-        Raises:
-            MessageFormatError: the body is no message.
-        """
-        if not self._parsed:
-            self._parsed.append(read_message_metadata(self.body))
-        return self._parsed[0]
-
-
-@runtime_checkable
-class Stamper(Protocol):
-    """Writes some fields of the broker entry metadata. Shared by topics and threads: no state."""
-
-    @property
-    def name(self) -> str:
-        """The stamper's name; a chain holds each name once."""
-        ...
-
-    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write this stamper's fields into `metadata`. On the append path: never block.
-
-        An exception fails the append.
-        """
-        ...
-
-
-class BrokerTimeStamper:
-    """Field 1: the broker's time in milliseconds, never falling within a topic (PIP-70)."""
-
-    __slots__ = ()
-    name = "broker-time"
-    stamps_control = True
-
-    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write `broker_timestamp`."""
-        metadata.broker_timestamp = context.now_ms
-
-
-class IndexStamper:
-    """Field 2: the index of the entry's last message (PIP-70)."""
-
-    __slots__ = ()
-    name = "index"
-    stamps_control = True
-
-    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write `index`."""
-        metadata.index = context.index
-
-
-class PropertyTagsStamper:
-    """Field 109: lifts the producer's properties of certain names into application tags.
-
-    Of a batch these are the properties of the batch itself, since its messages lie in the payload,
-    which no stamper opens. A property that the producer did not set gives no tag; one set twice
-    counts as its last value, as Pulsar's clients read it. Control entries and bodies in another
-    format than Pulsar's have no properties.
-
-    Args:
-        names: the properties to lift.
-    """
-
-    __slots__ = ("_names",)
-    name = "property-tags"
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = frozenset(names)
-
-    @classmethod
-    def parse(cls, argument: str = "") -> PropertyTagsStamper:
-        """From a configuration's text: the properties' names, separated by commas.
-
-        Raises:
-            ValueError: no name is given.
-        """
-        names = [name.strip() for name in argument.split(",")]
-        if not all(names):
-            raise ValueError("needs the names of properties: property-tags:NAME[,NAME...]")
-        return cls(names)
-
-    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write `application_tags`, in the order of their names."""
-        if metadata.entry_kind == CONTROL or metadata.source_format != SOURCE_PULSAR:
-            return
-        tags: dict[str, bytes] = {}
-        for pair in context.message_metadata().properties:
-            if pair.key in self._names:
-                # protobuf's C parser hands a string that is not UTF-8 on as bytes.
-                value: str | bytes = pair.value
-                tags[pair.key] = value.encode() if isinstance(value, str) else value
-        if tags:
-            add_application_tags(metadata, tags)
+    stamper: Stamper
+    fields: frozenset[int]
+    stamps_control: bool
+    is_built_in: bool
 
 
 class StamperChain:
@@ -168,20 +51,26 @@ class StamperChain:
 
     Args:
         stampers: none switches stamping off.
+        broker_name: the broker's advertised host and port, for stampers that write it.
 
     Raises:
         DuplicateStamperError: two of them have one name.
+        StamperFieldError: one says that it writes a field that is not its own.
     """
 
-    __slots__ = ("_is_plain_stamp", "_stampers")
+    __slots__ = ("_broker_name", "_control_links", "_is_plain_stamp", "_links", "_stampers")
 
-    def __init__(self, stampers: Sequence[Stamper] = ()) -> None:
+    def __init__(self, stampers: Sequence[Stamper] = (), *, broker_name: str = "") -> None:
         self._stampers = tuple(stampers)
+        self._broker_name = broker_name
         seen: set[str] = set()
         for name in self.names:
             if name in seen:
                 raise DuplicateStamperError(name)
             seen.add(name)
+        self._links = tuple(map(_link, self._stampers))
+        _check_fields(self._links)
+        self._control_links = tuple(link for link in self._links if link.stamps_control)
         kinds = {type(stamper) for stamper in self._stampers}
         self._is_plain_stamp = kinds == {BrokerTimeStamper, IndexStamper}
 
@@ -190,10 +79,19 @@ class StamperChain:
         """The chain that a configuration names; raises as `load_stampers` and the class itself."""
         return cls(load_stampers(names))
 
+    def at_broker(self, broker_name: str) -> StamperChain:
+        """The same stampers, at work in the broker of this name."""
+        return StamperChain(self._stampers, broker_name=broker_name)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The stampers' names, in order."""
         return tuple(stamper.name for stamper in self._stampers)
+
+    @property
+    def stamps_time(self) -> bool:
+        """Whether every prefix that it gives has the broker's time."""
+        return any(type(stamper) is BrokerTimeStamper for stamper in self._stampers)
 
     def __bool__(self) -> bool:
         return bool(self._stampers)
@@ -210,6 +108,8 @@ class StamperChain:
         body: Buffer,
         *,
         base: BrokerEntryMetadata | None = None,
+        sender: Sender | None = None,
+        header: MessageHeader | None = None,
     ) -> bytes:
         """The prefix to store in front of `body`.
 
@@ -221,6 +121,9 @@ class StamperChain:
             body: the producer's headers-and-payload.
             base: fields that the store itself has to say (entry kind, leader epoch); the stampers
                 write on top of a copy.
+            sender: who sends the entry.
+            header: the body's header, where the caller may want to read it, too: it is then
+                parsed once for both.
 
         Returns:
             b"" if the chain is empty, if the entry holds no message, or if no stamper had
@@ -228,7 +131,7 @@ class StamperChain:
 
         Raises:
             DoubleStampError: `body` begins with a prefix already.
-            StampingError: a stamper failed, or gave a time or index of its own; or no prefix can
+            StampingError: a stamper failed, or wrote a field that is not its own; or no prefix can
                 hold what they wrote: it is too large, or a number is no uint64.
         """
         if has_prefix(body):
@@ -236,9 +139,18 @@ class StamperChain:
         if message_count <= 0 or not self._stampers:
             return b""
         try:
-            if self._is_plain_stamp and base is None:
-                return pack_stamp(now_ms, index)
-            context = StampContext(topic, now_ms, index, message_count, body)
+            if base is None:
+                if self._is_plain_stamp:
+                    return pack_stamp(now_ms, index)
+                context = StampContext(
+                    topic, now_ms, index, message_count, body, sender, self._broker_name,
+                    header=header,
+                )  # fmt: skip
+            else:
+                context = StampContext(
+                    topic, now_ms, index, message_count, body, sender, self._broker_name,
+                    base.entry_kind, base.control_type, base.source_format, header,
+                )  # fmt: skip
             return self._stamp(context, base)
         except StampingError:
             raise
@@ -246,82 +158,65 @@ class StamperChain:
             raise StampingError("+".join(self.names), topic, str(error)) from error
 
     def _stamp(self, context: StampContext, base: BrokerEntryMetadata | None) -> bytes:
-        """Ask every stamper, and pack what they wrote."""
+        """Ask every stamper that wants this kind of entry, and pack what they wrote."""
         metadata = BrokerEntryMetadata()
         if base is not None:
             metadata.CopyFrom(base)
-        is_control = metadata.entry_kind == CONTROL
-        for stamper in self._stampers:
-            if not is_control or getattr(stamper, "stamps_control", False):
-                _apply(stamper, context, metadata)
+        links = self._control_links if context.kind == CONTROL else self._links
+        for link in links:
+            try:
+                if link.is_built_in:
+                    link.stamper.stamp(context, metadata)
+                else:
+                    _stamp_foreign(link, context, metadata)
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise StampingError(link.stamper.name, context.topic, reason) from error
         return pack(metadata) if metadata.ByteSize() else b""
 
 
-def _apply(stamper: Stamper, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-    """Let one stamper write, and see that it kept to its own fields."""
+def _link(stamper: Stamper) -> _Link:
+    fields = getattr(stamper, "fields", None)
     try:
-        stamper.stamp(context, metadata)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise StampingError(stamper.name, context.topic, reason) from error
-    if metadata.HasField("broker_timestamp") and metadata.broker_timestamp != context.now_ms:
-        raise StampingError(stamper.name, context.topic, "it wrote a broker time of its own")
-    if metadata.HasField("index") and metadata.index != context.index:
-        raise StampingError(stamper.name, context.topic, "it wrote an index of its own")
+        numbers = frozenset({APPLICATION_TAGS_FIELD} if fields is None else map(int, fields))
+    except (TypeError, ValueError) as error:
+        raise StamperFieldError(stamper.name, fields, "is no set of field numbers") from error
+    return _Link(
+        stamper,
+        numbers,
+        bool(getattr(stamper, "stamps_control", False)),
+        type(stamper) in STAMPERS,
+    )
 
 
-_BUILT_IN: dict[str, Callable[..., Stamper]] = {
-    BrokerTimeStamper.name: BrokerTimeStamper,
-    IndexStamper.name: IndexStamper,
-    PropertyTagsStamper.name: PropertyTagsStamper.parse,
-}
+def _check_fields(links: Iterable[_Link]) -> None:
+    """Raise StamperFieldError for a number that cannot be a plugin's, or is another plugin's."""
+    owners: dict[int, str] = {}
+    for link in links:
+        if link.is_built_in:
+            continue
+        name = link.stamper.name
+        for number in sorted(link.fields - {APPLICATION_TAGS_FIELD}):
+            if number not in FOREIGN_FIELDS:
+                reason = (
+                    f"a plugin's are {APPLICATION_TAGS_FIELD} (application tags) and "
+                    f"{FOREIGN_FIELDS.start} to {FOREIGN_FIELDS.stop - 1}"
+                )
+                raise StamperFieldError(name, number, reason)
+            if number in owners:
+                raise StamperFieldError(name, number, f"it is also {owners[number]!r}'s")
+            owners[number] = name
 
 
-def load_stampers(names: Iterable[str]) -> list[Stamper]:
-    """The stampers of these names, in this order. Built-in names cannot be taken by a plugin.
-
-    Args:
-        names: each `name` or `name:argument`; built in are broker-time, index and
-            property-tags:NAME[,NAME...].
-
-    Raises:
-        UnknownStamperError: neither built in nor installed.
-        StamperLoadError: installed, but it cannot be imported, refuses its argument, is no
-            stamper, or two packages offer it.
-    """
-    return [_load(name) for name in names]
-
-
-def _load(spec: str) -> Stamper:
-    name, colon, argument = spec.partition(":")
-    factory = _BUILT_IN.get(name) or _installed_factory(name)
-    try:
-        stamper = factory(argument) if colon else factory()
-    except Exception as error:
-        raise StamperLoadError(spec, f"{type(error).__name__}: {error}") from error
-    if not isinstance(stamper, Stamper):
-        raise StamperLoadError(spec, f"{type(stamper).__name__} has no name or no stamp()")
-    return stamper
-
-
-def _installed_factory(name: str) -> Callable[..., Stamper]:
-    """The one entry point of that name, loaded."""
-    plugins = _installed_plugins()
-    found = plugins.select(name=name)
-    if not found:
-        raise UnknownStamperError(name, sorted({*_BUILT_IN, *plugins.names}))
-    if len(found) > 1:
-        offers = ", ".join(sorted(plugin.value for plugin in found))
-        raise StamperLoadError(name, f"several packages offer it: {offers}")
-    (plugin,) = found
-    try:
-        factory: Callable[..., Stamper] = plugin.load()
-    except Exception as error:
-        raise StamperLoadError(name, f"{type(error).__name__}: {error}") from error
-    return factory
-
-
-def _installed_plugins() -> EntryPoints:
-    from importlib.metadata import entry_points
-
-    return entry_points(group=ENTRY_POINT_GROUP)
+def _stamp_foreign(link: _Link, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+    """Let a plugin write into an empty message, and take over what it may write."""
+    written = BrokerEntryMetadata()
+    link.stamper.stamp(context, written)
+    strangers = sorted(field_numbers(written.SerializePartialToString()) - link.fields)
+    if strangers:
+        raise StamperFieldError(link.stamper.name, strangers[0], "it wrote it, and did not say so")
+    tags = application_tags(written)
+    if tags:
+        del written.application_tags[:]
+        add_application_tags(metadata, tags)
+    metadata.MergeFrom(written)

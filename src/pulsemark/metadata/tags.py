@@ -1,8 +1,9 @@
 """Application tags: names with bytes that travel in the prefix, for readers that open nothing.
 
-A topic's policy names properties of the producer; their values are lifted into the prefix once,
-at append, by `stampers.PropertyTagsStamper`. Stampers of third parties may add others. The rules
-of field 109 in broker_entry.proto: at most one tag per name, written in the order of their names.
+A topic's policy names properties of messages and producers; their values are lifted into the
+prefix once, at append, by `builtin_stampers.PropertyTagsStamper`. Stampers of third parties may add
+others. The rules of field 109 in broker_entry.proto: at most one tag per name, written in the order
+of their names.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from .errors import PrefixError
 from .prefix import PREFIX_HEADER_SIZE_BYTES
+
+APPLICATION_TAGS_FIELD = BrokerEntryMetadata.APPLICATION_TAGS_FIELD_NUMBER
 
 
 def application_tags(metadata: BrokerEntryMetadata | None) -> dict[str, bytes]:

@@ -156,7 +156,7 @@ class ReadEntriesResponse(_message.Message):
     def __init__(self, pieces: _Optional[_Iterable[_Union[EntryPiece, _Mapping[str, object]]]] = ..., next_position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: bool = ...) -> None: ...
 
 class EntryPiece(_message.Message):
-    __slots__ = ("position", "body_size_bytes", "body_offset_bytes", "body", "prefix", "first_index", "index", "message_count", "time_ms", "append_time_ms", "kind")
+    __slots__ = ("position", "body_size_bytes", "body_offset_bytes", "body", "prefix", "first_index", "index", "message_count", "time_ms", "append_time_ms", "kind", "tags")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BODY_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     BODY_OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,7 @@ class EntryPiece(_message.Message):
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     APPEND_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     position: Position
     body_size_bytes: int
     body_offset_bytes: int
@@ -179,7 +180,26 @@ class EntryPiece(_message.Message):
     time_ms: int
     append_time_ms: int
     kind: EntryKind
-    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., body_size_bytes: _Optional[int] = ..., body_offset_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., prefix: _Optional[bytes] = ..., first_index: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., time_ms: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., kind: _Optional[_Union[EntryKind, str]] = ...) -> None: ...
+    tags: _containers.RepeatedCompositeFieldContainer[Tag]
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., body_size_bytes: _Optional[int] = ..., body_offset_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., prefix: _Optional[bytes] = ..., first_index: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., time_ms: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., kind: _Optional[_Union[EntryKind, str]] = ..., tags: _Optional[_Iterable[_Union[Tag, _Mapping[str, object]]]] = ...) -> None: ...
+
+class Tag(_message.Message):
+    __slots__ = ("name", "text", "data", "number", "negative", "real", "flag")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NEGATIVE_FIELD_NUMBER: _ClassVar[int]
+    REAL_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    text: str
+    data: bytes
+    number: int
+    negative: int
+    real: float
+    flag: bool
+    def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ..., data: _Optional[bytes] = ..., number: _Optional[int] = ..., negative: _Optional[int] = ..., real: _Optional[float] = ..., flag: bool = ...) -> None: ...
 
 class ResetCursorRequest(_message.Message):
     __slots__ = ("topic", "subscription", "time_ms", "index", "position")

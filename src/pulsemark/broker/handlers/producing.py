@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ledger import AlreadyStampedError, EntryTooLargeError, InvalidEntryError, LedgerError
-from ...metadata import ChecksumError, MessageFormatError, StampError
+from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -66,6 +67,7 @@ def producer(session: Session, command: CommandProducer) -> None:
         session.config.clock.now_ms(),
     )
     opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
+    opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
     session.run(command.request_id, _open_producer(session, command, opened))
 
@@ -89,6 +91,12 @@ async def _open_producer(session: Session, command: CommandProducer, opened: Pro
     session.producers[command.producer_id] = (opened, topic)
     session.producers_closed_by_broker.discard(command.producer_id)
     _write_success(session, opened, command.request_id, ready=ready)
+
+
+def _sender(session: Session, opened: Producer) -> Sender:
+    """The producer as stampers see it; they may not change its properties."""
+    properties = MappingProxyType(opened.properties)
+    return Sender(opened.name, properties, session.client_version, session.address)
 
 
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
@@ -131,7 +139,9 @@ def handle_send(session: Session, event: Send) -> None:
     try:
         if command.txnid_most_bits or command.txnid_least_bits:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
-        appended = topic.ledger.append(body, message_count=command.num_messages)
+        appended = topic.ledger.append(
+            body, message_count=command.num_messages, sender=sender.sender
+        )
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return

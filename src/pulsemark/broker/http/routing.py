@@ -9,7 +9,17 @@ from __future__ import annotations
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
-from . import cluster, lookup, namespaces, partitions, policies, schemas, subscriptions, topics
+from . import (
+    cluster,
+    entries,
+    lookup,
+    namespaces,
+    partitions,
+    policies,
+    schemas,
+    subscriptions,
+    topics,
+)
 from .messages import HttpError, Request, Response
 from .table import Handler, Route
 
@@ -20,6 +30,7 @@ ROUTES: tuple[Route, ...] = (
     *lookup.ROUTES,
     *namespaces.ROUTES,
     *policies.ROUTES,
+    *entries.ROUTES,
     *topics.ROUTES,
     *partitions.ROUTES,
     *subscriptions.ROUTES,

@@ -1,0 +1,229 @@
+"""What each tag costs at append, and what PIP-70's rejected alternatives would.
+
+    python bench/bench_stampers.py [--rounds N] [--entries N] [--folder DIR]
+
+Four tables, each with its limit or peer from the same run, in turns, the best round of each. Times
+are of the CPU, so that other programs on the machine disturb them little:
+
+- the time to make an entry's prefix, by stamper, beside the default two;
+- appends to a ledger in a second, by chain, beside the default two;
+- rewriting the producer's metadata and its checksum at every append (the rejected alternative)
+  beside the stamp in front of it, by size of the entry. The rewritten payload is not even copied;
+- reading an entry's time: the producer's header, by protobuf's C parser and by a hand-made walk
+  that stops at the field (what a faster parser alone would bring), beside the stamp; with two
+  properties in the header, and with twenty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from report import Figure, higher, lower, show
+
+from pulsemark.ledger import LocalStore, StoreOptions
+from pulsemark.metadata import (
+    Buffer,
+    MessageMetadata,
+    Sender,
+    StamperChain,
+    crc32c,
+    entry_time_ms,
+    pack_stamp,
+    payload_of,
+    peek,
+    read_message_metadata,
+)
+from pulsemark.testing.raw_messages import unbatched_message
+
+START_MS = 1_700_000_000_000
+FIRST_INDEX = 5_000_000
+OPERATIONS = 2_000
+TOPIC = "persistent://public/default/bench"
+DEFAULT = ("broker-time", "index")
+SYSTEM_TAGS = ("message-count", "has-keys", "raw-size", "producer", "send-time", "broker")
+PROPERTY_TAGS = "property-tags:region,service"
+SENDER = Sender("standalone-0-17", {"service": "shop", "team": "tills"})
+SIZES_BYTES = (100, 1024, 16 * 1024, 128 * 1024)
+_CHECKSUM_AT = 6
+
+
+def body_of(size_bytes: int, more_properties: int = 0) -> bytes:
+    """A client's single message with two properties or more, of about this size in all."""
+    properties = {"region": "eu-west", "trace": "4bf92f3577b34da6"}
+    properties |= {f"property-{number}": "some value" for number in range(more_properties)}
+    empty = unbatched_message(b"", publish_time_ms=START_MS, properties=properties)
+    payload = bytes(max(0, size_bytes - len(empty)))
+    return unbatched_message(payload, publish_time_ms=START_MS, properties=properties)
+
+
+def best_ns(rounds: int, *works: Callable[[int], object]) -> list[float]:
+    """CPU nanoseconds of one call of each, which gets the number of the call; in turns."""
+    best = [float("inf")] * len(works)
+    for _ in range(rounds):
+        for place, work in enumerate(works):
+            start = time.thread_time_ns()
+            for number in range(OPERATIONS):
+                work(number)
+            best[place] = min(best[place], (time.thread_time_ns() - start) / OPERATIONS)
+    return best
+
+
+def prefix_of(names: Sequence[str], body: bytes) -> Callable[[int], bytes]:
+    """Making the prefix of an entry by a chain of these names."""
+    chain = StamperChain.from_names(names).at_broker("broker-1.example.com:6650")
+
+    def work(number: int) -> bytes:
+        return chain.prefix(
+            TOPIC, START_MS + number // 100, FIRST_INDEX + number, 1, body, sender=SENDER
+        )
+
+    return work
+
+
+def stamper_figures(rounds: int) -> list[Figure]:
+    """Each stamper beside the default two."""
+    body = body_of(1024)
+    chains = {
+        "broker-time, index (the default)": DEFAULT,
+        **{f"+ {name}": (*DEFAULT, name) for name in (*SYSTEM_TAGS, PROPERTY_TAGS)},
+        "+ all system tags": (*DEFAULT, *SYSTEM_TAGS),
+        "+ all of them": (*DEFAULT, *SYSTEM_TAGS, PROPERTY_TAGS),
+    }
+    taken = best_ns(rounds, *(prefix_of(names, body) for names in chains.values()))
+    sizes = [len(prefix_of(names, body)(0)) for names in chains.values()]
+    return [
+        lower(f"{name} ({size} bytes)", ns, taken[0], "ns/entry", "default")
+        for name, ns, size in zip(chains, taken, sizes, strict=True)
+    ]
+
+
+def appends_per_s(store: LocalStore, label: str, names: Sequence[str], entries: int) -> float:
+    """Appends of 1 KiB to a fresh topic in a second of the appending thread's CPU time."""
+    topic = store.open_topic(f"{TOPIC}-{label}")
+    topic.stampers = StamperChain.from_names(names).at_broker("broker-1.example.com:6650")
+    body = body_of(1024)
+    gc.collect()
+    start = time.thread_time()
+    for _ in range(entries):
+        appended = topic.append(body, sender=SENDER)
+    taken = time.thread_time() - start
+    appended.commit.wait()
+    return entries / taken
+
+
+def append_figures(folder: Path | None, rounds: int, entries: int) -> list[Figure]:
+    """Chains beside the default two, in a ledger that syncs in the background."""
+    chains = {
+        "broker-time, index (the default)": DEFAULT,
+        "no stampers": (),
+        "+ message-count, producer, broker": (*DEFAULT, "message-count", "producer", "broker"),
+        "+ all of them": (*DEFAULT, *SYSTEM_TAGS, PROPERTY_TAGS),
+    }
+    best = dict.fromkeys(chains, 0.0)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        store = LocalStore.open(Path(place) / "data", options=StoreOptions(sync_interval_ms=100))
+        for number in range(rounds):
+            for number_of_chain, (name, names) in enumerate(chains.items()):
+                rate = appends_per_s(store, f"{number}-{number_of_chain}", names, entries)
+                best[name] = max(best[name], rate)
+        store.close()
+    default = best["broker-time, index (the default)"]
+    return [higher(name, rate, default, "entries/s", "default") for name, rate in best.items()]
+
+
+def rewrite(body: bytes, time_ms: int) -> tuple[bytes, Buffer]:
+    """The rejected way: the broker's time inside the producer's metadata, and a new checksum."""
+    metadata = read_message_metadata(body)
+    metadata.publish_time = time_ms
+    packed = metadata.SerializeToString()
+    payload = payload_of(body)
+    sized = len(packed).to_bytes(4, "big") + packed
+    checksum = crc32c(payload, crc32c(sized))
+    return b"\x0e\x01" + checksum.to_bytes(4, "big") + sized, payload
+
+
+def rewrite_figures(rounds: int) -> list[Figure]:
+    """The stamp in front beside rewriting, by size."""
+    figures = []
+    for size_bytes in SIZES_BYTES:
+        body = body_of(size_bytes)
+        changed, payload = rewrite(body, START_MS + 1)
+        joined = changed + bytes(payload)
+        checksum = int.from_bytes(joined[2:_CHECKSUM_AT], "big")
+        assert crc32c(joined[_CHECKSUM_AT:]) == checksum
+        assert read_message_metadata(joined).publish_time == START_MS + 1
+        stamped, rewritten = best_ns(
+            rounds,
+            lambda number: pack_stamp(START_MS + number // 100, FIRST_INDEX + number),
+            lambda number, body=body: rewrite(body, START_MS + number // 100),  # type: ignore[misc]
+        )
+        name = f"stamp in front of {len(body):,} bytes"
+        figures.append(lower(name, stamped, rewritten, "ns/entry", "rewriting and new checksum"))
+    return figures
+
+
+def publish_time_by_hand(body: bytes) -> int:
+    """A parser for one field: over the fields in front of it, and no further."""
+    at, end = 10, 10 + int.from_bytes(body[6:10], "big")
+    while at < end:
+        tag = body[at]
+        at += 1
+        value = shift = 0
+        while True:
+            group = body[at]
+            at += 1
+            value |= (group & 127) << shift
+            if group < 128:
+                break
+            shift += 7
+        if tag == MessageMetadata.PUBLISH_TIME_FIELD_NUMBER << 3:
+            return value
+        if tag & 7 == 2:
+            at += value
+    raise ValueError("no publish time")
+
+
+def parser_figures(rounds: int) -> list[Figure]:
+    """Reading the time from the stamp beside reading it from the producer's header."""
+    figures = []
+    for properties in (2, 20):
+        body = body_of(1024, properties - 2)
+        entry = pack_stamp(START_MS, FIRST_INDEX) + body
+        assert entry_time_ms(peek(entry), body) == publish_time_by_hand(body) == START_MS
+        stamp_ns, header_ns, hand_ns = best_ns(
+            rounds,
+            lambda _, entry=entry: entry_time_ms(peek(entry), b""),  # type: ignore[misc]
+            lambda _, body=body: entry_time_ms(None, body),  # type: ignore[misc]
+            lambda _, body=body: publish_time_by_hand(body),  # type: ignore[misc]
+        )
+        name = f"broker time from the stamp, {properties} properties"
+        peers = {"protobuf's C parser": header_ns, "a walk to the field by hand": hand_ns}
+        figures += [
+            lower(name, stamp_ns, peer_ns, "ns/entry", f"publish time, {peer}")
+            for peer, peer_ns in peers.items()
+        ]
+    return figures
+
+
+def main() -> None:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(description="Measure stampers and their alternatives.")
+    parser.add_argument("--rounds", type=int, default=25, help="rounds of each job (25)")
+    parser.add_argument("--entries", type=int, default=20_000, help="appends of a round (20000)")
+    parser.add_argument("--folder", type=Path, help="where the ledger is written")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.entries < 1:
+        parser.error("--rounds and --entries must be at least 1")
+    show("stampers: making a prefix", stamper_figures(options.rounds))
+    show("stampers: appending", append_figures(options.folder, options.rounds, options.entries))
+    show("rejected: rewriting the producer's metadata", rewrite_figures(options.rounds))
+    show("rejected: a faster parser alone", parser_figures(options.rounds))
+
+
+if __name__ == "__main__":
+    main()

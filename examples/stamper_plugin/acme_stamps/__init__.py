@@ -1,0 +1,1 @@
+"""An example of a stamper plugin: fields of one's own in every entry's prefix."""

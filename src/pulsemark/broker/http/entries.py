@@ -1,0 +1,62 @@
+"""A stored entry's stamp: where it stands, its index, its tags. The payload is not opened."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...ledger import CorruptEntryError, Entry, Position
+from ...metadata import PrefixError, prefix_fields, printable, tags_of
+from .messages import HttpError, Request, Response
+from .names import open_topic
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def stamp_of(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
+) -> Response:
+    """What the broker wrote in front of one entry."""
+    opened = await open_topic(request, domain, tenant, namespace, topic)
+    wanted = Position(_number(ledger), _number(entry))
+    read = partial(opened.ledger.read, wanted, max_entries=1)
+    try:
+        entries = await request.services.run_blocking(read)
+    except CorruptEntryError as error:
+        raise HttpError(500, str(error)) from error
+    if not entries or entries[0].position != wanted:
+        raise HttpError(404, f"there is no entry {wanted}")
+    try:
+        return Response.of_json(_shown(entries[0]))
+    except PrefixError as error:
+        raise HttpError(500, str(error)) from error
+
+
+def _shown(entry: Entry) -> dict[str, object]:
+    ledger_id, entry_id = entry.position
+    return {
+        "ledgerId": ledger_id,
+        "entryId": entry_id,
+        "kind": entry.kind.name.lower(),
+        "firstIndex": entry.first_index,
+        "index": entry.index,
+        "messageCount": entry.message_count,
+        "appendTime": entry.append_time_ms,
+        "brokerTimestamp": prefix_fields(entry.prefix).get("broker_timestamp"),
+        "tags": {name: printable(value) for name, value in tags_of(entry.prefix).items()},
+    }
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise HttpError(400, f"{text[:40]!r} is no number of a ledger or an entry")
+    return int(text)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}/stamp",
+        stamp_of,
+    ),
+)

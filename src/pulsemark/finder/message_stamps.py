@@ -1,0 +1,148 @@
+"""The stamp of a message that an official client received: its index and the broker's time.
+
+Official clients get the stamp only if they ask for it (PIP-90), and the Python client neither asks
+nor has an accessor. What every client has is the message's id, and the seek service tells what
+stands there:
+
+    with SeekClient("127.0.0.1:6680") as seek:
+        stamps = MessageStamps(seek)
+        message = consumer.receive()
+        print(stamps.of(message).index, stamps.of(message).broker_time_ms)
+
+A consumer reads a topic in order, so the stamps of the entries that follow are fetched along: one
+call serves `ahead` entries. No payload is read for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..ledger import Position
+from ..metadata import FieldValue, message_index, peek
+from .client import SeekClient
+from .messages import RemoteEntry
+
+AHEAD_ENTRIES = 256
+REMEMBERED_ENTRIES = 4096
+
+
+class MessageId(Protocol):
+    """A message's id, as `pulsar.MessageId` has it."""
+
+    def ledger_id(self) -> int:
+        """The ledger's number."""
+        ...
+
+    def entry_id(self) -> int:
+        """The entry's number in the ledger."""
+        ...
+
+    def batch_index(self) -> int:
+        """The message's place in its batch; -1: an entry of its own."""
+        ...
+
+
+class ReceivedMessage(Protocol):
+    """A received message, as `pulsar.Message` is one."""
+
+    def message_id(self) -> MessageId:
+        """Where it stands."""
+        ...
+
+    def topic_name(self) -> str:
+        """The topic's full name; of a partitioned topic the partition's."""
+        ...
+
+
+class MessageNotStoredError(LookupError):
+    """The topic has no such entry: it was removed, or the id is another topic's.
+
+    `topic` and `position` say which entry was looked for.
+    """
+
+    def __init__(self, topic: str, position: Position) -> None:
+        super().__init__(topic, position)
+        self.topic = topic
+        self.position = position
+
+    def __str__(self) -> str:
+        return f"{self.topic} has no entry {self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStamp:
+    """What the broker knows of a message.
+
+    ``index`` counts the topic's messages from 0, without gaps, over all of its ledgers.
+    ``broker_time_ms`` is the stamp's, None where the entry has none (``append_time_ms``, by the
+    same clock, is always there). ``tags`` are the entry's, as `metadata.tags_of` names them.
+    """
+
+    index: int
+    broker_time_ms: int | None
+    append_time_ms: int
+    tags: dict[str, FieldValue]
+
+
+class MessageStamps:
+    """Looks up stamps of received messages, through a seek server. Safe between threads.
+
+    ``ahead`` entries are fetched by a call, and ``remembered`` entries are kept in memory.
+    """
+
+    def __init__(
+        self,
+        seek: SeekClient,
+        *,
+        ahead: int = AHEAD_ENTRIES,
+        remembered: int = REMEMBERED_ENTRIES,
+    ) -> None:
+        if not 1 <= ahead <= remembered:
+            raise ValueError(f"ahead must be from 1 to {remembered} (remembered), not {ahead}")
+        self._seek = seek
+        self._ahead = ahead
+        self._remembered = remembered
+        self._entries: OrderedDict[tuple[str, Position], RemoteEntry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, message: ReceivedMessage) -> MessageStamp:
+        """The stamp of a message that `pulsar.Consumer` or `pulsar.Reader` received.
+
+        Raises MessageNotStoredError, and what `SeekClient.read_entries` raises.
+        """
+        return self.at(message.topic_name(), message.message_id())
+
+    def at(self, topic: str, message_id: MessageId) -> MessageStamp:
+        """The stamp of the message with this id; `topic` is its full name."""
+        entry = self._entry(topic, Position(message_id.ledger_id(), message_id.entry_id()))
+        metadata = peek(entry.prefix)
+        stamped = metadata is not None and metadata.HasField("broker_timestamp")
+        return MessageStamp(
+            message_index(entry.index, entry.message_count, message_id.batch_index()),
+            metadata.broker_timestamp if stamped and metadata is not None else None,
+            entry.append_time_ms,
+            entry.tags,
+        )
+
+    def _entry(self, topic: str, position: Position) -> RemoteEntry:
+        with self._lock:
+            entry = self._entries.get((topic, position))
+        if entry is not None:
+            return entry
+        found = list(
+            self._seek.read_entries(
+                topic, start=position, max_entries=self._ahead, prefixes_only=True
+            )
+        )
+        with self._lock:
+            for ahead in found:
+                self._entries[topic, ahead.position] = ahead
+                self._entries.move_to_end((topic, ahead.position))
+            while len(self._entries) > self._remembered:
+                self._entries.popitem(last=False)
+        if not found or found[0].position != position:
+            raise MessageNotStoredError(topic, position)
+        return found[0]

@@ -1,0 +1,239 @@
+"""The stampers that are always there, and the fields they write.
+
+=================  ======================  ======================================================
+name               field                   taken from
+=================  ======================  ======================================================
+broker-time        1 broker_timestamp      the broker's clock (PIP-70)
+index              2 index                 the topic's count of messages (PIP-70)
+message-count      100 message_count       the SEND command, from which the index grows
+has-keys           106 has_keys            the producer's header: partition key or ordering key
+raw-size           107 raw_size_bytes      the producer's header: uncompressed size
+property-tags      109 application_tags    properties of the message, else of the producer
+producer           110 producer_name       the connection, else the producer's header
+send-time          111 send_time_ms        the producer's header: publish time
+broker             112 broker_name         what the broker advertises
+=================  ======================  ======================================================
+
+None of them opens a payload. Those that need the producer's header ask the context for it, which
+parses it once for all of them. Control entries, and bodies in another format than Pulsar's, have no
+such header: what would come from it is then left out, which means "not known". A body that should
+have a header and has none that can be read fails the append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..proto.broker_entry_pb2 import BrokerEntryMetadata
+from ..proto.pulsar_api_pb2 import NONE, MessageMetadata
+from .buffers import Buffer
+from .message import payload_of
+from .stamp_context import StampContext
+from .tags import APPLICATION_TAGS_FIELD, add_application_tags
+
+_FIELDS = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
+_NUMBER = {name: field.number for name, field in _FIELDS.items()}
+
+
+class BrokerTimeStamper:
+    """Field 1: the broker's time in milliseconds, never falling within a topic (PIP-70)."""
+
+    __slots__ = ()
+    name = "broker-time"
+    fields = frozenset({_NUMBER["broker_timestamp"]})
+    stamps_control = True
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `broker_timestamp`."""
+        metadata.broker_timestamp = context.now_ms
+
+
+class IndexStamper:
+    """Field 2: the index of the entry's last message (PIP-70)."""
+
+    __slots__ = ()
+    name = "index"
+    fields = frozenset({_NUMBER["index"]})
+    stamps_control = True
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `index`."""
+        metadata.index = context.index
+
+
+class MessageCountStamper:
+    """Field 100: how many messages the entry counts for; a control entry counts one."""
+
+    __slots__ = ()
+    name = "message-count"
+    fields = frozenset({_NUMBER["message_count"]})
+    stamps_control = True
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `message_count`."""
+        metadata.message_count = context.message_count
+
+
+class HasKeysStamper:
+    """Field 106: the producer's header names a key.
+
+    A batch's header has one where the client gathers messages by key, or copies the first
+    message's key. Keys that stand only in the payload are not seen: the field says "known to have
+    keys", and its absence says nothing.
+    """
+
+    __slots__ = ()
+    name = "has-keys"
+    fields = frozenset({_NUMBER["has_keys"]})
+    stamps_control = False
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `has_keys` where there is a key."""
+        if context.is_message:
+            message = context.message_metadata()
+            if message.HasField("partition_key") or message.HasField("ordering_key"):
+                metadata.has_keys = True
+
+
+class RawSizeStamper:
+    """Field 107: the payload's size before compression, in bytes.
+
+    It is what the producer's header says, or the payload's own size where it is neither compressed
+    nor encrypted. Where neither is known, and for an empty payload, the field is left out.
+    """
+
+    __slots__ = ()
+    name = "raw-size"
+    fields = frozenset({_NUMBER["raw_size_bytes"]})
+    stamps_control = False
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `raw_size_bytes` where it is known."""
+        if context.is_message:
+            size_bytes = _raw_size_bytes(context.message_metadata(), context.body)
+            if size_bytes:
+                metadata.raw_size_bytes = size_bytes
+
+
+def _raw_size_bytes(message: MessageMetadata, body: Buffer) -> int:
+    """The payload's size before compression and encryption; 0: not known."""
+    if message.uncompressed_size:
+        return message.uncompressed_size
+    if message.compression != NONE or message.encryption_keys:
+        return 0
+    return len(payload_of(body))
+
+
+class PropertyTagsStamper:
+    """Field 109: lifts properties of certain names into application tags.
+
+    They are looked for in the entry's own header first, then among those that the producer was
+    opened with. Official clients put the properties of batched messages inside the payload, which
+    no stamper opens: a batch gets the producer's. A property that nobody set gives no tag; one set
+    twice counts as its last value, as Pulsar's clients read it.
+
+    Args:
+        names: the properties to lift.
+    """
+
+    __slots__ = ("_names",)
+    name = "property-tags"
+    fields = frozenset({APPLICATION_TAGS_FIELD})
+    stamps_control = False
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+
+    @classmethod
+    def parse(cls, argument: str = "") -> PropertyTagsStamper:
+        """From a configuration's text: the properties' names, separated by commas.
+
+        Raises:
+            ValueError: no name is given.
+        """
+        names = [name.strip() for name in argument.split(",")]
+        if not all(names):
+            raise ValueError("needs the names of properties: property-tags:NAME[,NAME...]")
+        return cls(names)
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `application_tags`, in the order of their names."""
+        if not context.is_message:
+            return
+        tags: dict[str, bytes] = {}
+        if context.sender is not None:
+            for name, text in context.sender.properties.items():
+                if name in self._names:
+                    tags[name] = _bytes(text)
+        for pair in context.message_metadata().properties:
+            if pair.key in self._names:
+                tags[pair.key] = _bytes(pair.value)
+        if tags:
+            add_application_tags(metadata, tags)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    """A property's bytes: protobuf's C parser hands a string that is not UTF-8 on as bytes."""
+    return value.encode() if isinstance(value, str) else value
+
+
+class ProducerStamper:
+    """Field 110: the producer's name, as the connection has it.
+
+    Only the broker can say it of an entry: a header may name anybody. Where an entry comes without
+    a connection (a program that appends to a ledger itself), its header is believed.
+    """
+
+    __slots__ = ()
+    name = "producer"
+    fields = frozenset({_NUMBER["producer_name"]})
+    stamps_control = False
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `producer_name`."""
+        if context.sender is not None:
+            metadata.producer_name = context.sender.producer_name
+        elif context.is_message:
+            metadata.producer_name = context.message_metadata().producer_name
+
+
+class SendTimeStamper:
+    """Field 111: the producer's publish time, by the producer's clock, in milliseconds."""
+
+    __slots__ = ()
+    name = "send-time"
+    fields = frozenset({_NUMBER["send_time_ms"]})
+    stamps_control = False
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `send_time_ms`."""
+        if context.is_message:
+            metadata.send_time_ms = context.message_metadata().publish_time
+
+
+class BrokerStamper:
+    """Field 112: the broker's name. A ledger without a broker has none to write."""
+
+    __slots__ = ()
+    name = "broker"
+    fields = frozenset({_NUMBER["broker_name"]})
+    stamps_control = True
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `broker_name`."""
+        if context.broker_name:
+            metadata.broker_name = context.broker_name
+
+
+STAMPERS: tuple[type, ...] = (
+    BrokerTimeStamper,
+    IndexStamper,
+    MessageCountStamper,
+    HasKeysStamper,
+    RawSizeStamper,
+    PropertyTagsStamper,
+    ProducerStamper,
+    SendTimeStamper,
+    BrokerStamper,
+)
+"""All of them. One that takes an argument has a class method `parse`."""

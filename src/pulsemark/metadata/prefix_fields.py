@@ -1,0 +1,242 @@
+"""The fields of a prefix beyond time and index: told apart, named, picked out for clients.
+
+Readers that show fields give each the best name there is: the registry's for Pulsar's and this
+project's, the full name of a third party's where its plugin is installed, else the number. A
+plugin is imported when the first field is met that only it can name.
+
+Picking fields works on the encoded bytes, so that those of third parties need no plugin for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeAlias
+
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from ..proto.broker_entry_pb2 import BrokerEntryMetadata
+from .buffers import Buffer
+from .errors import PrefixError
+from .prefix import PREFIX_HEADER_SIZE_BYTES, pack_encoded, pack_for_client, pack_stamp, peek
+from .stamper_plugins import load_all_plugins
+from .tags import APPLICATION_TAGS_FIELD, application_tags
+
+FieldValue: TypeAlias = str | int | float | bool | bytes
+"""A field's value. Text is UTF-8; what is not, and any unknown message, is bytes."""
+
+PULSAR_FIELDS = (1, 2)
+"""The fields of PIP-70, which clients that ask for entry metadata always get (PIP-90)."""
+
+_TIME_AND_INDEX = frozenset(PULSAR_FIELDS)
+_VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = range(6)
+_GROUPS_DEPTH_MAX = 100
+
+
+def field_number_of(name: str) -> int | None:
+    """The number of a field by the registry's name, or by its number in digits; None: unknown."""
+    if name.isascii() and name.isdigit():
+        return int(name) if 0 < int(name) < 2**29 else None
+    field = BrokerEntryMetadata.DESCRIPTOR.fields_by_name.get(name)
+    return None if field is None else field.number
+
+
+def field_numbers(encoded: bytes) -> frozenset[int]:
+    """The numbers of the fields in an encoded BrokerEntryMetadata, known and unknown ones.
+
+    Raises:
+        PrefixError: it is no protobuf.
+    """
+    return frozenset(number for number, _, _ in _fields(encoded))
+
+
+def client_prefix(prefix: Buffer, delivered: AbstractSet[int] = frozenset()) -> bytes:
+    """The prefix as PIP-90 hands it to clients that ask for it.
+
+    Args:
+        prefix: the stored prefix; b"" where the entry has none.
+        delivered: numbers of fields that clients get besides time and index.
+
+    Returns:
+        b"" where there is nothing to hand on.
+
+    Raises:
+        PrefixError: the prefix is not well formed.
+    """
+    if not delivered:
+        return pack_for_client(peek(prefix))
+    encoded = bytes(prefix[PREFIX_HEADER_SIZE_BYTES:])
+    kept = [
+        encoded[start:end]
+        for number, start, end in _fields(encoded)
+        if number in _TIME_AND_INDEX or number in delivered
+    ]
+    return pack_encoded(b"".join(kept)) if kept else b""
+
+
+def prefix_fields(prefix: Buffer) -> dict[str, FieldValue | dict[str, FieldValue]]:
+    """Every field of a prefix by name, in the order of the numbers; {} without prefix.
+
+    `application_tags` are a dictionary of their own. An enum's value is its name.
+
+    Raises:
+        PrefixError: the prefix, or an application tag in it, is not well formed.
+    """
+    metadata = _named(prefix)
+    shown: dict[str, FieldValue | dict[str, FieldValue]] = {}
+    if metadata is None:
+        return shown
+    for field, value in metadata.ListFields():
+        if field.number == APPLICATION_TAGS_FIELD:
+            shown[field.name] = {
+                name: _text_or_bytes(tag) for name, tag in application_tags(metadata).items()
+            }
+        else:
+            shown[field.full_name if field.is_extension else field.name] = _value(field, value)
+    return shown | _unknown(metadata)
+
+
+def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
+    """All tags of an entry by name: everything that its prefix says beyond time and index.
+
+    Application tags stand beside system tags (`producer_name`) and the fields of third parties. An
+    application tag that has the name of one of these is left out: what the broker says of an entry
+    cannot be forged by a property.
+
+    Raises:
+        PrefixError: as `prefix_fields`.
+    """
+    tags: dict[str, FieldValue] = {}
+    if _is_plain(prefix):
+        return tags
+    fields = prefix_fields(prefix)
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            reserved = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
+            tags |= {k: v for k, v in value.items() if k not in reserved and k not in fields}
+        elif name not in ("broker_timestamp", "index"):
+            tags[name] = value
+    return tags
+
+
+def printable(value: FieldValue) -> str | int | float | bool:
+    """The value as JSON can hold it: bytes are shown in hexadecimal."""
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _is_plain(prefix: Buffer) -> bool:
+    """Whether there are time and index alone, as in nearly every entry: quicker than to look."""
+    metadata = peek(prefix)
+    return metadata is None or prefix == pack_stamp(metadata.broker_timestamp, metadata.index)
+
+
+def _named(prefix: Buffer) -> BrokerEntryMetadata | None:
+    """The metadata, with its fields known by name wherever an installed plugin knows them."""
+    metadata = peek(prefix)
+    if metadata is None or not len(UnknownFieldSet(metadata)):
+        return metadata
+    load_all_plugins()
+    return peek(prefix)
+
+
+def _value(field: FieldDescriptor, value: Any) -> FieldValue:
+    """A known field's value; what is repeated or a message is shown as protobuf's text."""
+    is_repeated = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if is_repeated or field.message_type is not None:
+        values = value if is_repeated else [value]
+        return "; ".join(
+            text_format.MessageToString(one, as_one_line=True)
+            if field.message_type is not None
+            else str(_scalar(field, one))
+            for one in values
+        )
+    return _scalar(field, value)
+
+
+def _scalar(field: FieldDescriptor, value: Any) -> FieldValue:
+    if field.enum_type is not None:
+        named = field.enum_type.values_by_number.get(value)
+        return str(value) if named is None else str(named.name)
+    known: FieldValue = value
+    return known
+
+
+def _unknown(metadata: BrokerEntryMetadata) -> dict[str, FieldValue]:
+    """Fields that nobody here can name, by their numbers."""
+    found: dict[str, list[FieldValue]] = {}
+    unknown = UnknownFieldSet(metadata)
+    for place in range(len(unknown)):
+        one = unknown[place]
+        data = one.data
+        if isinstance(data, bytes):
+            value: FieldValue = _text_or_bytes(data)
+        else:
+            value = data if isinstance(data, int) else "a group"
+        found.setdefault(str(one.field_number), []).append(value)
+    return {
+        number: values[0] if len(values) == 1 else "; ".join(str(printable(v)) for v in values)
+        for number, values in sorted(found.items(), key=lambda item: int(item[0]))
+    }
+
+
+def _text_or_bytes(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _fields(encoded: bytes) -> Iterator[tuple[int, int, int]]:
+    """Number, start and end of every top-level field. Raises PrefixError."""
+    start = 0
+    while start < len(encoded):
+        number, end = _skip(encoded, start, 0)
+        yield number, start, end
+        start = end
+
+
+def _skip(encoded: bytes, start: int, depth: int) -> tuple[int, int]:
+    """The number of the field at `start`, and where it ends."""
+    tag, at = _varint(encoded, start)
+    number, wire_type = tag >> 3, tag & 7
+    if wire_type == _VARINT:
+        _, at = _varint(encoded, at)
+    elif wire_type == _FIXED64:
+        at += 8
+    elif wire_type == _FIXED32:
+        at += 4
+    elif wire_type == _LENGTH:
+        size_bytes, at = _varint(encoded, at)
+        at += size_bytes
+    elif wire_type == _GROUP and depth < _GROUPS_DEPTH_MAX:
+        at = _skip_group(encoded, at, number, depth)
+    else:
+        raise _bad(start)
+    if at > len(encoded) or not number:
+        raise _bad(start)
+    return number, at
+
+
+def _skip_group(encoded: bytes, at: int, number: int, depth: int) -> int:
+    """Where the group whose content begins at `at` ends."""
+    while True:
+        tag, behind = _varint(encoded, at)
+        if tag == number << 3 | _GROUP_END:
+            return behind
+        _, at = _skip(encoded, at, depth + 1)
+
+
+def _varint(encoded: bytes, at: int) -> tuple[int, int]:
+    """The number at `at`, and where it ends."""
+    value = 0
+    for shift, group in zip(range(0, 70, 7), encoded[at : at + 10], strict=False):
+        value |= (group & 127) << shift
+        if group < 128:
+            return value, at + shift // 7 + 1
+    raise _bad(at)
+
+
+def _bad(at: int) -> PrefixError:
+    return PrefixError("not a BrokerEntryMetadata protobuf", PREFIX_HEADER_SIZE_BYTES + at)

@@ -1,0 +1,162 @@
+"""The system tags: what each stamper writes, from where, and how often the header is parsed."""
+
+import pytest
+
+from pulsemark.metadata import (
+    BrokerEntryMetadata,
+    MessageMetadata,
+    Sender,
+    StamperChain,
+    StampingError,
+    headers_parsed,
+    pack_stamp,
+    peek,
+)
+from pulsemark.metadata.builtin_stampers import STAMPERS
+from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2
+from pulsemark.proto.pulsar_api_pb2 import LZ4
+
+TOPIC = "persistent://public/default/letters"
+NOW_MS = 1_700_000_000_000
+SENDER = Sender("by-connection", {"service": "shop"})
+SYSTEM_TAGS = ("message-count", "has-keys", "raw-size", "producer", "send-time", "broker")
+FROM_THE_HEADER = ("has-keys", "raw-size", "send-time", "property-tags:service")
+
+
+def message(payload=b"payload", **fields):
+    """Headers and payload without checksum."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=77, **fields)
+    return metadata.ByteSize().to_bytes(4, "big") + metadata.SerializeToString() + payload
+
+
+def stamped(names, body, *, count=1, base=None, sender=SENDER, broker="broker:6650"):
+    """What a chain of these names writes, by the fields' names."""
+    chain = StamperChain.from_names(names).at_broker(broker)
+    prefix = chain.prefix(TOPIC, NOW_MS, 41, count, body, base=base, sender=sender)
+    metadata = peek(prefix)
+    return {} if metadata is None else {f.name: value for f, value in metadata.ListFields()}
+
+
+def test_all_of_them():
+    """Every system tag that the entry, the connection and the broker know is written."""
+    body = message(partition_key="k", compression=LZ4, uncompressed_size=900)
+    assert stamped(["broker-time", "index", *SYSTEM_TAGS], body, count=3) == {
+        "broker_timestamp": NOW_MS,
+        "index": 41,
+        "message_count": 3,
+        "has_keys": True,
+        "raw_size_bytes": 900,
+        "producer_name": "by-connection",
+        "send_time_ms": 77,
+        "broker_name": "broker:6650",
+    }
+
+
+def test_time_and_index_stay_in_front():
+    """Beside system tags time and index have the bytes that they have alone."""
+    for names in (["broker-time", "index", *SYSTEM_TAGS], [*SYSTEM_TAGS, "index", "broker-time"]):
+        prefix = StamperChain.from_names(names).prefix(TOPIC, NOW_MS, 41, 1, message())
+        stamp = pack_stamp(NOW_MS, 41)
+        assert prefix[6 : len(stamp)] == stamp[6:]
+
+
+@pytest.mark.parametrize(
+    ("fields", "known"),
+    [
+        ({}, {}),
+        ({"partition_key": ""}, {"has_keys": True}),
+        ({"ordering_key": b"\x00"}, {"has_keys": True}),
+        ({"partition_key": "k", "num_messages_in_batch": 9}, {"has_keys": True}),
+    ],
+)
+def test_has_keys(fields, known):
+    """A key of either kind in the header counts; without one the field is left out."""
+    assert stamped(["has-keys"], message(**fields)) == known
+
+
+@pytest.mark.parametrize(
+    ("body", "size_bytes"),
+    [
+        (message(b"1234567"), 7),
+        (message(b"1234567", uncompressed_size=9), 9),
+        (message(b"12", compression=LZ4, uncompressed_size=9), 9),
+        (message(b"12", compression=LZ4), None),
+        (message(b""), None),
+    ],
+)
+def test_raw_size(body, size_bytes):
+    """The header's size, or the payload's own if it is plain; otherwise it is not known."""
+    assert stamped(["raw-size"], body).get("raw_size_bytes") == size_bytes
+
+
+def test_raw_size_of_what_is_encrypted():
+    """An encrypted payload's own size says nothing."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=77)
+    metadata.encryption_keys.add(key="k", value=b"v")
+    body = metadata.ByteSize().to_bytes(4, "big") + metadata.SerializeToString() + b"x" * 50
+    assert stamped(["raw-size"], body) == {}
+
+
+def test_the_producers_name_is_the_connections():
+    """A header cannot name somebody else; without a connection the header is believed."""
+    assert stamped(["producer"], message()) == {"producer_name": "by-connection"}
+    assert stamped(["producer"], message(), sender=None) == {"producer_name": "p"}
+    assert stamped(["producer"], b"no message") == {"producer_name": "by-connection"}
+
+
+def test_a_broker_without_name():
+    """A ledger that no broker opened has no broker name to write."""
+    assert stamped(["broker"], message(), broker="") == {}
+
+
+@pytest.mark.parametrize("spec", FROM_THE_HEADER)
+def test_what_has_no_header(spec):
+    """Control entries and other formats get no tag from a header; other bodies are refused."""
+    for base in (
+        BrokerEntryMetadata(entry_kind=CONTROL),
+        BrokerEntryMetadata(source_format=SOURCE_KAFKA_MAGIC_2),
+    ):
+        expected = {f.name: value for f, value in base.ListFields()}
+        assert stamped([spec], b"\x00", base=base, sender=None) == expected
+    with pytest.raises(StampingError) as caught:
+        stamped([spec], b"\x00\x00")
+    assert caught.value.stamper == spec.partition(":")[0]
+
+
+def test_control_entries():
+    """A control entry gets time, index, count and broker, and nothing of a producer's."""
+    written = stamped(
+        [kind.name for kind in STAMPERS if kind.name != "property-tags"],
+        b"",
+        base=BrokerEntryMetadata(entry_kind=CONTROL),
+    )
+    assert set(written) == {
+        "broker_timestamp", "index", "message_count", "broker_name", "entry_kind"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "parses"),
+    [
+        (["broker-time", "index"], 0),
+        (["broker-time", "index", "message-count", "producer", "broker"], 0),
+        *((["broker-time", "index", name], 1) for name in FROM_THE_HEADER),
+        (["broker-time", "index", *SYSTEM_TAGS, "property-tags:service"], 1),
+    ],
+)
+def test_the_header_is_parsed_at_most_once(names, parses):
+    """No stamper that can do without the producer's header has it parsed, all others share one."""
+    chain, body = StamperChain.from_names(names), message()
+    before = headers_parsed()
+    for _ in range(10):
+        chain.prefix(TOPIC, NOW_MS, 41, 1, body, sender=SENDER)
+    assert headers_parsed() - before == 10 * parses
+
+
+@pytest.mark.parametrize("kind", STAMPERS)
+def test_each_says_what_it_writes(kind):
+    """A built-in stamper writes the fields that it declares, and no other."""
+    spec = f"{kind.name}:service" if kind.name == "property-tags" else kind.name
+    numbers = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
+    written = stamped([spec], message(partition_key="k"))
+    assert {numbers[name].number for name in written} == set(kind.fields)
