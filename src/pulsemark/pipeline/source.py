@@ -8,7 +8,8 @@ cover; the reader holds options only; files are opened in ``read``. A plan is ma
 Filters are not pushed down: Spark 4.3 caches what a pushed filter left of the partitions, and the
 next query of the same DataFrame silently gets that. Ranges are options instead.
 
-A streaming reader will share the plan (:mod:`.plan`) and ``read``: its offsets are indexes.
+Streams are refused as soon as Spark lets a source know that a stream is wanted: when the query
+starts. ``readStream.load()`` asks for the schema only, as ``read.load()`` does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -69,6 +75,12 @@ class LedgerSource(DataSource):
                 "schema", wrong, "is not a column of this source, or has another type"
             )
         return LedgerReader(ReadOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Refuses. Raises OptionError."""
+        raise OptionError(
+            "format", self.name(), "has no streaming reader: use read, not readStream"
+        )
 
 
 class PulsemarkSource(LedgerSource):
