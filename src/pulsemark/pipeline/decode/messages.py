@@ -170,9 +170,8 @@ class _Assembly:
     def crowded(self, max_properties: int) -> Ints:
         """The entries that hold more properties; counted only where they can be that many."""
         headers, walked = self._headers, self._walked
-        counts = np.zeros(len(headers.good), np.int64)
-        of_headers = headers.columns[message.PROPERTIES].lanes
-        np.add.at(counts, of_headers[headers.good[of_headers]], 1)
+        lanes = headers.columns[message.PROPERTIES].lanes
+        counts = np.bincount(lanes[headers.good[lanes]], minlength=len(headers.good))
         entry_rows = self.messages.entry_rows[self._walked_rows]
         sizes = np.bincount(
             entry_rows, walked.metadata_ends - walked.metadata_starts, len(headers.good)

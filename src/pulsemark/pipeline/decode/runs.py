@@ -76,7 +76,8 @@ def read_tables(
         start: where to begin.
         end: where to stop.
         bodies: whether the producers' bytes are wanted, or the heads alone.
-        on_damage: told of each damaged entry, which is then left out; it may raise.
+        on_damage: told of each damaged entry, which is then left out; it may raise. It is told
+            before the table comes that the entry would be in.
     """
     for segment in log.segments():
         row, last = _rows(segment, start, end)
@@ -87,22 +88,26 @@ def read_tables(
 
 
 def _tables(
-    log: TopicLog, segment: Segment, row: int, run: _Run, *, bodies: bool, on_damage: OnDamage
+    log: TopicLog, segment: Segment, row: int, run: _Run, *, on_damage: OnDamage, bodies: bool
 ) -> Iterator[EntryTable]:
-    """What passed all checks, stretch by stretch, and between them what the ledger says."""
-    good = run.good
-    changes = (np.flatnonzero(np.diff(good)) + 1).tolist()
-    for first, last in zip([0, *changes], [*changes, len(good)], strict=True):
-        if good[first]:
-            yield run.table(first, last, bodies=bodies)
-            continue
-        for bad in range(first, last):
-            try:
-                if run.is_void(bad):
-                    raise _gone(log, segment, row + bad)
-                yield _read_one(log, segment, row + bad)
-            except CorruptEntryError as damage:
-                on_damage(damage)
+    """What passed all checks, in one table; what did not, as the ledger decides."""
+    good, rescued = run.good, {}
+    for bad in np.flatnonzero(~good).tolist():
+        try:
+            if run.is_void(bad):
+                raise _gone(log, segment, row + bad)
+            rescued[bad] = _read_one(log, segment, row + bad)
+        except CorruptEntryError as damage:
+            on_damage(damage)
+    # Seldom: a record was still being written when the run was read.
+    first = 0
+    for bad, table in [*rescued.items(), (len(run), None)]:
+        rows = first + np.flatnonzero(good[first:bad])
+        if len(rows):
+            yield run.table(rows if len(rows) < len(run) else slice(None), bodies=bodies)
+        if table is not None:
+            yield table
+        first = bad + 1
 
 
 def _gone(log: TopicLog, segment: Segment, row: int) -> CorruptEntryError:
@@ -338,16 +343,15 @@ class _Run:
         crcs[rows] = [crc32c(view[start:end], seed) for start, end in spans]
         return crcs
 
-    def table(self, first: int, last: int, *, bodies: bool) -> EntryTable:
-        """The records [first, last), which are good."""
-        part = slice(first, last)
-        headers, starts = self._headers[part], self.begins[part] + RECORD_HEADER_SIZE
+    def table(self, rows: Ints | slice, *, bodies: bool) -> EntryTable:
+        """Some of the records, which are good."""
+        headers, starts = self._headers[rows], self.begins[rows] + RECORD_HEADER_SIZE
         prefix_sizes = headers["prefix_size"].astype(np.int64)
         sizes = headers["entry_size"].astype(np.int64)
         return EntryTable(
             data=self._data,
-            ledger_ids=np.full(last - first, self._segment.ledger_id, np.int64),
-            entry_ids=self._first_entry_id + np.arange(first, last),
+            ledger_ids=np.full(len(starts), self._segment.ledger_id, np.int64),
+            entry_ids=(self._first_entry_id + np.arange(len(self)))[rows],
             kinds=headers["kind"].astype(np.int64),
             counts=headers["count"].astype(np.int64),
             indexes=headers["index"].astype(np.int64),
