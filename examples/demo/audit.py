@@ -25,7 +25,7 @@ def audit_folder(data_dir: Path, log_path: Path) -> tuple[int, int]:
         finally:
             spark.stop()
     count = sum(row["count"] for row in rows)
-    missing = sum(row["missing"] + (row["missing_before"] or 0) for row in rows)
+    missing = sum(row["missing"] + row["missing_before"] + row["missing_after"] for row in rows)
     return count, missing
 
 

@@ -40,6 +40,8 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
         (["audit"], "path"),
         (["audit", folder.path, "--frobnicate"], "--frobnicate"),
         (["audit", folder.path, "--cores", "-1"], "--cores"),
+        (["audit", folder.path, "--out", tmp_path], "exists already"),
+        (["audit", folder.path, "--out", "/proc/nowhere/out"], "cannot be written"),
     ]:
         assert named in pulsemark("pipeline", *arguments).error()
     assert "nowhere" in pulsemark.process("pipeline", "audit", tmp_path / "nowhere").error()

@@ -278,13 +278,40 @@ def only(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     return [{name: row[name] for name in names} for row in rows]
 
 
+def spark_schema(names: Sequence[str]) -> Any:
+    """The schema as Spark hands it to a source; made without a JVM."""
+    from pyspark.sql import types
+
+    by_ddl = {
+        "binary": types.BinaryType(),
+        "string": types.StringType(),
+        "timestamp": types.TimestampType(),
+        "bigint": types.LongType(),
+        "int": types.IntegerType(),
+        "boolean": types.BooleanType(),
+        "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+    }
+    return types.StructType([types.StructField(name, by_ddl[COLUMNS[name].ddl]) for name in names])
+
+
+def rows_of(path: Path, **options: object) -> list[Row]:
+    """What the source reads with these options, planned and read in this process."""
+    from pulsemark.pipeline.options import ReadOptions
+    from pulsemark.pipeline.source import LedgerReader
+
+    parsed = ReadOptions.parse({"path": str(path), **{k: str(v) for k, v in options.items()}})
+    reader = LedgerReader(parsed, spark_schema(parsed.columns))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return plain([row for batch in batches for row in batch.to_pylist()])
+
+
 @pytest.fixture(scope="session")
 def tools() -> Any:
     """The functions above, for the test modules, which cannot import this one."""
     return type("Tools", (), {name: staticmethod(globals()[name]) for name in _TOOLS})
 
 
-_TOOLS = ("Folder", "arrow_schema", "compressed", "fill", "moment", "only", "plain")
+_TOOLS = ("Folder", "arrow_schema", "compressed", "fill", "moment", "only", "plain", "rows_of")
 
 
 @pytest.fixture(scope="session")

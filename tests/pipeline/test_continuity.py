@@ -74,6 +74,21 @@ def test_damage_is_given_as_the_reason() -> None:
         continuity.finish()
 
 
+def test_each_gap_has_the_reason_of_its_own_damage(caplog: pytest.LogCaptureFixture) -> None:
+    """Damage is told ahead of the entries around it; a gap without damage has no such reason."""
+    continuity = Continuity(PART, fail=False)
+    entries = table((10, 11), (13, 13), (16, 17), (19, 19))
+    entries.entry_ids[:] = [0, 2, 4, 5]
+    for entry_id in (1, 3):
+        damage = CorruptEntryError("t", Position(1, entry_id), Position(1, 9), f"why {entry_id}")
+        continuity.damaged(damage)
+    with caplog.at_level(logging.WARNING):
+        continuity.check(entries)
+    reasons = [record.getMessage() for record in caplog.records]
+    for reason, text in zip(reasons, ("why 1", "why 3", "not in the folder"), strict=True):
+        assert text in reason
+
+
 def follow(continuity: Continuity, tables: list[EntryTable]) -> None:
     """Read a slice to its end."""
     for each in tables:

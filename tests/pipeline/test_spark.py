@@ -188,10 +188,9 @@ def test_rot_is_an_error_or_left_out(spark: Any, folder: Any) -> None:
     rot(folder, b"message 2")
     with pytest.raises(PythonException, match=r"DataLossError: .*\[2, 3\).*checksum"):
         read(spark, folder, topic).collect()
-    lenient = read(spark, folder, topic, columns="__index", failOnDataLoss="false")
-    assert [row[0] for row in lenient.collect()] == [0, 1, 2, 3, 4]
-    lenient = read(spark, folder, topic, columns="__index,value", failOnDataLoss="false")
-    assert [row[0] for row in lenient.collect()] == [0, 1, 3, 4]
+    for columns in ("__index", "__index,value"):
+        lenient = read(spark, folder, topic, columns=columns, failOnDataLoss="false")
+        assert [row[0] for row in lenient.collect()] == [0, 1, 3, 4]
 
 
 def test_an_entry_that_does_not_open_is_an_error_or_left_out(spark: Any, folder: Any) -> None:
@@ -249,11 +248,9 @@ def test_the_audit_counts_what_is_there(spark: Any, folder: Any, tools: Any) -> 
     found = frame.toArrow().to_pylist()
     assert len(found) > 8
     assert [{name: row[name] for name in truth[0]} for row in found] == truth
-    before = [row["missing_before"] for row in found]
-    assert before == [
-        None if at == 0 or found[at - 1]["topic"] != row["topic"] else 0
-        for at, row in enumerate(found)
-    ]
+    for name in ("missing_before", "missing_after", "doubtful_count"):
+        assert {row[name] for row in found} == {0}
+    assert {row["loss"] for row in found} == {None}
     assert tuple(frame.columns) == AUDIT_COLUMNS
 
 
@@ -285,7 +282,7 @@ def test_the_audit_opens_no_payload(spark: Any, folder: Any) -> None:
         segment.path.write_bytes(data)
     rows = audit(spark, folder.path).select("missing", "missing_before", "count").collect()
     assert [tuple(row) for row in rows] == [
-        (0, None, 11),
+        (0, 0, 11),
         (0, 0, 11),
         (0, 10, 1),
         (0, 0, 11),
@@ -307,6 +304,59 @@ def test_the_audit_finds_gaps_inside_a_bucket(spark: Any, folder: Any) -> None:
     segment.path.write_bytes(data)
     (row,) = audit(spark, folder.path).collect()
     assert (row["count"], row["min_index"], row["max_index"], row["missing"]) == (16, 0, 19, 4)
+
+
+def test_the_audit_finds_what_is_lost_at_the_edges(spark: Any, folder: Any) -> None:
+    """First and last records, the first and the last ledger file, one in the middle, a topic."""
+    topics = [folder.topic(name) for name in ("ends", "first", "last", "middle", "none", "whole")]
+    for number in range(3):
+        folder.clock.advance(60_000)
+        for topic in topics:
+            for _ in range(2):
+                topic.batch([BatchMember(payload=b"%d" % number)] * 5)
+            if topic is not topics[-2]:
+                topic.ledger.roll()
+    with FolderReader(folder.path) as reader:
+        files = {t.name: [s.path for s in reader.log(t.name).segments()] for t in topics}
+        ends = reader.log(topics[0].name).segments()
+        offsets = [(ends[0].path, ends[0].row(0).offset), (ends[2].path, ends[2].row(1).offset)]
+    folder.store.close()
+    for path, offset in offsets:
+        data = bytearray(path.read_bytes())
+        data[offset + 20] ^= 0xFF
+        path.write_bytes(data)
+    _, first, last, middle, none, _ = (files[topic.name] for topic in topics)
+    for path in (first[0], last[2], middle[1], none[0]):
+        path.unlink()
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for row in audit(spark, folder.path).collect():
+        name = row["topic"].rpartition("/")[2]
+        figures = ("count", "missing", "missing_before", "missing_after")
+        lost = row["loss"] is not None
+        found.setdefault(name, []).append((*(row[each] for each in figures), lost))
+    assert found == {
+        "ends": [(5, 0, 5, 0, False), (10, 0, 0, 0, False), (5, 0, 0, 5, False)],
+        "first": [(10, 0, 0, 0, True), (10, 0, 0, 0, True)],
+        "last": [(10, 0, 0, 0, True), (10, 0, 0, 0, True)],
+        "middle": [(10, 0, 0, 0, True), (10, 0, 10, 0, True)],
+        "none": [(0, 0, 0, None, True)],
+        "whole": [(10, 0, 0, 0, False)] * 3,
+    }
+
+
+def test_the_audit_of_a_topic_without_an_entry_left(spark: Any, folder: Any) -> None:
+    """One row without a bucket says how many messages there should be."""
+    topic = folder.topic("a")
+    topic.batch([BatchMember(payload=b"x")] * 5)
+    folder.store.close()
+    with FolderReader(folder.path) as reader:
+        segment = reader.log(topic.name).segments()[0]
+        data = bytearray(segment.path.read_bytes())
+        data[segment.row(0).offset + 20] ^= 0xFF
+    segment.path.write_bytes(data)
+    (row,) = audit(spark, folder.path).collect()
+    figures = ("bucket_start", "count", "min_index", "missing", "missing_before", "missing_after")
+    assert [row[each] for each in figures] == [None, 0, None, 0, 0, 5]
 
 
 def test_the_audit_of_a_time_range_and_its_labels(spark: Any, folder: Any) -> None:
@@ -344,6 +394,34 @@ def test_the_audit_refuses_bad_arguments_itself(spark: Any, folder: Any) -> None
         audit(spark, folder.path, bucket="often")
     with pytest.raises(TopicNotFoundError, match="nobody"):
         audit(spark, folder.path, "nobody")
+
+
+def test_a_job_s_topics_are_names_and_not_lists(spark: Any, folder: Any) -> None:
+    """A comma is a character of a name; a name that is not there is told in one line."""
+    folder.topic("a,b").single(b"x")
+    folder.topic("a").single(b"y")
+    out, err = io.StringIO(), io.StringIO()
+    assert run_job("audit", [str(folder.path), "--topic", "a,b"], out=out, err=err) == 0
+    assert len(out.getvalue().splitlines()) == 2
+    assert "public/default/a,b" in out.getvalue()
+    assert run_job("audit", [str(folder.path), "--topic", "b,a"], out=out, err=err) == 2
+    assert err.getvalue().count("\n") == 1
+    assert "default/b,a" in err.getvalue()
+
+
+def test_a_job_that_spark_gives_up_is_one_line(
+    spark: Any, folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the worker's own error; exit code 1, and no file is left."""
+    topic = folder.topic("a")
+    topic.single(b"x")
+    folder.store.close()
+    monkeypatch.setattr("pulsemark.pipeline.jobs._check_out", lambda _folder: None)
+    (tmp_path / "file").write_text("")
+    out, err = io.StringIO(), io.StringIO()
+    target = tmp_path / "file" / "x"
+    assert run_job("audit", [str(folder.path), "--out", str(target)], out=out, err=err) == 1
+    assert err.getvalue().count("\n") == 1, err.getvalue()
 
 
 def test_the_job_prints_and_writes(spark: Any, folder: Any, tmp_path: Path) -> None:

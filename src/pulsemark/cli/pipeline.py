@@ -2,7 +2,8 @@
 
 The jobs, their options and what they print are the pipeline package's; here they only get the
 manners of this command: bad input is one line and exit code 2, and what cannot be done (no Spark,
-no Java) is one line and exit code 1. What Spark and its JVM say comes on stderr when they are done.
+no Java, a task that failed) is one line and exit code 1. What Spark and its JVM say beside that
+comes on stderr when a job is done; of one that failed it is pages that say the same once more.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
             raise
         if status == 2:
             raise CliError(_NAME.sub("", (said.getvalue().splitlines() or [""])[-1]))
-        _replay(noise)
+        if status == 0:
+            _replay(noise)
     for line in said.getvalue().splitlines():
         print(_NAME.sub("pulsemark: error: ", line), file=sys.stderr)
     return status

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -40,11 +40,14 @@ _UNSEALED_MAX = 4
 class FolderLog(TopicLog):
     """A topic as it stood when it was opened or last refreshed."""
 
-    def __init__(self, reader: FolderReader, name: str) -> None:
-        super().__init__(name, ())
+    def __init__(
+        self, reader: FolderReader, name: str, segments: Sequence[Segment] | None = None
+    ) -> None:
+        super().__init__(name, segments or ())
         self._reader = reader
         self._refreshing = threading.Lock()
-        self.refresh()
+        if segments is None:
+            self.refresh()
 
     def refresh(self) -> None:
         """See what has been added (or removed) since. Raises TopicNotFoundError.
@@ -107,6 +110,38 @@ class FolderReader:
             mine = [h for h in self._headers.values() if h.topic == topic]
         if not mine:
             raise TopicNotFoundError(topic)
+        return self._load(mine, known, set())
+
+    def logs(self, topics: Iterable[str], *, lost: Collection[int] = ()) -> dict[str, FolderLog]:
+        """Several topics as they stand now, by one look into the folder.
+
+        Args:
+            topics: their names; those without a readable segment are left out of the answer.
+            lost: ledgers that should be there and are not: a topic's older ledgers are then
+                shown too, where else the gap would be taken for the end of what was trimmed.
+        """
+        with self._lock:
+            self._scan_headers()
+            headers: dict[str, list[SegmentHeader]] = {topic: [] for topic in topics}
+            for header in self._headers.values():
+                if header.topic in headers:
+                    headers[header.topic].append(header)
+        return {
+            topic: FolderLog(self, topic, self._load(mine, (), set(lost)))
+            for topic, mine in headers.items()
+            if mine
+        }
+
+    def damaged_segments(self) -> list[tuple[int, int]]:
+        """Segments whose header is damaged and could not be put together again, in order."""
+        with self._lock:
+            self._scan_headers()
+            return sorted(self._beyond_help)
+
+    def _load(
+        self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: set[int]
+    ) -> tuple[Segment, ...]:
+        """The segments of one topic that count, of those with these headers."""
         # A deleted topic's files may still be there beside those of its namesake.
         newest = max(h.topic_id for h in mine)
         kept = {s.header: s for s in known if s.index.sealed}
@@ -114,7 +149,7 @@ class FolderReader:
             if segment.index.rows_in_memory < _ROWS_IN_MEMORY_MAX:
                 kept[segment.header] = segment
         segments = [kept.get(h) or self._segment(h) for h in mine if h.topic_id == newest]
-        lost = {ledger_id for ledger_id, _ in self._beyond_help}
+        lost |= {ledger_id for ledger_id, _ in self._beyond_help}
         return tuple(counting_segments(segments, known=set(kept.values()), lost=lost))
 
     def _scan_headers(self) -> None:

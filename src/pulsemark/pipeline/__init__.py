@@ -1,7 +1,7 @@
 """Spark over data folders: a source, jobs, and a session to run them in.
 
-Needs the extra ``spark`` (pyspark, pyarrow, numpy, and a Java for machines without one). Importing
-this package loads none of them; what is used is imported when it is used, and tells by
+Needs the extra ``spark`` (pyspark, pyarrow, numpy, cramjam, and a Java for machines without one).
+Importing this package loads none of them; what is used is imported when it is used, and tells by
 :class:`MissingExtraError` what is not installed.
 
     from pulsemark.pipeline import local_session
@@ -17,6 +17,7 @@ from .errors import (
     DataLossError,
     DecodeError,
     JavaNotFoundError,
+    JobFailedError,
     MissingExtraError,
     OptionError,
     PipelineError,
@@ -34,6 +35,7 @@ __all__ = [
     "Java",
     "JavaNotFoundError",
     "Job",
+    "JobFailedError",
     "MissingExtraError",
     "OptionError",
     "PipelineError",

@@ -3,7 +3,8 @@
 The shape is Kafka's audit trail (KAFKA-260): every tier counts what passed it by the same time
 buckets, and whoever compares the counts sees where messages were lost. This is the broker's tier,
 counted from what is stored, and the index makes it judge itself: indexes have no gaps, so in every
-bucket ``max_index - min_index + 1`` messages must be there.
+bucket ``max_index - min_index + 1`` messages must be there. What is missing before a topic's first
+bucket and behind its last one is measured by the indexes that the plan expects there.
 
 =================  ==============================================================================
 time               when the audit ran
@@ -14,21 +15,29 @@ bucket_end         one past its last
 host               of the tier, the datacenter and the application likewise: labels, for those
 datacenter         who put several audits together
 application
-count              messages of producers
+count              messages of producers: as many as each producer claimed in its SEND and the
+                   broker put into the record's head. What is in the payload is not looked at
+doubtful_count     those of them that are claimed by entries of more messages than a read takes
+                   by default (``maxMessagesPerEntry``)
 control_count      entries of the broker's own: they take an index each, consumers never see them
 bytes              as stored: prefixes and bodies
 min_index          lowest and
 max_index          highest index in the bucket; null where no entry in it has messages
 missing            ``max_index - min_index + 1 - count - control_count``: gaps inside the bucket
-missing_before     gap between this bucket and the ones before it; null for a topic's first
+missing_before     gap between this bucket and the ones before it, or the range's first index
+missing_after      gap between a topic's last bucket and the range's end; 0 in the other rows
+loss               what else of the topic is lost, in words, in each of its rows: ledger files that
+                   are gone, which may have held any number of messages; null if nothing
 =================  ==============================================================================
 
-A damaged entry is missing here, as it is to every reader. Payloads are not opened, so that damage
+A topic of which no entry is left has one row, without a bucket. A damaged entry is missing here, as
+it is to every reader. Payloads are not opened, so that damage
 to a payload alone goes unnoticed.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Sequence
@@ -47,8 +56,8 @@ if TYPE_CHECKING:
 
 AUDIT_COLUMNS = (
     *("time", "topic", "tier", "bucket_start", "bucket_end"),
-    *("host", "datacenter", "application", "count", "control_count", "bytes"),
-    *("min_index", "max_index", "missing", "missing_before"),
+    *("host", "datacenter", "application", "count", "doubtful_count", "control_count", "bytes"),
+    *("min_index", "max_index", "missing", "missing_before", "missing_after", "loss"),
 )
 
 _UNITS_MS = {
@@ -145,7 +154,7 @@ def _source_options(
     given = {
         "path": path,
         "topicsPattern": "persistent://.*" if names is None else None,
-        "topics": None if names is None else ",".join(names),
+        "topics": None if names is None else json.dumps(list(names)),
         "startingTime": starting_time,
         "endingTime": ending_time,
         "minPartitions": min_partitions,
@@ -165,21 +174,32 @@ def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFram
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
+    sums = ("count", "doubtful_count", "control_count", "bytes")
+    lowest, highest = ("min_index", "expected_first", "loss"), ("max_index", "expected_end")
     merged = partial.groupBy("topic", "bucket_start_ms").agg(
-        f.sum("count").alias("count"),
-        f.sum("control_count").alias("control_count"),
-        f.sum("bytes").alias("bytes"),
-        f.min("min_index").alias("min_index"),
-        f.max("max_index").alias("max_index"),
+        *(f.sum(name).alias(name) for name in sums),
+        *(f.min(name).alias(name) for name in lowest),
+        *(f.max(name).alias(name) for name in highest),
     )
-    before = (
-        Window.partitionBy("topic")
-        .orderBy("bucket_start_ms")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
+    topic = Window.partitionBy("topic")
+    in_order = topic.orderBy(f.col("bucket_start_ms").asc_nulls_first())
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    # What is expected stands in rows without a bucket; such a row stays only where it is alone.
+    whole = merged.withColumns(
+        {
+            "expected_first": f.min("expected_first").over(topic),
+            "expected_end": f.max("expected_end").over(topic),
+            "loss": f.min("loss").over(topic),
+            "buckets": f.count("bucket_start_ms").over(topic),
+            "number": f.count("bucket_start_ms").over(in_order),
+            "next_index": f.max("max_index").over(before) + 1,
+        }
+    ).where("bucket_start_ms IS NOT NULL OR buckets = 0")
+    is_last = f.col("number") == f.col("buckets")
+    reached = f.greatest("max_index", f.col("next_index") - 1)
+    expected_next = f.coalesce("next_index", "expected_first")
     spanned = f.coalesce(f.col("max_index") - f.col("min_index") + 1, f.lit(0))
-    highest_before = f.max("max_index").over(before)
-    rows = merged.withColumns(
+    rows = whole.withColumns(
         {
             "time": f.lit(datetime.now(UTC)),
             "tier": f.lit(labels.tier),
@@ -189,7 +209,10 @@ def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFram
             "datacenter": f.lit(labels.datacenter).cast("string"),
             "application": f.lit(labels.application).cast("string"),
             "missing": spanned - f.col("count") - f.col("control_count"),
-            "missing_before": f.col("min_index") - highest_before - 1,
+            "missing_before": f.coalesce(f.col("min_index") - expected_next, f.lit(0)),
+            "missing_after": f.when(
+                is_last, f.col("expected_end") - f.coalesce(reached + 1, "expected_first")
+            ).otherwise(0),
         }
     )
     return rows.select(*AUDIT_COLUMNS).orderBy("topic", "bucket_start")

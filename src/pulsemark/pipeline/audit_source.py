@@ -1,14 +1,18 @@
 """The inner source of the audit job: counts by topic and bucket, made where the entries lie.
 
 Each task reads the record heads of its entries (no body is opened) and hands out one row for each
-topic and bucket it met; Spark merges those. The job (:mod:`.audit`) is its one user. Its options
-are the source's, and ``bucketMs``, the width of a bucket.
+topic and bucket it met; Spark merges those. What should be there it hands out as well, in rows
+without a bucket: the indexes that the plan gave it, and what the plan knows to be lost. The job
+(:mod:`.audit`) is its one user. Its options are the source's, and ``bucketMs``, the width of a
+bucket.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +20,33 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..ledger import CorruptEntryError, EntryKind, FolderReader
+from ..ledger import CorruptEntryError, EntryKind
 from .decode.entries import EntryTable
-from .decode.protoscan import ABSENT, Ints
 from .decode.runs import read_tables
-from .options import ReadOptions
-from .source import LedgerPartition, partitions_of, spare_the_collector
+from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions
+from .plan import plan
+from .source import LedgerPartition, opened_slices, spare_the_collector
 
 AUDIT_FORMAT = "pulsemark-audit"
 BUCKET_OPTION = "bucketMs"
 
 _SCHEMA = (
     "topic string, bucket_start_ms bigint, count bigint, control_count bigint, bytes bigint,"
-    " min_index bigint, max_index bigint"
+    " doubtful_count bigint, min_index bigint, max_index bigint,"
+    " expected_first bigint, expected_end bigint, loss string"
 )
+_SUMS = ("count", "control_count", "bytes", "doubtful_count")
 _NO_INDEX_MIN, _NO_INDEX_MAX = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AuditPartition(LedgerPartition):
+    """One task's share; one task also tells of what is lost."""
+
+    losses: tuple[tuple[str, str], ...] = ()
+    """Topic and reason."""
 
 
 class AuditSource(DataSource):
@@ -63,25 +77,32 @@ class AuditReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks."""
-        return partitions_of(self._options)
+        """The tasks. Loss is no error here: it is what is to be counted."""
+        planned = plan(replace(self._options, fail_on_data_loss=False))
+        tasks = planned.tasks or ((),)
+        losses = [tuple(planned.losses.items()), *[()] * (len(tasks) - 1)]
+        return [
+            AuditPartition(task, planned.lost_ledgers, told)
+            for task, told in zip(tasks, losses, strict=True)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The counts of one task's slices."""
-        assert isinstance(partition, LedgerPartition), "the partitions are our own"
+        assert isinstance(partition, AuditPartition), "the partitions are our own"
         spare_the_collector()
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        with FolderReader(self._options.path) as folder:
-            for part in partition.slices:
-                tables = read_tables(
-                    folder.log(part.topic),
-                    part.start,
-                    part.end,
-                    bodies=False,
-                    on_damage=_missing_by_damage,
-                )
-                for table in tables:
-                    yield _batch(part.topic, counts(table, self._bucket_ms), schema)
+        for topic, reason in partition.losses:
+            yield _batch(topic, {"loss": [reason]}, schema)
+        for part, log in opened_slices(self._options, partition):
+            bounds = {"expected_first": [part.first_index], "expected_end": [part.end_index]}
+            yield _batch(part.topic, bounds, schema)
+            if log is None:
+                continue
+            tables = read_tables(
+                log, part.start, part.end, bodies=False, on_damage=_missing_by_damage
+            )
+            for table in tables:
+                yield _batch(part.topic, counts(table, self._bucket_ms), schema)
 
 
 def _missing_by_damage(damage: CorruptEntryError) -> None:
@@ -89,7 +110,7 @@ def _missing_by_damage(damage: CorruptEntryError) -> None:
     _log.warning("counted as missing: %s", damage)
 
 
-def counts(table: EntryTable, bucket_ms: int) -> list[Ints]:
+def counts(table: EntryTable, bucket_ms: int) -> dict[str, Any]:
     """The columns behind ``topic``, by bucket, of some entries (at least one).
 
     An entry's time is its stamp's, or the ledger's own append time where it has no stamp: the
@@ -97,23 +118,31 @@ def counts(table: EntryTable, bucket_ms: int) -> list[Ints]:
     times fall, a bucket comes twice.
     """
     stamps = table.broker_times_ms()
-    buckets = np.where(stamps == ABSENT, table.append_times_ms, stamps) // bucket_ms
+    is_stamped = (stamps >= 0) & (stamps < MAX_TIME_MS)
+    buckets = np.where(is_stamped, stamps, table.append_times_ms) // bucket_ms
     changes = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
     is_control, counted = table.kinds == EntryKind.CONTROL, table.counts > 0
     messages = table.counts * ~is_control
-    return [
-        buckets[changes] * bucket_ms,
-        np.add.reduceat(messages, changes),
-        np.add.reduceat(table.counts - messages, changes),
-        np.add.reduceat(table.sizes, changes),
-        np.minimum.reduceat(np.where(counted, table.first_indexes, _NO_INDEX_MIN), changes),
-        np.maximum.reduceat(np.where(counted, table.indexes, _NO_INDEX_MAX), changes),
-    ]
+    sums = {
+        "count": messages,
+        "control_count": table.counts - messages,
+        "bytes": table.sizes,
+        "doubtful_count": messages * (messages > DEFAULT_MAX_MESSAGES_PER_ENTRY),
+    }
+    firsts = np.where(counted, table.first_indexes, _NO_INDEX_MIN)
+    lasts = np.where(counted, table.indexes, _NO_INDEX_MAX)
+    lows, highs = np.minimum.reduceat(firsts, changes), np.maximum.reduceat(lasts, changes)
+    return {
+        "bucket_start_ms": buckets[changes] * bucket_ms,
+        **{name: np.add.reduceat(values, changes) for name, values in sums.items()},
+        "min_index": pa.array(lows, mask=lows == _NO_INDEX_MIN),
+        "max_index": pa.array(highs, mask=highs == _NO_INDEX_MAX),
+    }
 
 
-def _batch(topic: str, columns: list[Ints], schema: pa.Schema) -> pa.RecordBatch:
-    *sums, low, high = columns
-    nothing = low == _NO_INDEX_MIN
-    arrays = [pa.repeat(topic, len(low)), *(pa.array(column) for column in sums)]
-    arrays += [pa.array(low, mask=nothing), pa.array(high, mask=nothing)]
+def _batch(topic: str, columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of one topic: null, or 0 where it is a sum, in the columns that are not given."""
+    count = len(next(iter(columns.values())))
+    given = {"topic": [topic] * count, **{name: [0] * count for name in _SUMS}, **columns}
+    arrays = [pa.array(given.get(field.name, [None] * count), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

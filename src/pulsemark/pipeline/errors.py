@@ -6,6 +6,7 @@ PipelineError
  +-- OptionError           an option of the source or of a job is unknown or bad (also a ValueError)
  +-- DataLossError         messages that were asked for are not there, or not readable
  +-- DecodeError           an entry's own bytes do not open as its header says
+ +-- JobFailedError        Spark gave up a job: a task failed, or its result could not be written
 
 Each carries the facts as attributes. Errors raised inside Spark's worker processes reach the
 driver as text in Spark's own exception: class name and message survive, attributes do not. All
@@ -68,20 +69,44 @@ class OptionError(PipelineError, ValueError):
         return type(self), (self.option, self.value, self.reason)
 
 
-class DataLossError(PipelineError):
-    """Messages ``[first_index, end_index)`` of ``topic`` cannot be handed out."""
+class JobFailedError(PipelineError):
+    """Spark gave up a job. ``reason`` is the one line of its report that says why."""
 
-    def __init__(self, topic: str, first_index: int, end_index: int, reason: str) -> None:
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __reduce__(self) -> tuple[type[JobFailedError], tuple[str]]:
+        return type(self), (self.reason,)
+
+
+class DataLossError(PipelineError):
+    """Messages ``[first_index, end_index)`` of ``topic`` cannot be handed out.
+
+    None for an index: the messages that are lost reach no one knows how far on that side.
+    """
+
+    def __init__(
+        self, topic: str, first_index: int | None, end_index: int | None, reason: str
+    ) -> None:
         self.topic = topic
         self.first_index = first_index
         self.end_index = end_index
         self.reason = reason
+        if first_index is not None and end_index is not None:
+            which = f"messages [{first_index}, {end_index})"
+        elif first_index is not None:
+            which = f"messages from {first_index} on"
+        elif end_index is not None:
+            which = f"messages before {end_index}"
+        else:
+            which = "its messages"
         super().__init__(
-            f"{topic}: messages [{first_index}, {end_index}) are missing: {reason}."
+            f"{topic}: {which} are missing: {reason}."
             " The option failOnDataLoss=false reads what is there"
         )
 
-    def __reduce__(self) -> tuple[type[DataLossError], tuple[str, int, int, str]]:
+    def __reduce__(self) -> tuple[type[DataLossError], tuple[str, int | None, int | None, str]]:
         return type(self), (self.topic, self.first_index, self.end_index, self.reason)
 
 

@@ -7,15 +7,24 @@ in a local one. Its result is printed as a table, or written below ``--out`` as 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
 from .audit import AuditLabels, audit
-from .errors import JavaNotFoundError, MissingExtraError, OptionError, PipelineError
+from .errors import (
+    JavaNotFoundError,
+    JobFailedError,
+    MissingExtraError,
+    OptionError,
+    PipelineError,
+)
 from .session import local_session
 
 if TYPE_CHECKING:
@@ -103,9 +112,10 @@ def run_job(
     given = _parser(f"{prog} {name}", job).parse_args(arguments)
     try:
         _check_out(given.out)
-        with_result = job.run(local_session(f"pulsemark {name}", cores=given.cores), given)
-        _hand_out(with_result, given, out)
-    except (MissingExtraError, JavaNotFoundError) as error:
+        spark = local_session(f"pulsemark {name}", cores=given.cores)
+        with _spark_in_a_line():
+            _hand_out(job.run(spark, given), given, out)
+    except (MissingExtraError, JavaNotFoundError, JobFailedError) as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_FAILED
     except (PipelineError, LedgerError) as error:
@@ -135,9 +145,41 @@ def _positive(text: str) -> int:
 
 
 def _check_out(folder: Path | None) -> None:
-    """Before minutes of work: what is there is never overwritten."""
-    if folder is not None and folder.exists():
-        raise OptionError("--out", str(folder), "exists already")
+    """Before minutes of work: what is there is never overwritten, and it must be writable."""
+    if folder is None:
+        return
+    try:
+        if folder.exists():
+            raise OptionError("--out", str(folder), "exists already")
+        folder = folder.absolute()
+        parent = next(each for each in folder.parents if each.exists())
+        tempfile.TemporaryDirectory(dir=parent).cleanup()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise OptionError("--out", str(folder), reason) from error
+
+
+@contextmanager
+def _spark_in_a_line() -> Iterator[None]:
+    """Turn Spark's own errors, a page each, into a JobFailedError of one line."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise JobFailedError(reason_of(str(error))) from error
+
+
+_OUR_ERROR = re.compile(r"^(?:pulsemark\.[\w.]+\.)?(\w+(?:Error|Exception): .+)$", re.MULTILINE)
+
+
+def reason_of(report: str) -> str:
+    """The line that says why, of what Spark tells: the error of a Python worker, else the first."""
+    lines = _OUR_ERROR.findall(report)
+    return str(lines[-1] if lines else (report.strip().splitlines() or ["it does not say why"])[0])
 
 
 def _hand_out(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:

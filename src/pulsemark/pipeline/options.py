@@ -7,13 +7,15 @@ is not known is an error, never silently passed over.
 A range has two ends, each given as a time or as an offset, and is half-open (``[start, end)``):
 
 - times are entry times (PIP-70: the broker's stamp, else the producer's publish time), in
-  milliseconds since the epoch or ISO-8601 (UTC where no zone is given);
+  milliseconds since the epoch or ISO-8601 (UTC where no zone is given). A number that would be a
+  moment before Pulsar was thought of is refused: it is seconds, or a date without its dashes;
 - offsets are indexes: a number, ``earliest`` or ``latest``.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,6 +36,12 @@ MAX_INDEX = 2**63 - 1
 
 DEFAULT_MAX_UNCOMPRESSED_BYTES = 128 << 20
 """What one entry may grow to when it is opened. As stored Pulsar allows it 5 MiB."""
+DEFAULT_MAX_MESSAGES_PER_ENTRY = 1 << 18
+"""Pulsar's clients put 1,000 messages into a batch unless they are told otherwise."""
+DEFAULT_MAX_PROPERTIES_PER_ENTRY = 1 << 18
+
+_MIN_TIME_NUMBER = 100_000_000_000
+"""As milliseconds in the year 1973; as seconds in the year 5138."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _T = TypeVar("_T")
@@ -69,6 +77,16 @@ class TopicSelection:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryLimits:
+    """The most that one entry may open to; one that opens to more is refused."""
+
+    max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
+    max_messages: int = DEFAULT_MAX_MESSAGES_PER_ENTRY
+    max_properties: int = DEFAULT_MAX_PROPERTIES_PER_ENTRY
+    """Of all its messages together."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What a read was asked for."""
 
@@ -79,7 +97,7 @@ class ReadOptions:
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
-    max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
+    limits: EntryLimits = EntryLimits()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -103,9 +121,7 @@ class ReadOptions:
             columns=given.get("columns", _columns, DEFAULT_COLUMNS),
             min_partitions=given.get("minPartitions", integer(1, MAX_PARTITIONS), None),
             fail_on_data_loss=given.get("failOnDataLoss", _boolean, True),
-            max_uncompressed_bytes=given.get(
-                "maxUncompressedBytes", integer(1, 2**31 - 1), DEFAULT_MAX_UNCOMPRESSED_BYTES
-            ),
+            limits=_limits(given),
         )
         given.refuse_unknown()
         return parsed
@@ -166,6 +182,16 @@ def _key(name: str) -> str:
     return name.replace("_", "").lower()
 
 
+def _limits(given: _Given) -> EntryLimits:
+    usual = EntryLimits()
+    return EntryLimits(
+        # Arrow's offsets reach to 2 GiB, which has to hold a batch's entries and their headers.
+        given.get("maxUncompressedBytes", integer(1, 1 << 30), usual.max_uncompressed_bytes),
+        given.get("maxMessagesPerEntry", integer(1, 2**31 - 1), usual.max_messages),
+        given.get("maxPropertiesPerEntry", integer(0, 2**31 - 1), usual.max_properties),
+    )
+
+
 def _bound(given: _Given, side: str, default: Bound) -> Bound:
     given.only_one(f"{side}Time", f"{side}Offsets")
     by_offset = given.get(f"{side}Offsets", _offset, default)
@@ -195,7 +221,18 @@ def _topics(given: _Given) -> TopicSelection:
 
 
 def _topic_names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(full_topic_name(name) for name in _listed(text)))
+    names = _json_list(text) if text.lstrip().startswith("[") else _listed(text)
+    return tuple(dict.fromkeys(full_topic_name(name) for name in names))
+
+
+def _json_list(text: str) -> list[str]:
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("begins with [ and is not a JSON list of names") from None
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("is not a JSON list of at least one name")
+    return list(names)
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -242,10 +279,18 @@ def parse_time_ms(text: str) -> int:
     """Milliseconds since the epoch, from such a number or from ISO-8601 (UTC by default).
 
     Raises:
-        ValueError: it is neither, or outside the years 1970 to 9999.
+        ValueError: it is neither, outside the years 1970 to 9999, or a number so small that it
+            is hardly meant as milliseconds.
     """
     if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-        return integer(0, MAX_TIME_MS)(text)
+        time_ms = integer(0, MAX_TIME_MS)(text)
+        if 0 < time_ms < _MIN_TIME_NUMBER:
+            moment = _EPOCH + timedelta(milliseconds=time_ms)
+            raise ValueError(
+                f"as milliseconds since the epoch is {moment:%Y-%m-%dT%H:%MZ}; unix seconds need"
+                " three digits more, and a date its dashes (2026-03-01)"
+            )
+        return time_ms
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -279,10 +324,12 @@ def parse_path(text: str) -> Path:
 def full_topic_name(name: str) -> str:
     """``x`` and ``tenant/namespace/x`` written out: ``persistent://tenant/namespace/x``.
 
+    Blanks at the ends are a part of the name, as they are to Pulsar.
+
     Raises:
         ValueError: it is neither a local, a short nor a full name.
     """
-    domain, separator, rest = name.strip().partition("://")
+    domain, separator, rest = name.partition("://")
     if not separator:
         domain, rest = "persistent", domain
     if "/" not in rest and not separator:
@@ -292,20 +339,30 @@ def full_topic_name(name: str) -> str:
     return f"{domain}://{rest}"
 
 
+_LEADING_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+
+
 def parse_topics_pattern(text: str) -> str:
     """A regular expression over full topic names, completed as topic names are.
+
+    Flags in front of all, as in ``(?i)x``, hold for what the user wrote.
 
     Raises:
         ValueError: it does not compile.
     """
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from error
-    if "://" in text:
-        return text
-    prefix = "persistent://" if "/" in text else "persistent://public/default/"
-    return f"{prefix}(?:{text})"
+    pattern = text
+    if "://" not in text:
+        prefix = "persistent://" if "/" in text else "persistent://public/default/"
+        leading = _LEADING_FLAGS.match(text)
+        flags, rest = (leading[1], text[leading.end() :]) if leading else ("", text)
+        # With the flag x a comment at the end would take the bracket in.
+        pattern = f"{prefix}(?{flags}:{rest}{chr(10) if 'x' in flags else ''})"
+    for each in (text, pattern):
+        try:
+            re.compile(each)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"is not a regular expression: {error}") from error
+    return pattern
 
 
 def select_topics(
@@ -319,12 +376,14 @@ def select_topics(
     if selection.pattern is not None:
         matches = re.compile(selection.pattern).fullmatch
         return [name for name in existing if matches(name)], []
-    found: set[str] = set()
-    absent = []
-    for name in selection.names:
-        partition = re.compile(re.escape(name) + r"(-partition-[0-9]+)?").fullmatch
-        meant = [topic for topic in existing if partition(topic)]
-        found.update(meant)
-        if not meant:
-            absent.append(name)
-    return sorted(found), absent
+    by_name: dict[str, list[str]] = {}
+    for topic in existing:
+        by_name.setdefault(topic, []).append(topic)
+        base = _PARTITION.sub("", topic)
+        if base != topic:
+            by_name.setdefault(base, []).append(topic)
+    found = {topic for name in selection.names for topic in by_name.get(name, ())}
+    return sorted(found), [name for name in selection.names if name not in by_name]
+
+
+_PARTITION = re.compile(r"-partition-[0-9]+\Z")

@@ -7,25 +7,34 @@ often and however late its tasks run, on a live folder too.
 - A time bound means the first entry at or after that time, as a seek does: on a topic whose times
   fall (entries without stamps carry their producers' clocks) a range is still one run of entries.
   Ranges ``[a, b)`` and ``[b, c)`` therefore never overlap and leave nothing out between them.
+- What should be there by the folder's other records (:mod:`.expected`) and is not is a loss: where
+  the range reaches up to it, the plan raises DataLossError, or logs it.
 - Work is divided by messages, cut between entries. Small topics share a task: starting one costs
   more than reading a few megabytes.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..finder import Finder
-from ..ledger import FolderReader, Position, TopicLog, TopicNotFoundError
+from ..ledger import FolderReader, Position, Segment, TopicLog, TopicNotFoundError
 from .errors import DataLossError
+from .expected import Expected, expected_of
 from .options import Bound, BoundKind, ReadOptions, select_topics
+
+_log = logging.getLogger(__name__)
 
 PARTITION_BYTES = 128 << 20
 """Spark's own size for a partition of files."""
 SPREAD_FROM_BYTES = 8 << 20
 """From this size on the work goes to all cores."""
+UNKNOWN_TOPIC = "a topic of unknown name"
+"""What losses are told of where not even the topic's name is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +56,84 @@ class Slice:
         return self.end_index - self.first_index
 
 
-def plan(options: ReadOptions) -> list[tuple[Slice, ...]]:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tasks of a read, and what a worker needs to see the topics as the plan saw them."""
+
+    tasks: tuple[tuple[Slice, ...], ...]
+    lost_ledgers: frozenset[int]
+    """Ledgers that should be there and are not."""
+    losses: Mapping[str, str]
+    """By topic: what is lost of it that no gap in its indexes needs to show."""
+
+
+def plan(options: ReadOptions) -> Plan:
     """Divide what the options ask for into tasks; no task is empty.
 
     Raises:
         ForeignFolderError: the path is no data folder.
         UnsupportedVersionError: it was written by a newer version.
         TopicNotFoundError: a topic that was named is not there.
-        DataLossError: indexes that were asked for are not there (see ``fail_on_data_loss``).
+        DataLossError: messages that were asked for are not there (see ``fail_on_data_loss``).
     """
     with FolderReader(options.path) as reader:
-        topics, absent = select_topics(options.topics, reader.topics())
+        expected = expected_of(reader, options.path)
+        topics, absent = select_topics(options.topics, {*reader.topics(), *expected.lost})
         if absent:
             raise TopicNotFoundError(absent[0])
-        logs = {topic: reader.log(topic) for topic in topics}
-        slices = [slice_of(log, options) for log in logs.values()]
+        logs = reader.logs(topics, lost=expected.lost_ledgers)
+        _check_topics(topics, logs, expected, options)
+        slices = [slice_of(log, options, expected) for log in logs.values()]
         slices = [part for part in slices if part.message_count > 0]
         size_bytes = sum(_size_bytes(logs[part.topic], part) for part in slices)
         task_count = max(_task_count(size_bytes), options.min_partitions or 1)
-        return divide(slices, logs, task_count)
+        return Plan(
+            tuple(divide(slices, logs, task_count)),
+            expected.lost_ledgers,
+            _losses(topics, logs, expected, options),
+        )
 
 
-def slice_of(log: TopicLog, options: ReadOptions) -> Slice:
+def _check_topics(
+    topics: Sequence[str], logs: Mapping[str, TopicLog], expected: Expected, options: ReadOptions
+) -> None:
+    """Whole topics that are lost: those without a usable file, and those without a name."""
+    reasons = {topic: expected.why_lost(topic) for topic in topics if topic not in logs}
+    if options.topics.pattern is not None:
+        reasons[UNKNOWN_TOPIC] = expected.why_nameless()
+    for topic, reason in reasons.items():
+        if reason is not None:
+            _lost(DataLossError(topic, None, None, reason), options.fail_on_data_loss)
+
+
+def _losses(
+    topics: Sequence[str], logs: Mapping[str, TopicLog], expected: Expected, options: ReadOptions
+) -> dict[str, str]:
+    reasons = {
+        topic: expected.why_lost(topic) or (topic in logs and expected.lost_behind(logs[topic]))
+        for topic in topics
+    }
+    if options.topics.pattern is not None:
+        reasons[UNKNOWN_TOPIC] = expected.why_nameless()
+    return {topic: reason for topic, reason in reasons.items() if reason}
+
+
+def _lost(error: DataLossError, fail: bool) -> None:
+    if fail:
+        raise error
+    _log.warning("left out: %s", error)
+
+
+def slice_of(log: TopicLog, options: ReadOptions, expected: Expected | None = None) -> Slice:
     """The part of one topic that the options ask for; its message count may be 0.
 
     Raises:
-        DataLossError: a bound's index is not within what the topic has.
+        DataLossError: a bound's index is not within what the topic has, or the range begins or
+            ends at messages that are lost.
     """
     first = _index_of(log, options.start, options.fail_on_data_loss)
     end = max(first, _index_of(log, options.end, options.fail_on_data_loss))
+    _check_edges(log, first, end, options, expected or Expected())
     if first == end:
         return Slice(log.name, log.end_position, log.end_position, first, first)
     start, _ = _entry_of(log, first)
@@ -83,6 +141,28 @@ def slice_of(log: TopicLog, options: ReadOptions) -> Slice:
     if last_first_index < end < log.next_index:
         last = log.next_position(last)
     return Slice(log.name, start, last, first, end)
+
+
+def _check_edges(
+    log: TopicLog, first: int, end: int, options: ReadOptions, expected: Expected
+) -> None:
+    """Losses that the range reaches up to. An index says by itself where a range ends."""
+    if options.start.kind is BoundKind.LATEST or options.end.kind is BoundKind.EARLIEST:
+        return
+    reason = expected.lost_before(log)
+    if reason is not None and first == log.first_index and _reaches_back(log, options.start):
+        _lost(DataLossError(log.name, None, first, reason), options.fail_on_data_loss)
+    reason = expected.lost_behind(log)
+    if reason is not None and end == log.next_index and options.end.kind is not BoundKind.INDEX:
+        _lost(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
+
+
+def _reaches_back(log: TopicLog, start: Bound) -> bool:
+    """Whether a range that begins with the log's first message could have begun before it."""
+    if start.kind is BoundKind.TIME:
+        segments = log.segments()
+        return not segments or segments[0].header.entry_time_floor_ms >= start.value
+    return start.kind is BoundKind.EARLIEST
 
 
 def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool) -> int:
@@ -102,11 +182,24 @@ def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool) -> int:
 
 
 def _entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
-    """The entry that holds the message ``index``, and the index of its first message."""
-    if index >= log.next_index:
+    """The entry that holds the message ``index``, and the index of its first message.
+
+    Where that message is lost with a whole ledger: the first entry behind it.
+    """
+    segments = log.segments()
+    number = max(0, bisect_right(segments, index, key=_first_index) - 1)
+    if number < len(segments) and index >= segments[number].next_index:
+        number += 1
+    if number == len(segments):
         return log.end_position, index
-    place = Finder(log).by_index(index)
-    return place.position, place.first_index
+    segment = segments[number]
+    message = max(0, index - segment.first_index)
+    row = max(segment.cut_rows, segment.find_message(message, segment.entry_count))
+    return Position(segment.ledger_id, segment.first_entry_id + row), segment.index_before(row)
+
+
+def _first_index(segment: Segment) -> int:
+    return segment.first_index
 
 
 def _size_bytes(log: TopicLog, part: Slice) -> int:

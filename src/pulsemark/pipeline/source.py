@@ -8,7 +8,8 @@ cover; the reader holds options only; files are opened in ``read``. A plan is ma
 Filters are not pushed down: Spark 4.3 caches what a pushed filter left of the partitions, and the
 next query of the same DataFrame silently gets that. Ranges are options instead.
 
-A streaming reader will share the plan (:mod:`.plan`) and ``read``: its offsets are indexes.
+Streams are refused as soon as Spark lets a source know that a stream is wanted: when the query
+starts. ``readStream.load()`` asks for the schema only, as ``read.load()`` does.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..ledger import FolderReader
+from ..ledger import FolderReader, TopicLog
 from .columns import Depth, ddl_of, depth_of, differing_field
 from .continuity import Continuity
 from .decode.batches import BatchForm, record_batches
@@ -41,9 +47,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LedgerPartition(InputPartition):
-    """One task's share."""
+    """One task's share, and the ledgers that were known to be lost when it was planned."""
 
     slices: tuple[Slice, ...]
+    lost_ledgers: frozenset[int] = frozenset()
 
 
 class LedgerSource(DataSource):
@@ -60,12 +67,20 @@ class LedgerSource(DataSource):
 
     def reader(self, schema: StructType) -> LedgerReader:
         """A reader of these columns; they may be a user's own choice of ours."""
+        if not schema.fields:
+            raise OptionError("schema", "", "names no column")
         wrong = differing_field(schema)
         if wrong is not None:
             raise OptionError(
                 "schema", wrong, "is not a column of this source, or has another type"
             )
         return LedgerReader(ReadOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Refuses. Raises OptionError."""
+        raise OptionError(
+            "format", self.name(), "has no streaming reader: use read, not readStream"
+        )
 
 
 class PulsemarkSource(LedgerSource):
@@ -93,19 +108,19 @@ class LedgerReader(DataSourceReader):
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
         spare_the_collector()
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        with FolderReader(self._options.path) as folder:
-            for part in partition.slices:
-                yield from self._read_slice(folder, part, schema)
+        for part, log in opened_slices(self._options, partition):
+            yield from self._read_slice(log, part, schema)
 
     def _read_slice(
-        self, folder: FolderReader, part: Slice, schema: pa.Schema
+        self, log: TopicLog | None, part: Slice, schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         form = BatchForm(
             part.topic,
             schema,
             part.first_index,
             part.end_index,
-            self._options.max_uncompressed_bytes,
+            self._options.limits,
+            open_all=not self._options.fail_on_data_loss,
         )
         continuity = Continuity(part, fail=self._options.fail_on_data_loss)
 
@@ -115,11 +130,14 @@ class LedgerReader(DataSourceReader):
                 raise error
             _log.warning("left out: %s", error)
 
+        if log is None:
+            continuity.finish()
+            return
         tables = read_tables(
-            folder.log(part.topic),
+            log,
             part.start,
             part.end,
-            bodies=depth_of(schema.names) > Depth.LEDGER,
+            bodies=form.open_all or depth_of(schema.names) > Depth.LEDGER,
             on_damage=continuity.damaged,
         )
         for table in tables:
@@ -133,7 +151,20 @@ def partitions_of(options: ReadOptions) -> list[InputPartition]:
 
     Spark takes an empty list for "not divided" and would hand out a partition of its own making.
     """
-    return [LedgerPartition(task) for task in plan(options)] or [LedgerPartition(())]
+    planned = plan(options)
+    tasks = planned.tasks or ((),)
+    return [LedgerPartition(task, planned.lost_ledgers) for task in tasks]
+
+
+def opened_slices(
+    options: ReadOptions, partition: LedgerPartition
+) -> Iterator[tuple[Slice, TopicLog | None]]:
+    """A task's slices with their topics, opened by one look into the folder; None: it is gone."""
+    with FolderReader(options.path) as folder:
+        topics = dict.fromkeys(part.topic for part in partition.slices)
+        logs = folder.logs(topics, lost=partition.lost_ledgers)
+        for part in partition.slices:
+            yield part, logs.get(part.topic)
 
 
 _spared = False

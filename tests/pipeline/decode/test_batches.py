@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from pulsemark.ledger import Entry, EntryKind, Position, TopicLog
 from pulsemark.metadata import payload_of, read_message_metadata
 from pulsemark.pipeline.columns import COLUMNS
-from pulsemark.pipeline.decode import batches, payloads
+from pulsemark.pipeline.decode import batches, payloads, protoscan
 from pulsemark.pipeline.decode.batches import BatchForm, record_batches
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
+from pulsemark.pipeline.options import EntryLimits
 from pulsemark.proto.pulsar_api_pb2 import MessageMetadata
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
 
@@ -31,7 +33,9 @@ def rows_of(
     """All rows of a log, through the ledger's own reader."""
     assert log.first_position is not None
     table = table_of_entries(log.read(log.first_position, max_entries=10**6, max_bytes=1 << 30))
-    form = BatchForm(log.name, tools.arrow_schema(names), first_index, end_index, 1 << 24)
+    form = BatchForm(
+        log.name, tools.arrow_schema(names), first_index, end_index, EntryLimits(1 << 24)
+    )
     return [
         row for batch in record_batches(table, form, fail) for row in tools.plain(batch.to_pylist())
     ]
@@ -88,7 +92,7 @@ def test_batches_are_cut_by_rows_and_bytes(
         monkeypatch.setattr(batches, "BATCH_ROWS", limit)
         monkeypatch.setattr(batches, "BATCH_BYTES", limit * 100)
         for names in (("__index",), ("__publishTime",), ("value", "__messageProperties")):
-            form = BatchForm(topic.name, tools.arrow_schema(names), 0, 2**62, 1 << 24)
+            form = BatchForm(topic.name, tools.arrow_schema(names), 0, 2**62, EntryLimits(1 << 24))
             made = list(record_batches(table, form, fail))
             assert max(batch.num_rows for batch in made) <= limit
             found = [row for batch in made for row in tools.plain(batch.to_pylist())]
@@ -101,15 +105,30 @@ def entry(entry_id: int, body: bytes, count: int = 1) -> Entry:
     return Entry(Position(1, entry_id), EntryKind.DATA, count, index, 5, 0, memoryview(body))
 
 
-@pytest.mark.parametrize("names", [("__index", "__batchIndex"), ("__index", "__publishTime")])
-def test_a_claimed_count_takes_no_memory(tools: Any, names: tuple[str, ...]) -> None:
-    """An entry that claims two billion messages is handed out a batch at a time."""
+def made_of(
+    tools: Any, entries: list[Entry], names: tuple[str, ...] = ALL, **limits: int
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of these entries, and what was told of those that do not open."""
+    told: list[str] = []
+    form = BatchForm("t", tools.arrow_schema(names), 0, 2**62, EntryLimits(**limits))
+    made = record_batches(
+        table_of_entries(entries), form, lambda _table, _row, reason: told.append(reason)
+    )
+    return [row for batch in made for row in tools.plain(batch.to_pylist())], told
+
+
+@pytest.mark.parametrize(
+    "names", [("__index",), ("__publishTime",), ("value",), ("value", "__messageProperties")]
+)
+def test_a_claimed_count_has_a_limit(tools: Any, names: tuple[str, ...]) -> None:
+    """An entry that claims two billion messages is no rows at any depth; the next one is read."""
     body = unbatched_message(b"x", publish_time_ms=1)
-    form = BatchForm("t", tools.arrow_schema(names), 0, 2**62, 1 << 24)
-    table = table_of_entries([entry(0, body, 2**31 - 1)])
-    first = next(iter(record_batches(table, form, fail)))
-    assert first.num_rows == batches.BATCH_ROWS
-    assert first.column("__index").to_pylist() == list(range(batches.BATCH_ROWS))
+    entries = [entry(0, body, 2**31 - 1), entry(2**31 - 1, body)]
+    rows, told = made_of(tools, entries, names)
+    assert len(rows) == 1
+    assert told == ["it claims 2147483647 messages; the limit is 262144"]
+    assert made_of(tools, [entry(0, body, 8)], ("__index",), max_messages=8) != ([], [])
+    assert made_of(tools, [entry(0, body, 9)], ("__index",), max_messages=8)[0] == []
 
 
 HEADER = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
@@ -162,10 +181,13 @@ BAD = {
     "a negative payload size": (of_single(b"\x18" + b"\xff" * 9 + b"\x01"), "falls apart"),
     "noise behind the size": (of_single(b"\x18\x01\x00", b"a"), "one of its messages"),
     "a property without key": (of_single(b"\x18\x01\x0a\x02\x12\x00", b"a"), "one of its"),
-    "an unknown compression": (of_header(HEADER, b"xxxx", b"\x40\x09\x48\x04"), "type 9"),
+    "an unknown compression": (
+        of_header(HEADER, b"xxxx", b"\x40\x09\x48\x04"),
+        "compression 9: unknown",
+    ),
     "a wrong size": (
         compress_as(of_header(HEADER, b"x" * 50), 3, size_bytes=51),
-        "ZSTD do not open to 51 bytes",
+        "do not open to the stated 51",
     ),
     "a great size": (
         compress_as(of_header(HEADER, b"x" * 50), 1, size_bytes=1 << 25),
@@ -182,7 +204,7 @@ def test_an_entry_that_does_not_open_is_told_and_left_out(bad: str, tools: Any) 
     good = [unbatched_message(b"v%d" % n, publish_time_ms=1, key=f"k{n}") for n in range(2)]
     table = table_of_entries([entry(0, good[0]), entry(1, body), entry(2, good[1])])
     told: list[tuple[Position, str]] = []
-    form = BatchForm("t", tools.arrow_schema(ALL), 0, 2**62, 1 << 24)
+    form = BatchForm("t", tools.arrow_schema(ALL), 0, 2**62, EntryLimits(1 << 24))
     made = record_batches(table, form, lambda t, row, why: told.append((t.position(row), why)))
     found = [(row["__index"], row["value"], row["__key"]) for b in made for row in b.to_pylist()]
     assert found == [(0, b"v0", b"k0"), (2, b"v1", b"k1")]
@@ -203,7 +225,7 @@ def test_damage_behind_the_checksums_never_raises(
     body = bytearray(batched_message(members, publish_time_ms=1))
     body[at : at + len(noise)] = noise
     good = unbatched_message(b"good", publish_time_ms=1)
-    form = BatchForm("t", tools.arrow_schema(ALL), 0, 2**62, 1 << 20)
+    form = BatchForm("t", tools.arrow_schema(ALL), 0, 2**62, EntryLimits(1 << 20))
     table = table_of_entries([entry(0, bytes(body), count), entry(count, good)])
     results = []
     for few in (1, 10**9):
@@ -217,3 +239,138 @@ def test_damage_behind_the_checksums_never_raises(
         assert len(rows) == (1 if told else count + 1)
         assert rows[-1]["value"] == b"good"
     assert results[0] == results[1]
+
+
+def zstd(header: MessageMetadata, payload: bytes) -> bytes:
+    """An entry of this payload, compressed."""
+    packed = MessageMetadata()
+    packed.CopyFrom(header)
+    packed.compression, packed.uncompressed_size = 3, len(payload)
+    return of_header(packed, pa.compress(payload, codec="zstd", asbytes=True))
+
+
+def with_properties(count: int, *, payload_size_first: bool = True) -> bytes:
+    """A message of a batch with so many empty properties, 6 bytes each."""
+    size, properties = b"\x18\x01", b"\x0a\x04\x0a\x00\x12\x00" * count
+    single = size + properties if payload_size_first else properties + size
+    return len(single).to_bytes(4, "big") + single + b"v"
+
+
+@pytest.mark.usefixtures("both_walks")
+@pytest.mark.parametrize("first", [True, False], ids=["size first", "size last"])
+def test_a_bomb_of_properties_is_refused(tools: Any, first: bool) -> None:
+    """A few hundred bytes that open to 4 MiB of properties are told; memory stays in proportion."""
+    bomb = zstd(BATCH_HEADER, with_properties(700_000, payload_size_first=first))
+    assert len(bomb) < 1000
+    good = unbatched_message(b"good", publish_time_ms=1)
+    tracemalloc.start()
+    try:
+        rows, told = made_of(tools, [entry(0, bomb), entry(1, good)])
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [row["value"] for row in rows] == [b"good"]
+    assert told == ["its batch of 1 messages falls apart"]
+    assert peak_bytes < 48 << 20
+
+
+@pytest.mark.usefixtures("both_walks")
+def test_properties_of_an_entry_have_a_limit(tools: Any) -> None:
+    """Of all its messages together, and of a message with an entry of its own."""
+    batch = MessageMetadata()
+    batch.CopyFrom(BATCH_HEADER)
+    batch.num_messages_in_batch = 3
+    body = of_header(batch, with_properties(20) * 3)
+    single = unbatched_message(b"x", publish_time_ms=1, properties={str(n): "" for n in range(60)})
+    for each, count in ((body, 3), (single, 1)):
+        rows, told = made_of(tools, [entry(0, each, count)], max_properties=60)
+        assert (len(rows), told) == (count, [])
+        rows, told = made_of(tools, [entry(0, each, count)], max_properties=59)
+        assert (rows, told) == ([], ["its messages have more than 59 properties"])
+        rows, told = made_of(tools, [entry(0, each, count)], ("value",), max_properties=59)
+        assert (len(rows), told) == (count, [])
+
+
+def test_one_message_of_many_fields_costs_no_step_for_all(
+    tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside 200 ordinary batches a message with 10,000 properties is read by itself."""
+    steps = 0
+    take_fields = protoscan.take_fields
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return take_fields(*arguments)
+
+    for module in (protoscan, payloads):
+        monkeypatch.setattr(module, "take_fields", counting)
+    bodies = [of_header(BATCH_HEADER, with_properties(3, payload_size_first=False))] * 200
+    bodies[100] = of_header(BATCH_HEADER, with_properties(10_000, payload_size_first=False))
+    rows, told = made_of(tools, [entry(n, body) for n, body in enumerate(bodies)])
+    assert (len(rows), told) == (200, [])
+    assert steps < 100
+
+
+def test_numbers_of_2_to_the_63_are_there(tools: Any) -> None:
+    """They are no times that Spark can show, but the entry is as good as any other."""
+    for number in (2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1):
+        header = MessageMetadata(producer_name="p", sequence_id=number, publish_time=number)
+        header.event_time = number
+        rows, told = made_of(tools, [entry(0, of_header(header, b"x"))])
+        assert told == []
+        assert [(row["value"], row["__publishTime"], row["__eventTime"]) for row in rows] == [
+            (b"x", None, None)
+        ]
+
+
+def test_of_a_property_that_is_there_twice_the_last_counts(tools: Any) -> None:
+    """As in Pulsar's clients, for few and for many properties, and only within a message."""
+    bodies = []
+    for more in (0, 20):
+        header = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
+        for key, value in [("k", "1"), ("a", "x"), ("k", "2")] + [
+            (str(n), "") for n in range(more)
+        ]:
+            header.properties.add(key=key, value=value)
+        header.properties.add(key="k", value="3")
+        header.properties.add(key="b", value="y")
+        bodies.append(of_header(header, b"v"))
+    table = table_of_entries([entry(n, body) for n, body in enumerate(bodies)])
+    names = ("__messageProperties",)
+    form = BatchForm("t", tools.arrow_schema(names), 0, 2**62, EntryLimits())
+    (batch,) = record_batches(table, form, fail)
+    pairs = batch.column(0).to_pylist()
+    assert pairs[0] == [("a", "x"), ("k", "3"), ("b", "y")]
+    assert pairs[1] == [("a", "x"), *((str(n), "") for n in range(20)), ("k", "3"), ("b", "y")]
+
+
+def test_an_encrypted_batch_states_no_size_that_matters(tools: Any) -> None:
+    """Its payload is handed out as it is, whatever compression and size its header states."""
+    header = MessageMetadata(
+        producer_name="p",
+        sequence_id=1,
+        publish_time=2,
+        num_messages_in_batch=3,
+        compression=1,
+        uncompressed_size=0,
+    )
+    header.encryption_keys.add(key="k", value=b"v")
+    rows, told = made_of(tools, [entry(0, of_header(header, b"cipher"), 3)])
+    assert told == []
+    assert [row["value"] for row in rows] == [b"cipher", None, None]
+
+
+def test_where_all_is_opened_no_column_changes_the_rows(tools: Any) -> None:
+    """Entries that do not open are left out of every choice of columns, and told."""
+    good = unbatched_message(b"good", publish_time_ms=1)
+    bodies = [body for body, _ in BAD.values()]
+    stored = [entry(n, body) for n, body in enumerate([good, *bodies, good])]
+    for names in (ALL, *((name,) for name in ALL)):
+        told: list[int] = []
+        form = BatchForm(
+            "t", tools.arrow_schema(names), 0, 2**62, EntryLimits(1 << 24), open_all=True
+        )
+        made = record_batches(table_of_entries(stored), form, lambda _, row, __: told.append(row))  # noqa: B023
+        assert sum(batch.num_rows for batch in made) == 2
+        assert len(told) == len(BAD)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pulsemark.ledger import Entry, EntryKind, Position, RecordHead
+from pulsemark.ledger import Entry, EntryKind, Position
 from pulsemark.metadata import BrokerEntryMetadata, pack, prefix_size_bytes
-from pulsemark.pipeline.decode.entries import table_of_entries, table_of_heads
+from pulsemark.pipeline.decode.entries import table_of_entries
 from pulsemark.pipeline.decode.protoscan import ABSENT
 
 GOLDEN = Path(__file__).parents[2] / "data" / "pulsar-4.0.8-entries.json"
@@ -59,14 +59,14 @@ def test_broker_times_beside_our_own_fields() -> None:
     metadata = BrokerEntryMetadata(broker_timestamp=2**40, index=5, message_count=3)
     metadata.application_tags.add(key="k", value=b"v" * 200)
     prefixes = [pack(metadata), pack(BrokerEntryMetadata(index=1)), b"\x0e\x02\0\0\0\x01\xff"]
-    heads = [
-        RecordHead(Position(1, n), EntryKind.DATA, 1, n, 7, memoryview(prefix), 1000, 0)
+    entries = [
+        Entry(Position(1, n), EntryKind.DATA, 1, n, 7, len(prefix), memoryview(prefix + b"body"))
         for n, prefix in enumerate(prefixes)
     ]
-    table = table_of_heads(heads)
+    table = table_of_entries(entries)
     assert table.broker_times_ms().tolist() == [2**40, ABSENT, ABSENT]
-    assert table.sizes.tolist() == [1000 + len(prefix) for prefix in prefixes]
-    assert (table.ends - table.starts).tolist() == [len(prefix) for prefix in prefixes]
+    assert table.sizes.tolist() == [4 + len(prefix) for prefix in prefixes]
+    assert (table.body_starts - table.starts).tolist() == [len(prefix) for prefix in prefixes]
 
 
 def test_consumers_see_data_with_messages() -> None:

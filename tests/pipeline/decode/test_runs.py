@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from pulsemark.ledger import CorruptEntryError, FolderReader, LocalStore, Position, TopicLog
 from pulsemark.ledger.index_format import CHUNK_ROWS
-from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.metadata import (
+    BrokerEntryMetadata,
+    BrokerTimeStamper,
+    IndexStamper,
+    StamperChain,
+)
 from pulsemark.pipeline.decode import runs
 from pulsemark.pipeline.decode.entries import EntryTable
 from pulsemark.pipeline.decode.runs import read_tables
@@ -153,6 +158,119 @@ def test_large_bodies_are_not_read_for_their_heads(
     sizes = [size for table in tables for size in table.sizes.tolist()]
     assert sizes == [len(entry.stored) for entry in entries]
     assert 0 < read < 64 * 1024
+
+
+class Reads:
+    """Counts what is read of files, and what is decided by the ledger's own reader."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.size_bytes = self.singles = 0
+        pread, read_one = os.pread, runs._read_one
+
+        def counting(fd: int, size: int, offset: int) -> bytes:
+            data = pread(fd, size, offset)
+            self.size_bytes += len(data)
+            return data
+
+        def counting_one(*arguments: Any, **more: Any) -> EntryTable:
+            self.singles += 1
+            return read_one(*arguments, **more)
+
+        monkeypatch.setattr(os, "pread", counting)
+        monkeypatch.setattr(runs, "_read_one", counting_one)
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+@pytest.mark.parametrize("sealed", [True, False], ids=["index kept", "index made again"])
+def test_damage_costs_what_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies: bool, sealed: bool
+) -> None:
+    """64 KiB of zeros among 2 MB: the file is read once, and each lost entry asked for once."""
+    count = 20_000
+    name = many_small_entries(tmp_path, count)
+    with FolderReader(tmp_path) as reader:
+        segment = reader.log(name).segments()[0]
+        offsets = [segment.row(row).offset for row in range(count)]
+    data = bytearray(segment.path.read_bytes())
+    at = len(data) // 3
+    data[at : at + (64 << 10)] = bytes(64 << 10)
+    segment.path.write_bytes(data)
+    if not sealed:
+        segment.path.with_suffix(".idx").unlink()
+    touched = [
+        row
+        for row, offset in enumerate(offsets)
+        if offset < at + (64 << 10) and [*offsets, len(data)][row + 1] > at
+    ]
+    lost: list[int] = []
+    with FolderReader(tmp_path) as reader:
+        log = reader.log(name)
+        reads = Reads(monkeypatch)
+        start = log.first_position
+        assert start is not None
+        tables = read_tables(
+            log,
+            start,
+            log.end_position,
+            bodies=bodies,
+            on_damage=lambda damage: lost.append(damage.position.entry_id),
+        )
+        found = [index for table in tables for index in table.indexes.tolist()]
+    # Without bodies an entry whose head is whole is there.
+    assert set(touched[1:-1]) <= set(lost) <= set(touched)
+    assert sorted([*found, *lost]) == list(range(count))
+    assert reads.size_bytes < 1.5 * len(data)
+    assert reads.singles <= len(touched)
+
+
+def test_scattered_damage_does_not_scatter_the_tables(tmp_path: Path) -> None:
+    """With every tenth of 5,000 entries damaged the others still come by the run."""
+    name = many_small_entries(tmp_path, 5000)
+    with FolderReader(tmp_path) as reader:
+        log = reader.log(name)
+        segment = log.segments()[0]
+        data = bytearray(segment.path.read_bytes())
+        for row in range(0, 5000, 10):
+            data[segment.row(row).offset + 20] ^= 1
+        segment.path.write_bytes(data)
+        lost: list[CorruptEntryError] = []
+        start = log.first_position
+        assert start is not None
+        tables = list(read_tables(log, start, log.end_position, bodies=True, on_damage=lost.append))
+    assert len(lost) == 500
+    assert [i for table in tables for i in table.indexes.tolist()] == [
+        n for n in range(5000) if n % 10
+    ]
+    assert len(tables) < 10
+
+
+def test_long_prefixes_are_read_at_once(folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads of large entries with prefixes of any length, without asking for one entry alone."""
+    topic = folder.topic("a")
+    body = unbatched_message(bytes(20_000), publish_time_ms=1)
+    sizes = [0, 5, 60, 200, 1000, 30_000, 60_000] * 6
+    for size in sizes:
+        base = BrokerEntryMetadata(raw_size_bytes=1)
+        if size:
+            base.application_tags.add(key="t", value=bytes(size))
+        topic.ledger.append(body, base=base).commit.wait(10)
+    with FolderReader(folder.path) as reader:
+        log = reader.log(topic.name)
+        start = log.first_position
+        assert start is not None
+        expected = by_the_ledger(log, start, log.end_position, bodies=False)
+        assert max(len(facts[-1]) for facts in expected) > 60_000
+        reads = Reads(monkeypatch)
+        for run_bytes in (8 << 20, 100_000, 1):
+            monkeypatch.setattr(runs, "RUN_BYTES", run_bytes)
+            reads.size_bytes = 0
+            tables = list(
+                read_tables(log, start, log.end_position, bodies=False, on_damage=no_damage)
+            )
+            assert facts_of(tables, bodies=False) == expected
+            assert reads.singles == 0
+            if run_bytes == 8 << 20:
+                assert reads.size_bytes < 2 * sum(len(facts[-1]) + 200 for facts in expected)
 
 
 @pytest.mark.parametrize("bodies", [True, False])

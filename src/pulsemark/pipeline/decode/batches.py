@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..columns import Depth, depth_of
+from ..options import EntryLimits
 from . import headers as message
 from .entries import EntryTable
 from .gather import gather, maps, small_integers, text, timestamps, without_base64
@@ -46,7 +47,10 @@ class BatchForm:
     """Messages before this index are left out,"""
     end_index: int
     """and those from this one on."""
-    max_uncompressed_bytes: int
+    limits: EntryLimits
+    open_all: bool = False
+    """Open every payload, whatever columns are read: where entries that do not open are left out,
+    else the number of rows would depend on the columns."""
 
 
 @dataclass(slots=True)
@@ -77,6 +81,10 @@ def record_batches(
     """
     seen = table.with_messages()
     inside = (seen.first_indexes < form.end_index) & (seen.indexes >= form.first_index)
+    limit = form.limits.max_messages
+    for row in np.flatnonzero(inside & (seen.counts > limit)).tolist():
+        inside[row] = False
+        on_bad_entry(seen, row, f"it claims {seen.counts[row]} messages; the limit is {limit}")
     table = seen if bool(inside.all()) else seen.select(inside)
     for rows in _all_rows(table, form, on_bad_entry):
         columns = [_BUILDERS[name](rows) for name in form.schema.names]
@@ -84,7 +92,7 @@ def record_batches(
 
 
 def _all_rows(table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry) -> Iterator[_Rows]:
-    depth = depth_of(form.schema.names)
+    depth = Depth.PAYLOAD if form.open_all else depth_of(form.schema.names)
     if depth is Depth.LEDGER or not len(table):
         yield from _windows(table, form)
         return
@@ -102,7 +110,7 @@ def _all_rows(table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry) -> I
 def _windows(table: EntryTable, form: BatchForm, headers: Headers | None = None) -> Iterator[_Rows]:
     """Rows of entries that stay closed. Never more at a time than a batch takes.
 
-    A count is what a producer claimed: it must not decide how much memory is taken.
+    A count is what a producer claimed: within the limit, it must not decide about memory.
     """
     firsts = np.maximum(form.first_index - table.first_indexes, 0)
     counts = np.minimum(form.end_index - table.first_indexes, table.counts) - firsts
@@ -139,8 +147,9 @@ def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iter
     table = headers.table
     messages = open_messages(
         headers,
-        max_bytes=form.max_uncompressed_bytes,
-        values_only=_IN_METADATA.isdisjoint(form.schema.names),
+        max_bytes=form.limits.max_uncompressed_bytes,
+        max_properties=form.limits.max_properties,
+        values_only=not form.open_all and _IN_METADATA.isdisjoint(form.schema.names),
         on_bad_entry=lambda row, reason: on_bad_entry(table, row, reason),
     )
     indexes = table.first_indexes[messages.entry_rows] + messages.places

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ledger import Entry, EntryKind, Position, RecordHead
+from ...ledger import Entry, EntryKind, Position
 from .protoscan import ABSENT, Bools, Bytes, Ints, Want, scan
 
 _PREFIX_HEADER_SIZE = 6
@@ -103,40 +103,16 @@ def table_of_entries(entries: Sequence[Entry]) -> EntryTable:
     """Lay entries that were read one by one side by side."""
     sizes = _ints([len(entry.stored) for entry in entries])
     ends = np.cumsum(sizes)
-    return _table(
-        entries,
-        b"".join([entry.stored for entry in entries]),
-        ends,
-        sizes,
-        [entry.prefix_size_bytes for entry in entries],
-    )
-
-
-def table_of_heads(heads: Sequence[RecordHead]) -> EntryTable:
-    """Lay record heads side by side: entries whose bodies were not read."""
-    prefix_sizes = [len(head.prefix) for head in heads]
-    sizes = _ints([head.body_size_bytes for head in heads]) + _ints(prefix_sizes)
-    ends = np.cumsum(_ints(prefix_sizes))
-    return _table(heads, b"".join([head.prefix for head in heads]), ends, sizes, prefix_sizes)
-
-
-def _table(
-    records: Sequence[Entry] | Sequence[RecordHead],
-    data: bytes,
-    ends: Ints,
-    sizes: Ints,
-    prefix_sizes: list[int],
-) -> EntryTable:
     return EntryTable(
-        data=data,
-        ledger_ids=_ints([record.position.ledger_id for record in records]),
-        entry_ids=_ints([record.position.entry_id for record in records]),
-        kinds=_ints([record.kind for record in records]),
-        counts=_ints([record.message_count for record in records]),
-        indexes=_ints([record.index for record in records]),
-        append_times_ms=_ints([record.append_time_ms for record in records]),
-        starts=np.concatenate([_ints([0]), ends[:-1]]) if len(records) else _ints([]),
-        prefix_sizes=_ints(prefix_sizes),
+        data=b"".join([entry.stored for entry in entries]),
+        ledger_ids=_ints([entry.position.ledger_id for entry in entries]),
+        entry_ids=_ints([entry.position.entry_id for entry in entries]),
+        kinds=_ints([entry.kind for entry in entries]),
+        counts=_ints([entry.message_count for entry in entries]),
+        indexes=_ints([entry.index for entry in entries]),
+        append_times_ms=_ints([entry.append_time_ms for entry in entries]),
+        starts=ends - sizes,
+        prefix_sizes=_ints([entry.prefix_size_bytes for entry in entries]),
         ends=ends,
         sizes=sizes,
     )

@@ -14,6 +14,7 @@ from .protoscan import ABSENT, Bools, Ints
 
 _INT32_MAX = 2**31 - 1
 _US_IN_MS = 1000
+_FEW_PROPERTIES = 8
 
 
 def gather(data: bytes, starts: Ints, ends: Ints) -> pa.Array:
@@ -78,6 +79,33 @@ def small_integers(values: Ints) -> pa.Array:
 
 
 def maps(rows: Ints, keys: pa.Array, values: pa.Array, count: int, type_: Any) -> pa.Array:
-    """Maps of strings for ``count`` rows; ``rows``, which rise, say whose each pair is."""
+    """Maps of strings for ``count`` rows; ``rows``, which rise, say whose each pair is.
+
+    Of pairs with the same key the last one counts, as in Pulsar's clients: a map with a key twice
+    would show either, by the way it is asked.
+    """
+    keys = text(keys)
+    kept = _last_of_each(rows, keys)
+    if kept is not None:
+        rows, keys, values = rows[kept], keys.take(pa.array(kept)), values.take(pa.array(kept))
     offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
-    return pa.MapArray.from_arrays(pa.array(offsets), text(keys), text(values), type=type_)
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, text(values), type=type_)
+
+
+def _last_of_each(rows: Ints, keys: pa.Array) -> Ints | None:
+    """Which pairs are the last with their key in their row; None: all are."""
+    apart = 1
+    if not bool((rows[apart:] == rows[:-apart]).any()):
+        return None
+    encoded = keys.dictionary_encode()
+    pairs = rows * len(encoded.dictionary) + encoded.indices.to_numpy().astype(np.int64)
+    replaced = np.zeros(len(rows), np.bool_)
+    # Rows have few properties: comparing each with the next ones is quicker than sorting.
+    while apart <= _FEW_PROPERTIES and bool((rows[apart:] == rows[:-apart]).any()):
+        replaced[:-apart] |= pairs[apart:] == pairs[:-apart]
+        apart += 1
+    if apart > _FEW_PROPERTIES:
+        _, lasts = np.unique(pairs[::-1], return_index=True)
+        replaced[:] = True
+        replaced[len(pairs) - 1 - lasts] = False
+    return np.flatnonzero(~replaced) if bool(replaced.any()) else None

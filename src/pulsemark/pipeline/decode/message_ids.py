@@ -10,10 +10,9 @@ import re
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...proto.pulsar_api_pb2 import MessageIdData
-from .protoscan import Ints
+from .protoscan import Bools, Ints
 
 _PARTITION = re.compile(r"-partition-([0-9]{1,9})$")
 _LEDGER_ID_TAG = MessageIdData.LEDGERID_FIELD_NUMBER << 3
@@ -27,39 +26,44 @@ def message_ids(
     topic: str, ledger_ids: Ints, entry_ids: Ints, counts: Ints, entry_rows: Ints, places: Ints
 ) -> pa.Array:
     """Ids of messages; ledger ids, entry ids and counts are by entry, the rest by message."""
-    ledgers, ledger_rows = np.unique(ledger_ids, return_inverse=True)
-    ledger_parts = [_varint(_LEDGER_ID_TAG, ledger) for ledger in ledgers.tolist()]
-    partition = partition_of(topic)
-    partition_part = _varint(_PARTITION_TAG, partition) if partition >= 0 else b""
-    entry_parts = [_varint(_ENTRY_ID_TAG, entry) + partition_part for entry in entry_ids.tolist()]
-    # An entry of one message has no place in its id; the others share few places.
-    places = np.where(counts[entry_rows] > 1, places + 1, 0)
-    used, place_rows = np.unique(places, return_inverse=True)
-    place_parts = [_varint(_BATCH_INDEX_TAG, at - 1) if at else b"" for at in used.tolist()]
-    sizes, size_rows = np.unique(counts, return_inverse=True)
-    size_parts = [_varint(_BATCH_SIZE_TAG, n) if n > 1 else b"" for n in sizes.tolist()]
-    parts = [
-        pa.array(values, pa.binary()).take(pa.array(rows))
-        for values, rows in (
-            (ledger_parts, ledger_rows[entry_rows]),
-            (entry_parts, entry_rows),
-            (place_parts, place_rows),
-            (size_parts, size_rows[entry_rows]),
-        )
+    # An entry of one message has no place in its id.
+    sizes = counts[entry_rows]
+    in_batch = sizes > 1
+    octets = [
+        *_field(_LEDGER_ID_TAG, ledger_ids[entry_rows]),
+        *_field(_ENTRY_ID_TAG, entry_ids[entry_rows]),
     ]
-    return pc.binary_join_element_wise(*parts, b"")
+    partition = partition_of(topic)
+    if partition >= 0:
+        octets += _field(_PARTITION_TAG, np.full(len(entry_rows), partition, np.int64))
+    if bool(in_batch.any()):
+        octets += _field(_BATCH_INDEX_TAG, places, in_batch)
+        octets += _field(_BATCH_SIZE_TAG, sizes, in_batch)
+    shape = (len(entry_rows), len(octets))
+    values, used = np.empty(shape, np.uint8), np.empty(shape, np.bool_)
+    for place, (value, is_used) in enumerate(octets):
+        values[:, place], used[:, place] = value, is_used
+    offsets = np.zeros(len(entry_rows) + 1, np.int32)
+    np.cumsum(np.count_nonzero(used, axis=1), out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values[used])]
+    return pa.Array.from_buffers(pa.binary(), len(entry_rows), buffers)
+
+
+def _field(
+    tag: int, numbers: Ints, present: Bools | bool = True
+) -> list[tuple[Ints | int, Bools | bool]]:
+    """A field with its tag, octet by octet for all rows: its value, and which rows have it."""
+    octets: list[tuple[Ints | int, Bools | bool]] = [(tag, present)]
+    rest, is_used = numbers, present
+    while True:
+        goes_on = rest >= 0x80
+        if not bool(goes_on.any()):
+            return [*octets, (rest, is_used)]
+        octets.append((rest & 0x7F | goes_on.astype(np.int64) << 7, is_used))
+        rest, is_used = rest >> 7, goes_on & is_used
 
 
 def partition_of(topic: str) -> int:
     """The partition that a topic's name ends with; -1 for a topic that is none."""
     found = _PARTITION.search(topic)
     return int(found[1]) if found else -1
-
-
-def _varint(tag: int, number: int) -> bytes:
-    octets = bytearray([tag])
-    while number >= 0x80:
-        octets.append(number & 0x7F | 0x80)
-        number >>= 7
-    octets.append(number)
-    return bytes(octets)

@@ -41,6 +41,10 @@ _KEY_VALUE_FIELDS = {
     KeyValue.VALUE_FIELD_NUMBER: Want.SPAN,
 }
 
+_PROPERTY_MIN_BYTES = 6
+"""The smallest property in a message's metadata: tag and size, an empty key, an empty value."""
+_NONE = np.empty(0, np.int64)
+
 HEADER_FIELDS = PAYLOAD_HEADER_FIELDS | {
     message.PROPERTIES: Want.SPANS,
     message.PARTITION_KEY: Want.SPAN,
@@ -82,31 +86,47 @@ class Messages:
 
 
 def open_messages(
-    headers: Headers, *, max_bytes: int, values_only: bool, on_bad_entry: OnBadEntry
+    headers: Headers,
+    *,
+    max_bytes: int,
+    max_properties: int,
+    values_only: bool,
+    on_bad_entry: OnBadEntry,
 ) -> Messages:
     """Take the messages out of all entries whose header is good.
 
     Args:
         headers: with (at least) ``HEADER_FIELDS``.
         max_bytes: refuse entries that are larger when opened.
+        max_properties: refuse entries whose messages have more properties, taken together.
         values_only: leave keys, event times and properties out, which saves reading them.
         on_bad_entry: told of each entry that does not open, which is then left out.
     """
     opened = Opened(headers, max_bytes, on_bad_entry)
     walked = walk_batches(opened, on_bad_entry)
     assembled = _Assembly(headers, opened, walked)
-    bad = assembled.add_singles(values_only=values_only)
+    bad, reason = _NONE, "the metadata of one of its messages is broken"
+    if not values_only:
+        bad = assembled.crowded(max_properties)
+        if len(bad):
+            reason = f"its messages have more than {max_properties} properties"
+    if not len(bad):
+        bad = assembled.add_singles(values_only=values_only)
     if not values_only and not len(bad):
         assembled.add_wholes()
         bad = assembled.read_properties()
     if not len(bad):
         return assembled.messages
-    # Rare: a batch fell apart, but some message's metadata is broken. Do it over without.
+    # Rare: no batch fell apart, but some message's metadata is bad. Do it over without.
     for row in bad.tolist():
         headers.good[row] = False
-        on_bad_entry(row, "the metadata of one of its messages is broken")
+        on_bad_entry(row, reason)
     return open_messages(
-        headers, max_bytes=max_bytes, values_only=values_only, on_bad_entry=on_bad_entry
+        headers,
+        max_bytes=max_bytes,
+        max_properties=max_properties,
+        values_only=values_only,
+        on_bad_entry=on_bad_entry,
     )
 
 
@@ -146,6 +166,24 @@ class _Assembly:
         starts, ends = opened.payload_starts[wholes], opened.payload_ends[wholes]
         messages.value_starts[self._whole_rows] = np.where(null, ABSENT, starts)
         messages.value_ends[self._whole_rows] = np.where(null, ABSENT, ends)
+
+    def crowded(self, max_properties: int) -> Ints:
+        """The entries that hold more properties; counted only where they can be that many."""
+        headers, walked = self._headers, self._walked
+        lanes = headers.columns[message.PROPERTIES].lanes
+        counts = np.bincount(lanes[headers.good[lanes]], minlength=len(headers.good))
+        entry_rows = self.messages.entry_rows[self._walked_rows]
+        sizes = np.bincount(
+            entry_rows, walked.metadata_ends - walked.metadata_starts, len(headers.good)
+        )
+        can_be = sizes > max_properties * _PROPERTY_MIN_BYTES
+        if bool(can_be.any()):
+            at = np.flatnonzero(can_be[entry_rows])
+            octets = np.frombuffer(self._opened.arena, np.uint8)
+            starts, ends = walked.metadata_starts[at], walked.metadata_ends[at]
+            columns, _ = scan(octets, starts, ends, {_PROPERTIES: Want.COUNT})
+            np.add.at(counts, entry_rows[at], columns[_PROPERTIES].values)
+        return np.flatnonzero(counts > max_properties)
 
     def add_singles(self, *, values_only: bool) -> Ints:
         """Read the metadata of batches' messages; returns the entries where one is broken."""

@@ -11,7 +11,11 @@ properties are spans in it, in rising order: that is what lets Arrow gather a co
 An entry opens as a whole or not at all. What makes it fail: a header that is not well formed; a
 message count that is not the broker's, without which the index of its messages would be in doubt
 (official clients always send the same); a payload that does not decompress to its stated size; a
-batch that does not end with its last message.
+batch that does not end with its last message; a message's metadata beyond the limit that an entry's
+own has.
+
+What opening costs is in proportion to the bytes, stored and opened, and to the messages, whose
+number the caller has limited: a few hundred bytes can open to a hundred megabytes.
 
 An encrypted payload stays as it is (compression lies inside encryption): it is the value of the
 entry's first message.
@@ -25,9 +29,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...metadata import MESSAGE_METADATA_SIZE_MAX_BYTES
+from ...metadata.compression import DecompressionError, decompress
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from . import headers as message
-from .compression import DecompressionError, decompress
 from .headers import Headers
 from .protoscan import (
     ABSENT,
@@ -97,7 +102,8 @@ class Opened:
         counts = headers.value(message.NUM_MESSAGES_IN_BATCH, 1)
         batch = headers.has(message.NUM_MESSAGES_IN_BATCH)
         wrong = counts != broker_counts
-        crowded = batch & (broker_counts * _MESSAGE_MIN_BYTES > self.sizes)
+        crowded = batch & ~headers.is_encrypted
+        crowded &= broker_counts * _MESSAGE_MIN_BYTES > self.sizes
         for row in np.flatnonzero(headers.good & (wrong | crowded)).tolist():
             headers.good[row] = False
             on_bad_entry(
@@ -176,6 +182,7 @@ def _measured(opened: Opened, rows: Ints, starts: Ints) -> tuple[Walked, Bools]:
     payload_ends[np.cumsum(opened.headers.table.counts[rows]) - 1] = opened.payload_ends[rows]
     # Room for the payload size, whose first byte says whether it has a second.
     sound = sizes >= 2 + (octets[metadata_starts + 1] >= 0x80)
+    sound &= sizes <= MESSAGE_METADATA_SIZE_MAX_BYTES
     sound &= metadata_starts + sizes <= payload_ends
     return Walked(metadata_starts, metadata_starts + sizes, payload_ends), sound
 
@@ -243,18 +250,28 @@ def _behind_odd_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
     behind = ends + 1
     rows = np.flatnonzero(at + _SIZE_BYTES <= ends)
     places = at[rows] + _SIZE_BYTES
-    metadata_ends = places + u32_at(data, at[rows], "big")
+    sizes = u32_at(data, at[rows], "big")
+    metadata_ends = places + sizes
     inside = (metadata_ends <= ends[rows]) & (places < metadata_ends)
+    inside &= sizes <= MESSAGE_METADATA_SIZE_MAX_BYTES
     while True:
         rows, places, metadata_ends = rows[inside], places[inside], metadata_ends[inside]
-        if not len(rows):
-            return behind
+        if len(rows) < _FEW_BATCHES:
+            break
         fields = take_fields(data, places, metadata_ends)
         found = fields.tags == _PAYLOAD_SIZE_TAG
         good = found & (fields.values >= 0) & (fields.values <= ends[rows] - metadata_ends)
         behind[rows[good]] = metadata_ends[good] + fields.values[good]
         places = fields.ends
         inside = ~found & ~fields.broken & (places < metadata_ends)
+    for row, place, end in zip(rows.tolist(), places.tolist(), metadata_ends.tolist(), strict=True):
+        try:
+            size = _payload_size(data[place:end].tobytes(), 0, end - place)
+        except (MalformedError, IndexError):
+            continue
+        if size <= ends[row] - end:
+            behind[row] = end + size
+    return behind
 
 
 def _walk_one(data: bytes, at: int, end: int, begins: array[int]) -> None:
@@ -283,7 +300,9 @@ def _payload_size(data: bytes, at: int, end: int) -> int:
 
     Mostly behind properties and a key, none of them long.
     """
-    while data[at] in _LEADING_TAGS and data[at + 1] < 0x80:
+    if end - at > MESSAGE_METADATA_SIZE_MAX_BYTES:
+        raise MalformedError
+    while at < end and data[at] in _LEADING_TAGS and data[at + 1] < 0x80:
         at += 2 + data[at + 1]
     size = ABSENT
     for number, wire_type, value, _, _ in fields_of(data[at:end]):

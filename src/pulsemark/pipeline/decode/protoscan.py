@@ -14,6 +14,7 @@ means nothing. Required fields are the caller's matter.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -39,13 +40,15 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 ABSENT = -(2**63)
 """What stands in a column where the lane has no such field."""
+_LOWEST = ABSENT + 1
 
 
 class Want(Enum):
     """How a wanted field is handed out."""
 
     VARINT = "varint"
-    """``values``: the number, ABSENT without one. Numbers of 2^63 and more wrap (int64)."""
+    """``values``: the number, ABSENT without one. Numbers of 2^63 and more wrap (int64); 2^63
+    itself comes out as 2^63 + 1 does, so that it is not taken for ABSENT."""
     SPAN = "span"
     """``starts`` and ``ends`` of the bytes; ABSENT without any."""
     SPANS = "spans"
@@ -82,13 +85,15 @@ class _Spans:
     lanes: list[Ints] = field(default_factory=list)
     starts: list[Ints] = field(default_factory=list)
     ends: list[Ints] = field(default_factory=list)
+    singles: array[int] = field(default_factory=lambda: array("q"))
+    """Those that were found one by one: lane, start, end, lane, start, end ..."""
 
     def gathered(self) -> Column:
-        if not self.lanes:
-            return Column(_NONE, _NONE, _NONE, _NONE)
-        lanes = np.concatenate(self.lanes)
+        singles = np.array(self.singles, np.int64).reshape(-1, 3)
+        lanes = np.concatenate([*self.lanes, singles[:, 0]])
         order = np.argsort(lanes, kind="stable")
-        starts, ends = np.concatenate(self.starts), np.concatenate(self.ends)
+        starts = np.concatenate([*self.starts, singles[:, 1]])
+        ends = np.concatenate([*self.ends, singles[:, 2]])
         return Column(_NONE, starts[order], ends[order], lanes[order])
 
 
@@ -159,9 +164,17 @@ class _Scan:
         try:
             for number, wire_type, value, start, stop in fields_of(data):
                 want = self._wanted.get(number)
-                if want is not None and wire_type == (_VARINT if want is Want.VARINT else _BYTES):
-                    span = np.array([at + start]), np.array([at + stop])
-                    self._keep(number, np.array([lane]), np.array([value]), *span)
+                if want is None or wire_type != (_VARINT if want is Want.VARINT else _BYTES):
+                    continue
+                column = self._columns[number]
+                if want is Want.SPANS:
+                    self._spans[number].singles.extend((lane, at + start, at + stop))
+                elif want is Want.SPAN:
+                    column.starts[lane], column.ends[lane] = at + start, at + stop
+                elif want is Want.COUNT:
+                    column.values[lane] += 1
+                else:
+                    column.values[lane] = max(value, _LOWEST)
         except MalformedError:
             self._bad[lane] = True
 
@@ -169,7 +182,7 @@ class _Scan:
         """Put occurrences of a wanted field into its column."""
         want, column = self._wanted[number], self._columns[number]
         if want is Want.VARINT:
-            column.values[lanes] = values
+            column.values[lanes] = np.maximum(values, _LOWEST)
         elif want is Want.COUNT:
             column.values[lanes] += 1
         elif want is Want.SPAN:

@@ -4,8 +4,9 @@ The quick road takes a segment's index for where records begin, reads a run of t
 and takes the header fields of all of them at once. It checks what the ledger's reader checks:
 marker, sizes, entry id, and that the bytes are those that were written: by the index's one sum for
 4096 entries where that is in reach, else by the checksum of every header (and of every body, where
-bodies are wanted). From the first record on that fails a check the ledger's own reader decides, one
-entry: it knows what is damage and what is not.
+bodies are wanted). Of a record that fails a check the ledger's own reader decides: it knows what is
+damage and what is not. Every byte is read once for its run, however many of its records fail, and
+once more for those that do.
 
 Where bodies are not wanted and entries are large, only the beginnings of records are read.
 """
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
-from ...ledger.segment import DamagedRecordError
 from ...ledger.segment_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
@@ -30,7 +30,7 @@ from ...ledger.segment_format import (
     RECORD_HEADER_SIZE,
 )
 from ...metadata import crc32c
-from .entries import EntryTable, table_of_entries, table_of_heads
+from .entries import EntryTable, table_of_entries
 from .protoscan import Bools, Ints, u32_at
 
 RUN_BYTES = 8 << 20
@@ -40,7 +40,7 @@ HEADS_ALONE_FROM_BYTES = 16 << 10
 """From this average size on reading heads alone costs less than reading over the bodies."""
 HEAD_BYTES = 128
 """Room for the header, 82 bytes of prefix (with broker time and index it has up to 28), and the
-body bytes under the header's checksum. Longer ones are left to the ledger's reader."""
+body bytes under the header's checksum. Longer ones are read once more, whole."""
 
 OnDamage = Callable[[CorruptEntryError], None]
 
@@ -74,37 +74,62 @@ def read_tables(
         start: where to begin.
         end: where to stop.
         bodies: whether the producers' bytes are wanted, or the heads alone.
-        on_damage: told of each damaged entry, which is then left out; it may raise.
+        on_damage: told of each damaged entry, which is then left out; it may raise. It is told
+            before the table comes that the entry would be in.
     """
     for segment, first, last in log.stretches(start, end):
         row = first
         while row < last:
             try:
-                table = _read_run(segment, row, last, bodies=bodies)
-                if not len(table):
-                    table = _read_one(log, segment, row, bodies=bodies)
-            except CorruptEntryError as damage:
-                on_damage(damage)
-                row += 1
-                continue
+                run = _read_run(segment, row, last, bodies=bodies)
             except FileNotFoundError:
                 if not segment.is_gone(row):
                     raise
-                table = table_of_entries([])
-            if len(table):
-                yield table
-                row += len(table)
-            else:  # removed while it was read, by the folder's owner
-                row = last if segment.removed else max(row + 1, segment.cut_rows)
+                row = _after_removed(segment, row, last)
+                continue
+            if not run.good.any() and segment.is_gone(row):
+                row = _after_removed(segment, row, last)
+                continue
+            yield from _tables(log, segment, row, run, bodies=bodies, on_damage=on_damage)
+            row += len(run)
 
 
-def _read_one(log: TopicLog, segment: Segment, row: int, *, bodies: bool) -> EntryTable:
-    """One entry by the ledger's own reader; none if it was removed. Raises CorruptEntryError."""
-    if not bodies:
+def _after_removed(segment: Segment, row: int, last: int) -> int:
+    """Where reading goes on: the folder's owner removed the entry while it was read."""
+    return last if segment.removed else max(row + 1, segment.cut_rows)
+
+
+def _tables(
+    log: TopicLog, segment: Segment, row: int, run: _Run, *, on_damage: OnDamage, bodies: bool
+) -> Iterator[EntryTable]:
+    """What passed all checks, in one table; what did not, as the ledger decides."""
+    good, rescued = run.good, {}
+    for bad in np.flatnonzero(~good).tolist():
         try:
-            return table_of_heads([segment.head(row)])
-        except DamagedRecordError:
-            pass  # the log says it with the topic's name, and where reading can go on
+            if run.is_void(bad):
+                raise _gone(log, segment, row + bad)
+            rescued[bad] = _read_one(log, segment, row + bad)
+        except CorruptEntryError as damage:
+            on_damage(damage)
+    # Seldom: a record was still being written when the run was read.
+    first = 0
+    for bad, table in [*rescued.items(), (len(run), None)]:
+        rows = first + np.flatnonzero(good[first:bad])
+        if len(rows):
+            yield run.table(rows if len(rows) < len(run) else slice(None), bodies=bodies)
+        if table is not None and len(table):
+            yield table
+        first = bad + 1
+
+
+def _gone(log: TopicLog, segment: Segment, row: int) -> CorruptEntryError:
+    position = Position(segment.ledger_id, segment.first_entry_id + row)
+    following = Position(position.ledger_id, position.entry_id + 1)
+    return CorruptEntryError(log.name, position, following, "its record is gone")
+
+
+def _read_one(log: TopicLog, segment: Segment, row: int) -> EntryTable:
+    """One entry by the ledger's own reader. Raises CorruptEntryError."""
     position = Position(segment.ledger_id, segment.first_entry_id + row)
     entries = log.read(position, max_entries=1)
     return table_of_entries([entry for entry in entries if entry.position == position])
@@ -143,8 +168,8 @@ def _places(segment: Segment, row: int, end_row: int, max_bytes: int) -> _Places
     return _Places(offsets, sums).first(max(1, fitting))
 
 
-def _read_run(segment: Segment, row: int, end_row: int, *, bodies: bool) -> EntryTable:
-    """Entries from ``row`` on, as far as all checks pass; empty where the first one fails one."""
+def _read_run(segment: Segment, row: int, end_row: int, *, bodies: bool) -> _Run:
+    """Entries from ``row`` on, at least one, each with whether it passed all checks."""
     end_row = min(end_row, row + RUN_ENTRIES)
     places = _places(segment, row, end_row, RUN_BYTES)
     offsets = places.offsets
@@ -152,29 +177,40 @@ def _read_run(segment: Segment, row: int, end_row: int, *, bodies: bool) -> Entr
         places = _places(segment, row, min(end_row, row + HEADS_RUN_ENTRIES), 1 << 40)
         return _heads_alone(segment, row, places)
     data = _read_file(segment, [(int(offsets[0]), int(offsets[-1]))])
-    whole = int(np.searchsorted(offsets, offsets[0] + len(data), "right")) - 1
-    places = places.first(max(0, whole))
-    run = _Run(segment, row, data, places.offsets[:-1] - offsets[0], np.diff(places.offsets))
-    run.keep(run.sound())
+    run = _Run(segment, row, data, offsets[:-1] - offsets[0], np.diff(offsets))
+    run.check(run.is_whole())
+    run.check(run.is_sound())
     proven = run.proven(places.sums)
-    run.keep(proven | run.right_heads(~proven))
+    run.check(proven | run.right_heads(run.good & ~proven))
     if bodies:
-        proven = proven[: len(run)]
-        run.keep(proven | run.right_bodies(~proven))
-    return run.table(bodies=True)
+        run.check(proven | run.right_bodies(run.good & ~proven))
+    return run
 
 
-def _heads_alone(segment: Segment, row: int, places: _Places) -> EntryTable:
-    starts = places.offsets[:-1].tolist()
-    ends = np.minimum(places.offsets[:-1] + HEAD_BYTES, places.offsets[1:])
-    data = _read_file(segment, list(zip(starts, ends.tolist(), strict=True)))
-    sizes = ends - places.offsets[:-1]
-    begins = np.cumsum(sizes) - sizes
-    count = int(np.searchsorted(begins + sizes, len(data), "right"))
-    run = _Run(segment, row, data, begins[:count], np.diff(places.offsets)[:count])
-    run.keep(run.sound() & run.is_short())
-    run.keep(run.right_heads(np.ones(len(run), np.bool_)))
-    return run.table(bodies=False)
+def _heads_alone(segment: Segment, row: int, places: _Places) -> _Run:
+    offsets = places.offsets
+    sizes = np.diff(offsets)
+    heads = np.minimum(sizes, HEAD_BYTES)
+    data = _read_file(segment, _spans(offsets[:-1], heads))
+    run = _Run(segment, row, data, np.cumsum(heads) - heads, sizes)
+    run.check(run.begins + heads <= len(data))
+    run.check(run.is_sound())
+    needed = run.covered_sizes()
+    is_long = run.good & (needed > heads)
+    if bool(is_long.any()):
+        # As many as there is room for; the next run begins behind them.
+        room = np.cumsum(needed * is_long) <= RUN_BYTES
+        count = max(1, int(np.argmin(np.append(room, False))))
+        run.cut(count)
+        is_long = is_long[:count]
+        longer = _read_file(segment, _spans(offsets[:-1][:count][is_long], needed[:count][is_long]))
+        run.move(is_long, needed[:count], longer)
+    run.check(run.right_heads(run.good))
+    return run
+
+
+def _spans(starts: Ints, sizes: Ints) -> list[tuple[int, int]]:
+    return list(zip(starts.tolist(), (starts + sizes).tolist(), strict=True))
 
 
 def _read_file(segment: Segment, spans: Sequence[tuple[int, int]]) -> bytes:
@@ -196,7 +232,7 @@ def _read_file(segment: Segment, spans: Sequence[tuple[int, int]]) -> bytes:
 
 
 class _Run:
-    """Records of one segment, in ``data``; ``keep`` cuts off what a check refused.
+    """Records of one segment, in ``data``; ``good`` says which have passed all checks so far.
 
     ``sizes`` are the records' sizes by the index, whether all their bytes are in ``data`` or only
     the first.
@@ -207,54 +243,68 @@ class _Run:
         self._first_entry_id = segment.first_entry_id + row
         self._marker = int.from_bytes(segment.record_key.marker, "little")
         self._data = data
-        self._begins = begins
+        self.begins = begins
         self._sizes = sizes
-        count = len(begins) if len(data) >= RECORD_HEADER_SIZE else 0
-        # Every place of the buffer seen as the beginning of a header: picking is then one call.
-        places = np.ndarray(
-            (max(0, len(data) - RECORD_HEADER_SIZE + 1),), _HEADER, buffer=data, strides=(1,)
-        )
-        self._headers: NDArray[np.void] = places[np.minimum(begins[:count], len(places) - 1)]
-        self._cut(count)
+        self._headers = _headers_at(data, begins)
+        self.good: Bools = begins + RECORD_HEADER_SIZE <= len(data)
 
     def __len__(self) -> int:
-        return len(self._headers)
+        return len(self.good)
 
-    def keep(self, good: Bools) -> None:
-        """Keep the records before the first one that is not good."""
-        self._cut(int(np.argmin(np.append(good, False))))
+    def check(self, passed: Bools) -> None:
+        """Take the outcome of a check; what failed one stays bad."""
+        self.good &= passed
 
-    def _cut(self, count: int) -> None:
-        self._headers = self._headers[:count]
-        self._begins, self._sizes = self._begins[:count], self._sizes[:count]
+    def cut(self, count: int) -> None:
+        """Keep the first ``count`` records."""
+        self._headers, self.good = self._headers[:count], self.good[:count]
+        self.begins, self._sizes = self.begins[:count], self._sizes[:count]
+
+    def move(self, rows: Bools, sizes: Ints, data: bytes) -> None:
+        """Take these records from ``data``, where they stand one behind the other."""
+        sizes = sizes[rows]
+        begins = np.cumsum(sizes) - sizes
+        self.good[rows] &= begins + sizes <= len(data)
+        self.begins[rows] = len(self._data) + begins
+        self._data += data
+        # A file that was written to meanwhile could say something else by now.
+        self._headers = _headers_at(self._data, self.begins)
+
+    def is_void(self, row: int) -> bool:
+        """Whether the index knows the record's place to be too small for one."""
+        return int(self._sizes[row]) < RECORD_HEADER_SIZE
 
     def _field(self, name: str) -> Ints:
         return self._headers[name].astype(np.int64)
 
     @property
     def _body_starts(self) -> Ints:
-        return self._begins + RECORD_HEADER_SIZE + self._field("prefix_size")
+        return self.begins + RECORD_HEADER_SIZE + self._field("prefix_size")
 
     @property
     def _entry_ends(self) -> Ints:
-        return self._begins + RECORD_HEADER_SIZE + self._field("entry_size")
+        return self.begins + RECORD_HEADER_SIZE + self._field("entry_size")
 
-    def sound(self) -> Bools:
+    def is_whole(self) -> Bools:
+        """Whether all bytes of a record are there."""
+        whole: Bools = self.begins + self._sizes <= len(self._data)
+        return whole
+
+    def is_sound(self) -> Bools:
         """Whether markers, sizes, ids and kinds are what they must be."""
         check, body_sizes = self._headers["body_check"], self._entry_ends - self._body_starts
         own_crc = np.where(check == BODY_CRC_OURS, _OWN_CRC_BYTES, 0)
         good: Bools = self._headers["marker"] == self._marker
         good &= (check == BODY_CRC_OURS) | (check == BODY_CRC_PRODUCER)
         good &= body_sizes >= np.where(check == BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, 0)
-        good &= self._entry_ends + own_crc == self._begins + self._sizes
+        good &= self._entry_ends + own_crc == self.begins + self._sizes
         good &= self._field("entry_id") == self._first_entry_id + np.arange(len(self))
         good &= self._headers["kind"] <= max(EntryKind)
         return good
 
-    def is_short(self) -> Bools:
-        """Whether all that the header's checksum covers is within the first bytes."""
-        short: Bools = self._covered_ends() - self._begins <= HEAD_BYTES
-        return short
+    def covered_sizes(self) -> Ints:
+        """How many first bytes of each record the header's checksum asks for."""
+        return self._covered_ends() - self.begins
 
     def _covered_ends(self) -> Ints:
         return np.minimum(self._body_starts + CHECKED_BODY_BYTES, self._entry_ends)
@@ -264,14 +314,13 @@ class _Run:
         proven = np.zeros(len(self), np.bool_)
         view = memoryview(self._data)
         for first, last, crc in sums:
-            if last <= len(self):
-                start, end = self._begins[first], self._begins[last - 1] + self._sizes[last - 1]
-                proven[first:last] = crc32c(view[start:end]) == crc
+            start, end = self.begins[first], self.begins[last - 1] + self._sizes[last - 1]
+            proven[first:last] = crc32c(view[start:end]) == crc
         return proven
 
     def right_heads(self, rows: Bools) -> Bools:
         """Which of these records have the header and prefix that their checksum covers."""
-        starts, ends = self._begins + CORE_OFFSET, self._covered_ends()
+        starts, ends = self.begins + CORE_OFFSET, self._covered_ends()
         right: Bools = rows & (
             self._crcs(rows, starts, ends, self._segment.record_key.seed) == self._field("crc")
         )
@@ -283,8 +332,8 @@ class _Run:
         starts, ends = self._body_starts, self._entry_ends
         theirs = self._headers["body_check"] == BODY_CRC_PRODUCER
         expected = np.empty(len(self), np.int64)
-        expected[theirs] = u32_at(octets, starts[theirs] + 2, "big")
-        expected[~theirs] = u32_at(octets, ends[~theirs], "little")
+        expected[rows & theirs] = u32_at(octets, starts[rows & theirs] + 2, "big")
+        expected[rows & ~theirs] = u32_at(octets, ends[rows & ~theirs], "little")
         covered = starts + np.where(theirs, CHECKED_BODY_BYTES, 0)
         right: Bools = rows & (self._crcs(rows, covered, ends, 0) == expected)
         return right
@@ -297,19 +346,31 @@ class _Run:
         crcs[rows] = [crc32c(view[start:end], seed) for start, end in spans]
         return crcs
 
-    def table(self, *, bodies: bool) -> EntryTable:
-        """What is left."""
-        count = len(self)
+    def table(self, rows: Ints | slice, *, bodies: bool) -> EntryTable:
+        """Some of the records, which are good."""
+        headers, starts = self._headers[rows], self.begins[rows] + RECORD_HEADER_SIZE
+        prefix_sizes = headers["prefix_size"].astype(np.int64)
+        sizes = headers["entry_size"].astype(np.int64)
         return EntryTable(
             data=self._data,
-            ledger_ids=np.full(count, self._segment.ledger_id, np.int64),
-            entry_ids=self._first_entry_id + np.arange(count),
-            kinds=self._field("kind"),
-            counts=self._field("count"),
-            indexes=self._field("index"),
-            append_times_ms=self._field("append_time"),
-            starts=self._begins + RECORD_HEADER_SIZE,
-            prefix_sizes=self._field("prefix_size"),
-            ends=self._entry_ends if bodies else self._body_starts,
-            sizes=self._field("entry_size"),
+            ledger_ids=np.full(len(starts), self._segment.ledger_id, np.int64),
+            entry_ids=(self._first_entry_id + np.arange(len(self)))[rows],
+            kinds=headers["kind"].astype(np.int64),
+            counts=headers["count"].astype(np.int64),
+            indexes=headers["index"].astype(np.int64),
+            append_times_ms=headers["append_time"].astype(np.int64),
+            starts=starts,
+            prefix_sizes=prefix_sizes,
+            ends=starts + (sizes if bodies else prefix_sizes),
+            sizes=sizes,
         )
+
+
+def _headers_at(data: bytes, begins: Ints) -> NDArray[np.void]:
+    """The record headers that begin at these places; anything, where one is out of reach."""
+    # Every place of the buffer seen as the beginning of a header: picking is then one call.
+    count = len(data) - RECORD_HEADER_SIZE + 1
+    if count <= 0:
+        return np.zeros(len(begins), _HEADER)
+    places = np.ndarray((count,), _HEADER, buffer=data, strides=(1,))
+    return places[np.minimum(begins, count - 1)]

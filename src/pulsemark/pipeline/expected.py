@@ -1,0 +1,220 @@
+"""What a folder should hold, by what its files say of each other.
+
+A ledger's file that is gone leaves no trace in the files that are still there, and looks like the
+end of what was trimmed. Three witnesses know better, as far as they are there:
+
+- the catalog lists every segment of every topic, and takes one off its list before it removes the
+  file. A segment that is listed and gone, or has no usable header, is lost;
+- the segments' headers name the ledger before their own. Trimming goes from the oldest on, so a
+  named ledger that is gone while an older one is still there is lost;
+- durable cursors name entries that were acknowledged. Entries that end before are lost.
+
+On a live folder files come and go while they are looked at. So cursors are read before the files,
+the catalog after them, and what seems to be lost is looked at again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google.protobuf.message import DecodeError as BadProtobufError
+
+from ..ledger import (
+    EARLIEST,
+    CatalogError,
+    CorruptEntryError,
+    FolderReader,
+    Position,
+    TopicLog,
+    TopicNotFoundError,
+)
+from ..ledger.cursor_store import CURSOR_TOPIC
+from ..ledger.files import OsFiles
+from ..ledger.folder import CATALOG_NAME, segment_path
+from ..ledger.salvage import has_records
+from ..ledger.segment_format import SegmentHeader
+from ..ledger.verify_catalog import CatalogContent, read_catalog
+from ..proto.cursor_pb2 import CursorRecord
+
+_log = logging.getLogger(__name__)
+_READ_BATCH = 1000
+
+SegmentId = tuple[int, int]
+"""(ledger id, segment number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What should be there, beyond what is."""
+
+    lost: Mapping[str, tuple[SegmentId, ...]] = field(default_factory=dict)
+    """By topic: segments whose file is gone, or damaged so that nothing of it can be read."""
+    nameless: tuple[SegmentId, ...] = ()
+    """Segments with records whose topic is not known, since their headers are damaged."""
+    acknowledged: Mapping[str, Position] = field(default_factory=dict)
+    """By topic: the last position that a durable cursor has acknowledged everything up to."""
+
+    @property
+    def lost_ledgers(self) -> frozenset[int]:
+        """The ledgers that lack a segment."""
+        return frozenset(ledger for lost in self.lost.values() for ledger, _ in lost)
+
+    def lost_before(self, log: TopicLog) -> str | None:
+        """Why messages before the log's first one are lost; None: nothing says that."""
+        first = log.segments()[:1]
+        place = (first[0].ledger_id, first[0].header.segment_no) if first else (-1, -1)
+        return _files_are_gone([each for each in self.lost.get(log.name, ()) if each < place])
+
+    def lost_behind(self, log: TopicLog) -> str | None:
+        """Why messages behind the log's last one are lost; None: nothing says that."""
+        last = log.segments()[-1:]
+        place = (last[0].ledger_id, last[0].header.segment_no) if last else (-1, -1)
+        gone = _files_are_gone([each for each in self.lost.get(log.name, ()) if each > place])
+        acknowledged = self.acknowledged.get(log.name, EARLIEST)
+        if gone is None and acknowledged >= log.end_position:
+            return f"a cursor has acknowledged entry {acknowledged}, and they end before it"
+        return gone
+
+    def why_lost(self, topic: str) -> str | None:
+        """Which of a topic's files are lost; None: as far as is known, none."""
+        return _files_are_gone(self.lost.get(topic, ()))
+
+    def why_nameless(self) -> str | None:
+        """Which files have records of a topic that cannot be named; None: there are none."""
+        if not self.nameless:
+            return None
+        name = segment_path(Path(), *self.nameless[0]).name
+        more = f" ({len(self.nameless)} in all)" if len(self.nameless) > 1 else ""
+        return f"ledger file {name}{more} has a damaged header that names no topic"
+
+
+def expected_of(reader: FolderReader, folder: Path) -> Expected:
+    """Ask the witnesses. A catalog that cannot be read is none, and is logged."""
+    acknowledged = _acknowledged(reader)
+    headers = reader.headers()
+    catalog = _catalog(folder)
+    present = {(header.ledger_id, header.segment_no) for header in headers}
+    names = {header.topic_id: header.topic for header in headers}
+    lost: dict[str, list[SegmentId]] = {}
+    if catalog is not None:
+        names |= {topic_id: name for name, topic_id in catalog.topics.items()}
+        missing = {each: topic for each, topic in catalog.segments.items() if each not in present}
+        still_lost = _still_lost(reader, folder, missing)
+        for each in sorted(still_lost):
+            lost.setdefault(names.get(missing[each], ""), []).append(each)
+    else:
+        for topic, ledger_id in _skipped_ledgers(reader, headers):
+            lost.setdefault(topic, []).append((ledger_id, 0))
+    return Expected(
+        {topic: tuple(segments) for topic, segments in lost.items() if "://" in topic},
+        _nameless(reader, folder, catalog),
+        {names[topic]: position for topic, position in acknowledged.items() if topic in names},
+    )
+
+
+def _catalog(folder: Path) -> CatalogContent | None:
+    try:
+        return read_catalog(folder / CATALOG_NAME)
+    except (CatalogError, sqlite3.Error, OSError) as error:
+        _log.warning("lost files are not looked for in the catalog: %s", error)
+        return None
+
+
+def _still_lost(
+    reader: FolderReader, folder: Path, missing: Mapping[SegmentId, int]
+) -> set[SegmentId]:
+    """Which of these are no segments that came, or were trimmed, while they were looked at."""
+    if not missing:
+        return set()
+    present = {(header.ledger_id, header.segment_no) for header in reader.headers()}
+    catalog = _catalog(folder)
+    listed = catalog.segments.keys() if catalog is not None else set()
+    return {each for each in missing if each not in present and each in listed}
+
+
+def _skipped_ledgers(
+    reader: FolderReader, headers: Iterable[SegmentHeader]
+) -> list[tuple[str, int]]:
+    """Ledgers that another one names, and that are gone though older ones are there."""
+    found = _skips(headers)
+    return [each for each in found if each in _skips(reader.headers())] if found else []
+
+
+def _skips(headers: Iterable[SegmentHeader]) -> list[tuple[str, int]]:
+    by_topic: dict[tuple[str, int], dict[int, SegmentHeader]] = {}
+    for header in headers:
+        by_topic.setdefault((header.topic, header.topic_id), {})[header.ledger_id] = header
+    skips = []
+    for (topic, _), ledgers in by_topic.items():
+        ledger_id = max(ledgers)
+        while ledger_id in ledgers:
+            ledger_id = ledgers[ledger_id].previous_ledger_id
+        if ledger_id > min(ledgers):
+            skips.append((topic, ledger_id))
+    return skips
+
+
+def _nameless(
+    reader: FolderReader, folder: Path, catalog: CatalogContent | None
+) -> tuple[SegmentId, ...]:
+    files = OsFiles()
+    found = []
+    for each in reader.damaged_segments():
+        listed = catalog is not None and (each in catalog.segments or each in catalog.removed)
+        try:
+            if not listed and has_records(files, folder, each):
+                found.append(each)
+        except FileNotFoundError:
+            continue  # trimmed meanwhile
+    return tuple(found)
+
+
+def _acknowledged(reader: FolderReader) -> dict[int, Position]:
+    """By topic id: the highest mark delete position of its durable cursors."""
+    marks: dict[tuple[int, str], Position] = {}
+    for record in _cursor_records(reader):
+        key = (record.topic_id, record.subscription)
+        if record.kind == CursorRecord.DELETED:
+            marks.pop(key, None)
+        else:
+            marks[key] = Position(record.mark_delete_ledger_id, record.mark_delete_entry_id)
+    highest: dict[int, Position] = {}
+    for (topic_id, _), mark in marks.items():
+        highest[topic_id] = max(mark, highest.get(topic_id, EARLIEST))
+    return highest
+
+
+def _cursor_records(reader: FolderReader) -> Iterable[CursorRecord]:
+    try:
+        log = reader.log(CURSOR_TOPIC)
+    except TopicNotFoundError:
+        return
+    position = log.first_position or log.end_position
+    while position < log.end_position:
+        try:
+            entries = log.read(position, max_entries=_READ_BATCH)
+        except CorruptEntryError as damage:
+            position = damage.next_position  # the records behind it hold the latest state
+            continue
+        if not entries:
+            return
+        for entry in entries:
+            record = CursorRecord()
+            try:
+                record.ParseFromString(bytes(entry.body))
+            except BadProtobufError:
+                continue
+            yield record
+        position = log.next_position(entries[-1].position)
+
+
+def _files_are_gone(segments: Collection[SegmentId]) -> str | None:
+    if not segments:
+        return None
+    name = segment_path(Path(), *min(segments)).name
+    more = f" and {len(segments) - 1} more" if len(segments) > 1 else ""
+    return f"ledger file {name}{more} should be there, and is gone or has no readable header"
