@@ -1,0 +1,122 @@
+"""Make two brokers' answers comparable: ids, names, addresses and times are each broker's own.
+
+A ledger id becomes ``ledger#N`` by the order in which a scenario meets them, a generated producer
+name becomes ``<generated>``, an address with a port becomes ``<address>``. Whether a field is set
+is kept: a field that one broker leaves out and the other sets to its default is a difference.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from google.protobuf.message import Message as ProtobufMessage
+
+SIGNED_64 = 1 << 63
+MODULUS_64 = 1 << 64
+_EARLIEST_MS = 1_500_000_000_000
+_LATEST_MS = 9_000_000_000_000
+_ADDRESS = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
+_GENERATED = re.compile(r"^[\w.]+-\d+-\d+$")
+_LEDGER_FIELDS = {"ledgerId", "ledger_id"}
+_NUMBERS_OF_THE_RUN = {"request_id"}
+
+
+class Normalizer:
+    """Normalizes what one broker answers in one scenario."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, int] = {}
+
+    def ledger(self, value: int) -> str | int:
+        """A ledger id as the number in the order of appearance; special values stay."""
+        signed = value - MODULUS_64 if value >= SIGNED_64 else value
+        if signed < 0 or signed >= SIGNED_64 - 1:
+            return signed
+        return f"ledger#{self._ledgers.setdefault(signed, len(self._ledgers))}"
+
+    def command(self, message: ProtobufMessage) -> dict[str, Any]:
+        """A command's set fields by name, nested ones too."""
+        found: dict[str, Any] = {}
+        for field, value in message.ListFields():
+            if field.name in _NUMBERS_OF_THE_RUN and value < MODULUS_64 - 1:
+                continue
+            if field.is_repeated:
+                found[field.name] = [self._value(field.name, item) for item in value]
+            else:
+                found[field.name] = self._value(field.name, value)
+        return found
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, ProtobufMessage):
+            return self.command(value)
+        if name in _LEDGER_FIELDS:
+            return self.ledger(value)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= SIGNED_64:
+            return value - MODULUS_64
+        if name == "producer_name" and _GENERATED.match(str(value)):
+            return "<generated>"
+        if name in {"message", "error_message"}:
+            return self.text(str(value))
+        return self.text(value) if isinstance(value, str) else value
+
+    def text(self, value: str) -> str:
+        """A text without what differs from run to run."""
+        return _ADDRESS.sub("<address>", value)
+
+    def json(self, value: Any, key: str = "") -> Any:
+        """A JSON answer; times, ledger ids and addresses are replaced."""
+        if isinstance(value, dict):
+            return {self.text(name): self.json(item, name) for name, item in sorted(value.items())}
+        if isinstance(value, list):
+            return [self.json(item, key) for item in value]
+        if isinstance(value, bool) or value is None:
+            return value
+        if key in _LEDGER_FIELDS and isinstance(value, int):
+            return self.ledger(value)
+        if isinstance(value, int | float) and _EARLIEST_MS < value < _LATEST_MS:
+            return "<ms>"
+        if isinstance(value, float):
+            return "<float>"
+        if isinstance(value, str):
+            if re.fullmatch(r"-?\d+:-?\d+(:-?\d+)*", value):
+                ledger, _, rest = value.partition(":")
+                return f"{self.ledger(int(ledger))}:{rest}"
+            if re.match(r"^\d{4}-\d\d-\d\dT", value):
+                return "<time>"
+            if _GENERATED.match(value) and key in {"producerName", "name"}:
+                return "<generated>"
+            return self.text(value)
+        return value
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Every place where two normalized answers differ, as readable lines."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        found = []
+        for key in sorted(ours.keys() | theirs.keys()):
+            where = f"{path}.{key}" if path else str(key)
+            if key not in ours:
+                found.append(f"{where}: absent, theirs {_short(theirs[key])}")
+            elif key not in theirs:
+                found.append(f"{where}: {_short(ours[key])}, absent in theirs")
+            else:
+                found += differences(ours[key], theirs[key], where)
+        return found
+    if isinstance(ours, list) and isinstance(theirs, list):
+        found = []
+        if len(ours) != len(theirs):
+            found.append(
+                f"{path}: {len(ours)} items, theirs {len(theirs)}:"
+                f" {_short(ours)} / {_short(theirs)}"
+            )
+            return found
+        for number, (left, right) in enumerate(zip(ours, theirs, strict=True)):
+            found += differences(left, right, f"{path}[{number}]")
+        return found
+    return [] if ours == theirs else [f"{path}: {_short(ours)}, theirs {_short(theirs)}"]
+
+
+def _short(value: Any, limit: int = 220) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

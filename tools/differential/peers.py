@@ -1,0 +1,192 @@
+"""One broker under comparison: raw connections and REST calls whose answers are recorded."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from pulsemark.proto import pulsar_api_pb2 as pb
+from pulsemark.wire import Command, Connection, Message, ProtocolError, Role, commands
+
+from .normalize import Normalizer
+
+QUIET_S = 0.35
+"""A broker that says nothing for so long has said all."""
+_LIMIT_S = 15.0
+
+
+class RawConnection:
+    """A socket to a broker whose events are recorded in the order they come."""
+
+    def __init__(self, broker: Recorder, *, handshake: bool = True) -> None:
+        parts = urlsplit(broker.service_url)
+        self._broker = broker
+        self._socket = socket.create_connection((parts.hostname, parts.port), _LIMIT_S)
+        self._connection = Connection(Role.CLIENT)
+        self._requests = 0
+        self.closed = False
+        self.answers_pings = True
+        if handshake:
+            self.write(commands.connect("comparison", feature_flags=broker.flags))
+            self._read(QUIET_S, record=False)
+
+    def next_request(self) -> int:
+        """A request id never used on this connection."""
+        self._requests += 1
+        return self._requests
+
+    def write(self, *frames: bytes) -> None:
+        """Send bytes; a connection that the broker closed takes nothing."""
+        try:
+            self._socket.sendall(b"".join(frames))
+        except OSError:
+            self.closed = True
+
+    def say(self, label: str, *frames: bytes, quiet_s: float = QUIET_S) -> list[Any]:
+        """Send, record what comes until the broker is quiet, and return it."""
+        self.write(*frames)
+        answers = self._read(quiet_s)
+        self._broker.record(label, answers)
+        return answers
+
+    def listen(self, label: str, quiet_s: float = QUIET_S) -> list[Any]:
+        """Record what comes without sending."""
+        return self.say(label, quiet_s=quiet_s)
+
+    def close(self) -> None:
+        """Close the socket without a word."""
+        self._socket.close()
+        self.closed = True
+
+    def _read(self, quiet_s: float, *, record: bool = True) -> list[Any]:
+        found: list[Any] = []
+        last_s = time.monotonic()
+        while time.monotonic() - last_s < quiet_s and not self.closed:
+            ready, _, _ = select.select([self._socket], [], [], 0.05)
+            if not ready:
+                continue
+            try:
+                data = self._socket.recv(1 << 20)
+            except OSError:
+                data = b""
+            if not data:
+                self.closed = True
+                found.append("closed")
+                break
+            last_s = time.monotonic()
+            self._connection.receive_data(data)
+            try:
+                for event in self._connection.events():
+                    self._take(event, found)
+            except ProtocolError as violation:
+                found.append(f"violation: {violation}")
+                break
+        return found if record else []
+
+    def _take(self, event: Any, found: list[Any]) -> None:
+        normalizer = self._broker.normalizer
+        if isinstance(event, Command):
+            name = pb.BaseCommand.Type.Name(event.type)
+            if name == "PING":
+                if self.answers_pings:
+                    self.write(commands.pong())
+                return
+            found.append({name: normalizer.command(event.body)})
+            self._broker.bodies.append((name, event.body))
+        elif isinstance(event, Message):
+            body = bytes(event.headers_and_payload)
+            found.append({"MESSAGE": normalizer.command(event.command), "size": len(body)})
+            self._broker.bodies.append(("MESSAGE", event.command))
+        else:
+            found.append(repr(event))
+
+
+@dataclass
+class Recorder:
+    """A broker and what it answered in the current scenario."""
+
+    name: str
+    service_url: str
+    admin_url: str
+    flags: pb.FeatureFlags | None = None
+    normalizer: Normalizer = field(default_factory=Normalizer)
+    steps: list[tuple[str, Any]] = field(default_factory=list)
+    bodies: list[tuple[str, Any]] = field(default_factory=list)
+    _open: list[RawConnection] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Forget the scenario before."""
+        self.normalizer = Normalizer()
+        self.steps, self.bodies = [], []
+
+    def end(self) -> None:
+        """Close what the scenario left open."""
+        for connection in self._open:
+            connection.close()
+        self._open.clear()
+
+    def connect(self, *, handshake: bool = True) -> RawConnection:
+        """A new connection."""
+        connection = RawConnection(self, handshake=handshake)
+        self._open.append(connection)
+        return connection
+
+    def record(self, label: str, answer: Any) -> None:
+        """Keep an answer under a label."""
+        self.steps.append((label, answer))
+
+    def last(self, name: str) -> Any:
+        """The newest command of a type that came, as protobuf; None where none did."""
+        return next((body for kind, body in reversed(self.bodies) if kind == name), None)
+
+    def rest(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        label: str | None = None,
+        quiet: bool = False,
+    ) -> tuple[int, Any]:
+        """Call a REST route below the admin URL, and record status, content type and body."""
+        data = (
+            None
+            if body is None
+            else (body if isinstance(body, bytes) else json.dumps(body).encode())
+        )
+        request = urllib.request.Request(f"{self.admin_url}{path}", data=data, method=method)
+        if data is not None:
+            request.add_header("Content-Type", content_type)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                status, kind, raw = (
+                    response.status,
+                    response.headers.get("Content-Type"),
+                    response.read(),
+                )
+        except urllib.error.HTTPError as error:
+            status, kind, raw = error.code, error.headers.get("Content-Type"), error.read()
+        except OSError as error:
+            status, kind, raw = 0, None, str(error).encode()
+        answer = self._parse(raw)
+        if not quiet:
+            self.record(
+                label or f"{method} {path}",
+                {"status": status, "type": kind, "body": self.normalizer.json(answer)},
+            )
+        return status, answer
+
+    @staticmethod
+    def _parse(raw: bytes) -> Any:
+        try:
+            return json.loads(raw)
+        except ValueError:
+            return raw.decode(errors="replace")
