@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from pulsemark.finder.stream import ReadPlan, entry_responses
-from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, managed_ledger
+from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, ledger_writer
 
 from .conftest import TOPIC, Folder, fill
 
@@ -22,7 +22,7 @@ SECRET = bytes.fromhex("9e3b4c5d60718293")
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     """A folder whose secret is known, with a damaged entry and a damaged header."""
-    with patch.object(managed_ledger, "new_secret", lambda: SECRET):
+    with patch.object(ledger_writer, "new_secret", lambda: SECRET):
         made = fill(tmp_path / "data")
     made.damage(4)
     path = made.segment()

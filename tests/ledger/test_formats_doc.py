@@ -33,7 +33,7 @@ from pulsemark.ledger import (
     head_cut,
     index_format,
     journal_format,
-    managed_ledger,
+    ledger_writer,
     segment_format,
 )
 from pulsemark.ledger import (
@@ -441,7 +441,7 @@ def make_example(path: Path) -> bytes:
 
     Secrets are drawn at random: here they are all the one of the document.
     """
-    with patch.object(managed_ledger, "new_secret", lambda: HEADER.secret):
+    with patch.object(ledger_writer, "new_secret", lambda: HEADER.secret):
         return _make_example(path)
 
 

@@ -15,7 +15,7 @@ from pulsemark.ledger import (
     FolderReader,
     Position,
     StoreOptions,
-    managed_ledger,
+    ledger_writer,
 )
 from pulsemark.ledger.files import OsFiles
 from pulsemark.ledger.folder import list_segments, segment_path
@@ -57,7 +57,7 @@ def folder(open_store, clock):
 @pytest.fixture
 def old_folder(open_store, clock, monkeypatch):
     """A closed data folder as version 1 wrote it."""
-    monkeypatch.setattr(managed_ledger, "new_secret", bytes)
+    monkeypatch.setattr(ledger_writer, "new_secret", bytes)
     return closed_folder(open_store, clock)
 
 

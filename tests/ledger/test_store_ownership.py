@@ -76,7 +76,7 @@ def test_every_method_is_refused_in_a_child(tmp_path):
                 topic.roll,
                 lambda: topic.trim(EARLIEST),
                 lambda: topic.truncate_head(EARLIEST),
-                cursor.persist,
+                lambda: cursor.persist().wait(),
                 pending.wait,
                 lambda: pending.add_done_callback(print),
                 lambda: store.open_topic(ORDERS),
@@ -119,6 +119,21 @@ def test_a_child_does_not_keep_the_folder_locked(tmp_path):
     finally:
         os.write(end[1], b"x")
         os.waitpid(child, 0)
+
+
+def test_a_closed_store_closes_no_file_of_others_in_a_child(tmp_path):
+    """The lock's descriptor is another file's once the store is closed, in a child, too."""
+    store = LocalStore.open(tmp_path)
+    lock_fd = store._lock_fd
+    store.close()
+    others = []
+    try:
+        while lock_fd not in others:  # numbers are given again, the lowest first
+            others.append(os.open(os.devnull, os.O_RDONLY))
+        assert in_child(lambda: os.fstat(lock_fd))
+    finally:
+        for fd in others:
+            os.close(fd)
 
 
 @pytest.mark.parametrize("threaded", [False, True])

@@ -14,7 +14,7 @@ import pytest
 
 from pulsemark.ledger import FolderReader, LocalStore, Position, TopicNotFoundError
 from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.folder import list_segments, segment_path
+from pulsemark.ledger.folder import index_path, list_segments, segment_path
 from pulsemark.pipeline import plan as plan_module
 from pulsemark.pipeline.errors import DataLossError
 from pulsemark.pipeline.expected import expected_of
@@ -157,9 +157,10 @@ def test_a_range_by_time_that_may_reach_the_loss_fails(
 
 
 def damage_header(path: Path) -> None:
-    """Nothing of a header is left that could be put together again."""
+    """Nothing of a header, nor of its second copy, is left that could be put together again."""
     with path.open("r+b") as file:
         file.write(b"\xa5" * 120)
+    index_path(path).unlink()
 
 
 @pytest.mark.parametrize("catalog", [True, False], ids=["with catalog", "without"])

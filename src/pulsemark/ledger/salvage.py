@@ -61,8 +61,10 @@ from .segment import read_segment_header
 from .segment_format import (
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_LIMIT,
+    SEGMENT_MAGIC,
     UNKNOWN_COUNT,
     SegmentHeader,
+    header_size_field,
     told_header_size,
     told_topic,
     told_version,
@@ -117,12 +119,29 @@ def salvage_headers(
 
 
 def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
-    """Whether there is a record in a segment without a usable header. Raises OSError."""
+    """Whether a segment without a usable header held records. Raises OSError.
+
+    Records of version 2 cannot be told without the secret in the header. So every file has held
+    some whose first bytes cannot be a header that is being written just now.
+    """
     fd = files.open(segment_path(folder, *segment_id), os.O_RDONLY)
     try:
+        beginning = read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
+        if not _may_be_under_way(beginning):
+            return True
         return _first_record(files, fd, segment_id) is not None
     finally:
         files.close(fd)
+
+
+def _may_be_under_way(beginning: bytes) -> bool:
+    """Whether these are the first bytes of a header, and not yet all of them."""
+    if not any(beginning):
+        return True
+    if not beginning.startswith(SEGMENT_MAGIC[: len(beginning)]):
+        return False
+    size = header_size_field(beginning)
+    return size is None or len(beginning) < size <= SEGMENT_HEADER_LIMIT
 
 
 def correct_header(data: bytes, path: Path) -> SegmentHeader | None:

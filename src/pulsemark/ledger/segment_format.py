@@ -247,12 +247,20 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
     )
 
 
+def header_size_field(data: Buffer) -> int | None:
+    """What the field with the header's size says; None where the bytes end before it."""
+    if len(data) < _SIZE_END:
+        return None
+    (size,) = _U32.unpack_from(data, _SIZE_END - _U32.size)
+    return int(size)
+
+
 def told_header_size(data: Buffer) -> int:
     """How long a header that may be damaged says it is; at least what lies up to that field."""
-    if len(data) < _SIZE_END:
+    size = header_size_field(data)
+    if size is None:
         return len(data)
-    (size,) = _U32.unpack_from(data, _SIZE_END - _U32.size)
-    return int(size) if _FIXED.size < size <= min(len(data), SEGMENT_HEADER_LIMIT) else _SIZE_END
+    return size if _FIXED.size < size <= min(len(data), SEGMENT_HEADER_LIMIT) else _SIZE_END
 
 
 def told_version(data: Buffer) -> int:

@@ -519,7 +519,7 @@ class LocalStore:
                 self._closed = True
             with ExitStack() as at_the_end:
                 at_the_end.callback(self.state.close)
-                at_the_end.callback(self._files.close, self._lock_fd)
+                at_the_end.callback(self._give_lock_back)
                 at_the_end.callback(self.catalog.close)
                 at_the_end.callback(self._fds.close)
                 at_the_end.callback(self._journal.close)
@@ -534,6 +534,11 @@ class LocalStore:
                 if self._checkpointer.complete and not self.state.has_failed:
                     remove_journal(self._files, self.folder)
                 self._reserve.try_to_fill_up()
+
+    def _give_lock_back(self) -> None:
+        # From here on the descriptor's number may be another file's: a child must not close it.
+        self.state.on_fork = None
+        self._files.close(self._lock_fd)
 
     def __enter__(self) -> Self:
         return self
