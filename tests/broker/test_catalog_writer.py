@@ -85,10 +85,10 @@ def test_acknowledged_schema_versions_are_there_after_a_restart(store, seed):
 
     async def run() -> None:
         topics, _ = await start(store, seed)
-        schemas = Schemas(topics.catalog_writer)
+        schemas = Schemas(topics.catalog_writer, BrokerConfig())
         given = await asyncio.gather(*(schemas.register(NAME, schema(n % 6)) for n in range(12)))
         assert set(given) == {version_bytes(n) for n in range(6)}
-        again = Schemas((await start(store))[0].catalog_writer)
+        again = Schemas((await start(store))[0].catalog_writer, BrokerConfig())
         assert await again.versions(NAME) == await schemas.versions(NAME)
         for number in range(12):
             assert await again.register(NAME, schema(number % 6)) == given[number]
@@ -102,8 +102,8 @@ def test_forgotten_schemas_do_not_come_back(store, seed):
 
     async def run() -> None:
         topics, _ = await start(store, seed)
-        await Schemas(topics.catalog_writer).register(NAME, schema(0))
-        schemas = Schemas(topics.catalog_writer)  # nothing is known yet
+        await Schemas(topics.catalog_writer, BrokerConfig()).register(NAME, schema(0))
+        schemas = Schemas(topics.catalog_writer, BrokerConfig())  # nothing is known yet
         await asyncio.gather(*(schemas.versions(NAME) for _ in range(3)), schemas.forget(NAME))
         assert await schemas.versions(NAME) == []
         assert await schemas.register(NAME, schema(7)) == version_bytes(0)
@@ -153,7 +153,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
 
     async def run() -> None:
         topics, pool = await start(store)
-        schemas = Schemas(topics.catalog_writer)
+        schemas = Schemas(topics.catalog_writer, BrokerConfig())
         topic = await topics.open(NAME, create=True)
         await topics.put_namespace("public/empty", {})
         pool.fail = {"write", "freeing"}

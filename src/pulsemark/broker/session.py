@@ -332,11 +332,8 @@ class Session(asyncio.BufferedProtocol):
 
     def give_up_output(self) -> None:
         """Output memory is full, and this client has read nothing for longest."""
-        log.info(
-            "%s: connection closed: unsent data of all clients is above the limit and this "
-            "one reads too slowly",
-            self.address,
-        )
+        reason = "unsent data of all clients is above the limit and this one reads too slowly"
+        log.info("%s: connection closed: %s", self.address, reason)
         self.abort()
 
     def _unpause(self, reason: Pause) -> None:

@@ -26,8 +26,9 @@ from .folder import check_marker, index_path, list_segments, segment_path
 from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import SegmentHeader
-from .time_index import ChunkCache, TimeIndex
+from .time_index import ChunkCache
 from .topic_log import TopicLog
+from .topic_segments import make_segment
 
 _log = logging.getLogger(__name__)
 
@@ -191,18 +192,7 @@ class FolderReader:
             self._files.close(fd)
 
     def _segment(self, header: SegmentHeader) -> Segment:
-        path = segment_path(self._folder, header.ledger_id, header.segment_no)
-        index = TimeIndex(
-            self._files,
-            self._fds,
-            index_path(path),
-            header.ledger_id,
-            header.segment_no,
-            header.entry_time_floor_ms,
-            self._chunks,
-            header.pack() if header.secret else b"",
-        )
-        return Segment(self._files, self._fds, path, header, index)
+        return make_segment(self._files, self._fds, self._folder, header, self._chunks)
 
     def close(self) -> None:
         """Close all files."""

@@ -314,6 +314,8 @@ class LedgerWriter(TopicLog):
             ledger_id, segment, entry_id, start, next_index, stamp_floor_ms, time_max_ms,
             ledger_bytes, age_ms, last_clock_ms, epoch, _,
         ) = tail  # fmt: skip
+        if segment is None:
+            return LEDGER  # before any stamper is asked
         clock_ms = self._store.clock.now_ms()
         now_ms = max(stamp_floor_ms, clock_ms)
         if clock_ms > last_clock_ms:
@@ -332,8 +334,6 @@ class LedgerWriter(TopicLog):
         size = RECORD_HEADER_SIZE + len(prefix) + len(body)
         if body_check == BODY_CRC_OURS:
             size += _OWN_CRC_SIZE
-        if segment is None:
-            return LEDGER
         if begins := what_begins(tail, size, messages, age_ms, options):
             return begins
         head = pack_record_head(

@@ -119,19 +119,33 @@ def salvage_headers(
 
 
 def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
-    """Whether a segment without a usable header held records. Raises OSError.
+    """Whether there is a record in a segment without a usable header. Raises OSError.
 
-    Records of version 2 cannot be told without the secret in the header. So every file has held
-    some whose first bytes cannot be a header that is being written just now.
+    Records of version 2 cannot be told without the secret in the header.
     """
     fd = files.open(segment_path(folder, *segment_id), os.O_RDONLY)
     try:
-        beginning = read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
-        if not _may_be_under_way(beginning):
-            return True
         return _first_record(files, fd, segment_id) is not None
     finally:
         files.close(fd)
+
+
+def may_have_held_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
+    """Whether a segment without a usable header can have held records. Raises OSError.
+
+    Not where its header is a whole one, of another segment, or can be one whose first write is
+    under way.
+    """
+    path = segment_path(folder, *segment_id)
+    fd = files.open(path, os.O_RDONLY)
+    try:
+        beginning = read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
+    finally:
+        files.close(fd)
+    with suppress(CorruptFileError):
+        unpack_segment_header(beginning, path)
+        return has_records(files, folder, segment_id)
+    return not _may_be_under_way(beginning)
 
 
 def _may_be_under_way(beginning: bytes) -> bool:

@@ -22,7 +22,6 @@ from ..metadata import Clock, SystemClock
 from .aside import Aside
 from .batch_writer import BatchWriter
 from .catalog import Catalog, SegmentId
-from .chain import counting_segments, dropped_segments
 from .checkpoint import Checkpointer
 from .compacted_format import (
     VIEW_PROPERTY_KIND,
@@ -34,7 +33,6 @@ from .cursor_store import CURSOR_TOPIC, CursorStore
 from .delivery import Delivery, Notify
 from .errors import (
     CatalogError,
-    CorruptFileError,
     LedgerError,
     ReservedTopicError,
     StoreClosedError,
@@ -45,11 +43,9 @@ from .fd_cache import FdCache
 from .files import Files, OsFiles
 from .folder import (
     CATALOG_NAME,
-    index_path,
     lock_folder,
     prepare_folder,
     probe_folder,
-    segment_path,
 )
 from .group_commit import GroupCommit
 from .journal import Journal
@@ -57,11 +53,11 @@ from .managed_ledger import ManagedLedger
 from .options import StoreOptions
 from .recovery import recover, remove_journal, remove_segment_files
 from .reserve import Reserve
-from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
 from .store_state import ForeignCatalog, StoreState
-from .time_index import ChunkCache, TimeIndex
+from .time_index import ChunkCache
+from .topic_segments import TopicSegments, make_segment
 
 _log = logging.getLogger(__name__)
 _LEDGER_IDS_AT_ONCE = 64
@@ -115,6 +111,7 @@ class LocalStore:
             on_failure.callback(self.catalog.close)
             files.sync_folder(folder)
             last_id = recover(files, self._fds, folder, self.catalog)
+            self._segments = TopicSegments(files, self._fds, folder, self.catalog, self._chunks)
             interval_ms = options.sync_interval_ms
             journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
             self._topic_ids = self.catalog.topics()
@@ -277,24 +274,13 @@ class LocalStore:
         return summary.next_index if newest <= summary.horizon.ledger_id else 0
 
     def _load_segments(self, name: str, topic_id: int) -> list[Segment]:
-        headers, lost = self._read_headers(name, topic_id)
-        segments = [self._segment(header) for header in headers]
-        counting = counting_segments(segments, lost=lost)
-        for segment in counting:
-            if not segment.index.sealed:
-                self._seal(segment)
-        if not lost and counting:
-            self._remove_dropped(name, topic_id, segments, counting)
+        counting, dropped = self._segments.of_topic(name, topic_id)
+        if dropped:
+            self._remove_dropped(name, topic_id, _ids(dropped))
         return counting
 
-    def _remove_dropped(
-        self, name: str, topic_id: int, segments: list[Segment], counting: list[Segment]
-    ) -> None:
+    def _remove_dropped(self, name: str, topic_id: int, ids: list[SegmentId]) -> None:
         """Remove the segments of a tail that was cut off, where a crash came in between."""
-        dropped = dropped_segments(segments, counting)
-        if not dropped:
-            return
-        ids = _ids(dropped)
         try:
             self.catalog.remove_segments(topic_id, ids)
             remove_segment_files(self._files, self._fds, self.folder, ids)
@@ -302,45 +288,6 @@ class LocalStore:
             _log.warning("%s: %s count no more, and stay: %s", name, ids, error)
             return
         self._checkpointer.segments_removed(set(ids))
-
-    def _read_headers(self, name: str, topic_id: int) -> tuple[list[SegmentHeader], set[int]]:
-        """The headers of a topic's segments, and the ledgers that have none any more."""
-        headers: dict[SegmentId, SegmentHeader] = {}
-        unread: dict[SegmentId, Exception] = {}
-        for segment_id in self.catalog.segments(topic_id):
-            try:
-                headers[segment_id] = read_named_header(self._files, self.folder, segment_id)
-            except (FileNotFoundError, CorruptFileError) as error:
-                unread[segment_id] = error
-        if unread:
-            headers |= salvage_headers(
-                self._files, self.folder, unread, headers.values(), (name, topic_id)
-            )
-        for segment_id, reason in unread.items():
-            if segment_id not in headers:
-                _log.error("%s: a segment is lost: %s", name, reason)
-        lost = {ledger_id for ledger_id, _ in unread} - {ledger_id for ledger_id, _ in headers}
-        return list(headers.values()), lost
-
-    def _seal(self, segment: Segment) -> None:
-        try:
-            segment.index.seal(segment.append_time_max_ms)
-        except OSError as error:
-            _log.warning("%s: index not sealed: %s", segment.path, error)
-
-    def _segment(self, header: SegmentHeader) -> Segment:
-        path = segment_path(self.folder, header.ledger_id, header.segment_no)
-        index = TimeIndex(
-            self._files,
-            self._fds,
-            index_path(path),
-            header.ledger_id,
-            header.segment_no,
-            header.entry_time_floor_ms,
-            self._chunks,
-            header.pack() if header.secret else b"",
-        )
-        return Segment(self._files, self._fds, path, header, index)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its entries, cursors and compacted views. Blocks.
@@ -416,7 +363,7 @@ class LocalStore:
 
     def make_segment(self, header: SegmentHeader) -> Segment:
         """A segment to append to; its file comes with the first commit."""
-        segment = self._segment(header)
+        segment = make_segment(self._files, self._fds, self.folder, header, self._chunks)
         segment.index.end_offset = header.size_bytes
         return segment
 
@@ -446,9 +393,7 @@ class LocalStore:
             segment.removed = True
 
     def remove_segments(self, segments: Sequence[Segment]) -> None:
-        """Remove the files of segments that were unlisted. Raises OSError: the next opening
-        removes them then.
-        """
+        """Remove files of unlisted segments. Raises OSError: the next opening removes them then."""
         self._remove_files(_ids(segments))
         if segments and segments[0].header.topic != CURSOR_TOPIC:  # those go in the committer
             self._take_space_back()
@@ -468,9 +413,7 @@ class LocalStore:
         self._checkpointer.segments_removed(set(segments))
 
     def drop_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
-        """Forget segments that a later one's header has cut off. What fails is left to the next
-        opening: they count no more, whatever the catalog lists.
-        """
+        """Forget segments that a later header has cut off; what fails, the next opening does."""
         for segment in segments:
             segment.removed = True
         try:

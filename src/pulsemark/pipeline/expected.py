@@ -35,7 +35,7 @@ from ..ledger import (
 from ..ledger.cursor_store import CURSOR_TOPIC
 from ..ledger.files import OsFiles
 from ..ledger.folder import CATALOG_NAME, segment_path
-from ..ledger.salvage import has_records
+from ..ledger.salvage import may_have_held_records
 from ..ledger.segment_format import SegmentHeader
 from ..ledger.verify_catalog import CatalogContent, read_catalog
 from ..proto.cursor_pb2 import CursorRecord
@@ -166,7 +166,7 @@ def _nameless(
     for each in reader.damaged_segments():
         listed = catalog is not None and (each in catalog.segments or each in catalog.removed)
         try:
-            if not listed and has_records(files, folder, each):
+            if not listed and may_have_held_records(files, folder, each):
                 found.append(each)
         except FileNotFoundError:
             continue  # trimmed meanwhile
