@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from ..metadata import MessageFormatError, MessageHeader, has_prefix, verify_checksum
+from typing import NoReturn
+
+from ..metadata import (
+    MESSAGE_MAGIC,
+    PREFIX_MAGIC,
+    MessageFormatError,
+    MessageHeader,
+    verify_checksum,
+)
 from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
 from .files import Buffer
-from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_PREFIX_BYTES
+from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 
 MAX_MESSAGE_COUNT = 2**20
 """Messages in one entry. A batch of Pulsar's largest size, 5 MiB, cannot hold as many: each takes
 six bytes at least. Higher counts would end a segment every few entries, for a segment's messages
 are counted in 32 bits."""
 MAX_INDEX = 2**63 - 1
+_MESSAGE_MAGIC = MESSAGE_MAGIC.to_bytes(2, "big")
+_PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
 
 
 def plain_body(topic: str, body: object) -> Buffer:
@@ -46,18 +56,20 @@ def body_check_of(topic: str, body: Buffer) -> int:
 
     Raises AlreadyStampedError for a body with a prefix, ChecksumError.
     """
-    if has_prefix(body):
+    magic = body[:2]
+    if magic == _MESSAGE_MAGIC:
+        is_checked = len(body) >= CHECKED_BODY_BYTES and verify_checksum(body)
+        return BODY_CRC_PRODUCER if is_checked else BODY_CRC_OURS
+    if magic == _PREFIX_MAGIC:
         raise AlreadyStampedError(topic)
-    return BODY_CRC_PRODUCER if len(body) >= 6 and verify_checksum(body) else BODY_CRC_OURS
+    return BODY_CRC_OURS
 
 
-def check_size(topic: str, prefix: bytes, body: Buffer, limit_bytes: int) -> None:
-    """Raise EntryTooLargeError for an entry, or a prefix, beyond the limits."""
-    size = len(prefix) + len(body)
-    if size > limit_bytes:
-        raise EntryTooLargeError(topic, size, limit_bytes)
-    if len(prefix) > MAX_PREFIX_BYTES:
-        raise EntryTooLargeError(topic, len(prefix), MAX_PREFIX_BYTES)
+def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int) -> NoReturn:
+    """Raise EntryTooLargeError for an entry of that size, or for its prefix."""
+    if size_bytes > limit_bytes:
+        raise EntryTooLargeError(topic, size_bytes, limit_bytes)
+    raise EntryTooLargeError(topic, len(prefix), MAX_PREFIX_BYTES)
 
 
 def time_of_entry(header: MessageHeader, now_ms: int) -> int:

@@ -27,8 +27,8 @@ _JOIN_BELOW_BYTES = 16 * 1024
 """Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
 
 PendingEntry = tuple[Sequence[Buffer], int, int, int, int]
-"""The parts of its record, append time, entry time, messages of the segment up to and with it,
-and where it ends in the segment."""
+"""The parts of its record, append time, highest entry time up to and with it, messages of the
+segment up to and with it, and where it ends in the segment."""
 
 
 class Owner(Protocol):
@@ -159,12 +159,9 @@ class BatchWriter:
     def _take_in(self, group: Group, entries: Sequence[PendingEntry]) -> None:
         """Add the group's first entries, which are written, to the segment's index."""
         index = group.segment.index
-        at = index.end_offset
-        append = index.append
-        for _, _, time_ms, next_message, end in entries:
-            append(time_ms, next_message, at, end)
-            at = end
-        end = at
+        _, _, times_ms, nexts, ends = zip(*entries, strict=True)
+        index.append_many(times_ms, nexts, ends)
+        end = index.end_offset
         offset = group.offset
         for buffer in group.buffers:
             if offset >= end:

@@ -193,7 +193,12 @@ class GroupCommit:
                 yield
             finally:
                 self._leader = 0
+        self._tell()
+
+    def _tell(self) -> None:
+        """Let those who wait see what is done: last, so that they need not share the processor."""
         self._delivery.deliver_here()
+        self._settled.wake()
 
     def _refuse_leader(self, what: str) -> None:
         if self._leader == threading.get_ident():
@@ -277,7 +282,7 @@ class GroupCommit:
         finally:
             self._leader = 0
             self._leading.release()
-        self._delivery.deliver_here()
+        self._tell()
 
     def wake_all(self) -> None:
         """Let all who wait see that the store has stopped; what is pending is still committed."""
@@ -375,7 +380,6 @@ class GroupCommit:
         with self.settling:
             batch.done = True
             callbacks, batch.callbacks = batch.callbacks, []
-        self._settled.wake()
         owners, self._confirmed = self._confirmed, {}
         listeners = [call for owner in owners.values() for call in owner.on_confirmed]
         if callbacks or listeners:
@@ -446,7 +450,6 @@ class GroupCommit:
             for group in failed:
                 calls += _finished(group.commit, FencedError(group.owner.name, str(error)))
         self._confirmed.update((id(group.owner), group.owner) for group in good)
-        self._settled.wake()
         if calls:
             self._delivery.put(calls)
 

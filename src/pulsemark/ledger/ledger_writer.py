@@ -29,14 +29,15 @@ from ..metadata import (
     Sender,
     StamperChain,
     pack,
+    pack_stamp,
 )
 from .admission import (
     MAX_INDEX,
     MAX_MESSAGE_COUNT,
     body_check_of,
     check_count,
-    check_size,
     plain_body,
+    raise_too_large,
     time_of_entry,
 )
 from .batch_writer import PendingEntry
@@ -48,6 +49,7 @@ from .position import Position
 from .segment import Segment
 from .segment_format import (
     BODY_CRC_OURS,
+    MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
     SegmentHeader,
     new_secret,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from .store import LocalStore
 
 _OWN_CRC_SIZE = 4
+_PLAIN_TIME_END_MS = 2**63
 
 
 @dataclass(slots=True)
@@ -125,8 +128,8 @@ class LedgerWriter(TopicLog):
         """Open cursors by subscription name."""
         self.compaction: CompactionState | None = None
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
-        self._stamping = (StamperChain(), False)
-        """The chain, and whether it writes the broker's time."""
+        self._stamping = (StamperChain(), False, False)
+        """The chain, whether it writes the broker's time, and whether time and index are all."""
         self._closed = False
         self._deleted = False
         self._removing = threading.Lock()
@@ -158,7 +161,7 @@ class LedgerWriter(TopicLog):
 
     @stampers.setter
     def stampers(self, chain: StamperChain) -> None:
-        self._stamping = chain, chain.stamps_time
+        self._stamping = chain, chain.stamps_time, chain.is_plain_stamp
 
     @property
     def end_position(self) -> Position:
@@ -292,17 +295,29 @@ class LedgerWriter(TopicLog):
         group = committer.group(self, segment, tail.offset)
         added = then.offset - tail.offset
         commit = group.commit
+        batch = commit.batch
+        group_bytes, batch_bytes = group.size_bytes + added, batch.size_bytes + added
+        pending_bytes = committer.pending_bytes + added
+        pending = committer.pending_entries + 1
         committer.adding = (
             self,
             then,
             group,
             record,
-            group.size_bytes + added,
-            commit.batch.size_bytes + added,
-            committer.pending_bytes + added,
-            committer.pending_entries + 1,
+            group_bytes,
+            batch_bytes,
+            pending_bytes,
+            pending,
         )
-        committer.finish_append()
+        # From here on as ``GroupCommit.finish_append``, which carries it out again after an
+        # exception; without its call, for this is done for each entry.
+        group.entries.append(record)
+        self.tail = then
+        group.size_bytes = group_bytes
+        batch.size_bytes = batch_bytes
+        committer.pending_bytes = pending_bytes
+        committer.pending_entries = pending
+        committer.adding = None
         return Appended(tail.ledger_id, tail.entry_id, then.next_index - 1, record[1], commit)
 
     def _build(self, entry: NewEntry, tail: Tail) -> Built | int:
@@ -323,15 +338,20 @@ class LedgerWriter(TopicLog):
         index = next_index + messages - 1
         if index > MAX_INDEX:
             raise InvalidEntryError(self.name, f"index {index} is above {MAX_INDEX}")
-        chain, stamps_time = self._stamping
-        prefix = chain.prefix(
-            self.name, now_ms, index, messages, body, base=base, sender=sender, header=header
-        )
+        chain, stamps_time, is_plain = self._stamping
+        if is_plain and base is None and messages and now_ms < _PLAIN_TIME_END_MS:
+            prefix = pack_stamp(now_ms, index)  # as the chain does, without asking it
+        else:
+            prefix = chain.prefix(
+                self.name, now_ms, index, messages, body, base=base, sender=sender, header=header
+            )
         if base is not None and not prefix:
             prefix = pack(base)
         options = self._options
-        check_size(self.name, prefix, body, options.max_entry_size_bytes)
-        size = RECORD_HEADER_SIZE + len(prefix) + len(body)
+        size = len(prefix) + len(body)
+        if size > options.max_entry_size_bytes or len(prefix) > MAX_PREFIX_BYTES:
+            raise_too_large(self.name, prefix, size, options.max_entry_size_bytes)
+        size += RECORD_HEADER_SIZE
         if body_check == BODY_CRC_OURS:
             size += _OWN_CRC_SIZE
         if begins := what_begins(tail, size, messages, age_ms, options):
@@ -364,7 +384,7 @@ class LedgerWriter(TopicLog):
             time_max_ms = time_ms
         end = start + size
         next_index += messages
-        record = parts, now_ms, time_ms, next_index - segment.first_index, end
+        record = parts, now_ms, time_max_ms, next_index - segment.first_index, end
         return record, make_tail(
             (
                 ledger_id, segment, entry_id + 1, end, next_index, now_ms, time_max_ms,

@@ -19,6 +19,7 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +181,28 @@ class TimeIndex:
         self._last.end_offset = self.end_offset = end_offset
         self.next_message = next_message
         self.count += 1
+
+    def append_many(
+        self, times_ms: Sequence[int], nexts: Sequence[int], ends: Sequence[int]
+    ) -> None:
+        """Add the rows of entries that follow one another from ``end_offset`` on.
+
+        ``times_ms`` are running maxima already, none below ``time_max_ms``.
+        """
+        done, count = 0, len(ends)
+        while done < count:
+            if self.count % CHUNK_ROWS == 0:
+                self._begin_chunk()
+            until = min(count, done + CHUNK_ROWS - self.count % CHUNK_ROWS)
+            self._times.extend(times_ms[done:until])
+            self._nexts.extend(nexts[done:until])
+            self._offsets.append(self.end_offset)
+            self._offsets.extend(ends[done : until - 1])
+            self._last.end_offset = self.end_offset = ends[until - 1]
+            self.time_max_ms = times_ms[until - 1]
+            self.next_message = nexts[until - 1]
+            self.count += until - done
+            done = until
 
     def _begin_chunk(self) -> None:
         self._times, self._nexts, self._offsets = array("Q"), array("I"), array("I")

@@ -58,7 +58,7 @@ class StamperChain:
         StamperFieldError: one says that it writes a field that is not its own.
     """
 
-    __slots__ = ("_broker_name", "_control_links", "_is_plain_stamp", "_links", "_stampers")
+    __slots__ = ("_broker_name", "_control_links", "_links", "_stampers", "is_plain_stamp")
 
     def __init__(self, stampers: Sequence[Stamper] = (), *, broker_name: str = "") -> None:
         self._stampers = tuple(stampers)
@@ -72,7 +72,8 @@ class StamperChain:
         _check_fields(self._links)
         self._control_links = tuple(link for link in self._links if link.stamps_control)
         kinds = {type(stamper) for stamper in self._stampers}
-        self._is_plain_stamp = kinds == {BrokerTimeStamper, IndexStamper}
+        #: Time and index are all that it writes: `pack_stamp` makes its prefixes.
+        self.is_plain_stamp = kinds == {BrokerTimeStamper, IndexStamper}
 
     @classmethod
     def from_names(cls, names: Iterable[str]) -> StamperChain:
@@ -140,7 +141,7 @@ class StamperChain:
             return b""
         try:
             if base is None:
-                if self._is_plain_stamp:
+                if self.is_plain_stamp:
                     return pack_stamp(now_ms, index)
                 context = StampContext(
                     topic, now_ms, index, message_count, body, sender, self._broker_name,
