@@ -56,7 +56,7 @@ def test_an_heir_on_a_lost_connection_does_not_inherit(broker):
     broker.loop.do(first.ended)
     broker.quiesce()
     producers = topic_of(broker).producers
-    assert (producers.by_name, producers.waiting, producers.exclusive) == ({}, [], None)
+    assert (producers.by_name, producers.waiting, producers.exclusive) == ({}, {}, None)
     assert opened(other, broker, 1, "heir").producer_name == "heir"
     assert set(other.producers) == {1}
 
@@ -88,7 +88,7 @@ def test_an_owner_that_leaves_while_its_epoch_is_stored_lets_the_queue_move(brok
     assert len(broker.work) == 1
     second.send(second.open_producer(2, TOPIC, "heir", access_mode=WaitForExclusive))
     broker.loop.settle()
-    assert [p.name for p in topic_of(broker).producers.waiting] == ["heir"]
+    assert list(topic_of(broker).producers.waiting) == ["heir"]
     broker.loop.do(first.ended)
     broker.quiesce()
     assert topic_of(broker).producers.exclusive.name == "heir"

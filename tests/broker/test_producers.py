@@ -33,7 +33,6 @@ def other(broker):
         (Shared, Exclusive, "ProducerFenced"),
         (Exclusive, Shared, "ProducerBusy"),
         (Exclusive, Exclusive, "ProducerFenced"),
-        (Shared, Fencing, "ProducerFenced"),
     ],
 )
 def test_whom_a_holder_keeps_out(raw, other, topic, holder, newcomer, error):
@@ -43,6 +42,17 @@ def test_whom_a_holder_keeps_out(raw, other, topic, holder, newcomer, error):
         other.create_producer(topic, access_mode=newcomer)
     assert error == caught.value.error_name
     assert first.send_raw(GOOD).entry_id == 0
+
+
+def test_fencing_takes_the_topic_from_shared_producers_too(broker, other, topic):
+    """As in Pulsar 4.0.8: the newcomer owns the topic, the old ones lose their connection."""
+    with RawClient.from_url(broker.service_url) as client:
+        old = client.create_producer(topic)
+        new = other.create_producer(topic, access_mode=Fencing)
+        assert new.topic_epoch == 0
+        assert new.send_raw(GOOD).entry_id == 0
+        old.post(GOOD)
+        client.wait_closed()
 
 
 def test_shared_producers_share(raw, other, topic):

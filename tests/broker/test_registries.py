@@ -331,7 +331,7 @@ class Registries(RuleBasedStateMachine):
         for topic in topics.values():
             assert topic.is_open
             producers = topic.producers
-            for producer in (*producers.by_name.values(), *producers.waiting):
+            for producer in (*producers.by_name.values(), *producers.waiting.values()):
                 assert producer.home is producers
                 assert not producer.has_left
                 assert not producer.outlet.is_closed

@@ -1,6 +1,13 @@
 import pytest
 
-from pulsemark.ledger import EARLIEST, LATEST, Position, StoreOptions
+from pulsemark.ledger import (
+    EARLIEST,
+    LATEST,
+    InvalidCursorError,
+    LocalStore,
+    Position,
+    StoreOptions,
+)
 from pulsemark.ledger import cursor_store as cursor_store_module
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
@@ -237,3 +244,30 @@ def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch)
     marks = [topic.cursors[f"s{19 - number:02}"].mark_delete for number in range(12)]
     assert marks == positions[:12]
     assert topic.cursors["s00"].first_unacked == positions[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "properties", "subscription_properties"),
+    [
+        ("big", {"a": 2**64}, None),
+        ("wrong", None, {"a": 5}),
+        ("\ud800", None, None),
+    ],
+)
+def test_a_cursor_that_no_record_can_hold_is_refused(
+    tmp_path, name, properties, subscription_properties
+):
+    """A typed error, and the cursor is not there afterwards."""
+    with LocalStore.open(tmp_path) as store:
+        topic = store.open_topic("persistent://public/default/orders")
+        with pytest.raises(InvalidCursorError):
+            topic.open_cursor(
+                name,
+                initial=EARLIEST,
+                properties=properties,
+                subscription_properties=subscription_properties,
+            )
+        assert topic.cursors == {}
+        topic.open_cursor("good", initial=EARLIEST).persist().wait(10)
+    with LocalStore.open(tmp_path) as store:
+        assert list(store.open_topic("persistent://public/default/orders").cursors) == ["good"]

@@ -9,6 +9,7 @@ from pulsemark.ledger import (
     EARLIEST,
     CatalogError,
     FencedError,
+    LocalStore,
     StaleEpochError,
     StoreOptions,
 )
@@ -190,3 +191,22 @@ def test_cutting_a_tail_while_others_append(open_store):
     again = open_store(segment_size_bytes=2000).open_topic(ORDERS)
     there = again.read(EARLIEST, max_entries=10**6)
     assert {e.position: (e.index, bytes(e.body)) for e in there} == log
+
+
+@pytest.mark.parametrize("rolls", [False, True], ids=["one segment", "two ledgers"])
+def test_entries_without_messages_before_the_cut_stay(tmp_path, rolls):
+    """What stands before the first message that is dropped stays, wherever segments begin."""
+    with LocalStore.open(tmp_path) as store:
+        topic = store.open_topic("persistent://public/default/orders")
+        topic.append(b"m0").commit.wait(10)
+        if rolls:
+            topic.roll()
+        topic.append(b"z1", message_count=0)
+        topic.append(b"z2", message_count=0)
+        topic.append(b"m1").commit.wait(10)
+        topic.truncate_tail(1, epoch=1)
+        kept = [bytes(entry.body) for entry in topic.read(EARLIEST)]
+    assert kept == [b"m0", b"z1", b"z2", b""]
+    with LocalStore.open(tmp_path) as store:
+        again = store.open_topic("persistent://public/default/orders").read(EARLIEST)
+    assert [bytes(entry.body) for entry in again] == kept

@@ -556,3 +556,15 @@ def test_indexes_and_times_go_on_behind_a_head_that_was_removed(memory_folder, c
     assert again.index == 12
     assert again.time_ms == last.time_ms
     simulated.close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kind": 9}, {"kind": -1}, {"message_count": 1.5}, {"message_count": "1"}]
+)
+def test_a_kind_or_count_that_is_none_is_refused(tmp_path, wrong):
+    """A typed error, and nothing is stored."""
+    with LocalStore.open(tmp_path) as store:
+        topic = store.open_topic("persistent://public/default/orders")
+        with pytest.raises(InvalidEntryError):
+            topic.append(b"x", **wrong)
+        assert topic.append(b"y").entry_id == 0

@@ -282,7 +282,7 @@ def test_dropped_segments_go_after_a_crash_right_after_the_cut(simulated, everyt
     topic = fill(store, model, ORDERS)
     before = set(list_segments(simulated.disk.process(), simulated.folder))
     kept = topic.first_index if everything else topic.segments()[1].first_index
-    store.unlist_segments = lambda *_: simulated.kill()
+    store.removal.unlist = lambda *_: simulated.kill()
     with suppress(Exception):
         topic.truncate_tail(kept, epoch=1)
     assert set(list_segments(simulated.disk.process(), simulated.folder)) >= before

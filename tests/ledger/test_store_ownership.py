@@ -169,6 +169,103 @@ def test_callbacks_may_use_the_whole_store(tmp_path, threaded):
     assert errors == [None]
 
 
+@pytest.mark.parametrize("second", ["main", "thread"])
+def test_close_in_a_callback_beside_another_close(tmp_path, second):
+    """Whichever comes first, both return, and the folder can be opened again."""
+    for number in range(10):
+        store = LocalStore.open(tmp_path / "data")
+        closed = threading.Event()
+
+        def close_here(_error, store=store, closed=closed):
+            store.close()
+            closed.set()
+
+        store.open_topic(ORDERS).append(b"%d" % number).commit.add_done_callback(close_here)
+        if second == "main":
+            store.close()
+        else:
+            closer = threading.Thread(target=store.close, daemon=True)
+            closer.start()
+            closer.join(20)
+            assert not closer.is_alive()
+        assert closed.wait(20)
+        store.close()
+    with LocalStore.open(tmp_path / "data") as store:
+        assert store.open_topic(ORDERS).next_index == 10
+
+
+def test_close_by_a_notify_that_runs_calls_at_once_is_refused(tmp_path):
+    """The thread that commits cannot wait for its own end."""
+    refused = []
+
+    def close_here(_error):
+        try:
+            store.close()
+        except CallbackError as error:
+            refused.append(error)
+
+    with LocalStore.open(tmp_path / "data", notify=lambda call: call()) as store:
+        commit = store.open_topic(ORDERS).append(b"x").commit
+        commit.add_done_callback(close_here)
+        commit.wait(10)
+        store.committer.flush()
+    assert len(refused) == 1
+
+
+def threads_after_the_opening():
+    """The store's threads, once the one that opened it has ended."""
+    for thread in threading.enumerate():
+        if thread.name == "pulsemark-opening":
+            thread.join(20)
+    return [t.name for t in threading.enumerate() if t.name.startswith("pulsemark-")]
+
+
+def test_an_interrupted_opening_leaves_nothing(tmp_path, monkeypatch):
+    """An exception out of a signal handler while a store is opened: it is closed again at once."""
+
+    class AlarmError(Exception):
+        pass
+
+    def handler(_signal, _frame):
+        raise AlarmError
+
+    slow, release = threading.Event(), threading.Event()
+    real = LocalStore._end_deletions
+
+    def wait(store):
+        slow.set()
+        release.wait(20)
+        real(store)
+
+    monkeypatch.setattr(LocalStore, "_end_deletions", wait)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        sender = threading.Thread(
+            target=lambda: (slow.wait(20), os.kill(os.getpid(), signal.SIGUSR1))
+        )
+        sender.start()
+        with pytest.raises(AlarmError):
+            LocalStore.open(tmp_path / "data")
+        sender.join()
+    finally:
+        release.set()
+        signal.signal(signal.SIGUSR1, before)
+    assert threads_after_the_opening() == []
+    monkeypatch.undo()
+    with LocalStore.open(tmp_path / "data") as store:
+        store.open_topic(ORDERS).append(b"x").commit.wait(10)
+
+
+def test_an_opening_that_fails_late_leaves_no_thread(tmp_path, monkeypatch):
+    """Threads that run by then are ended before the files are closed."""
+    monkeypatch.setattr(LocalStore, "_end_deletions", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        LocalStore.open(tmp_path / "data")
+    assert threads_after_the_opening() == []
+    monkeypatch.undo()
+    LocalStore.open(tmp_path / "data").close()
+
+
 def test_open_topic_in_a_callback_beside_delete_topic(tmp_path):
     """Neither waits for the other for ever."""
     with LocalStore.open(tmp_path / "data") as store:

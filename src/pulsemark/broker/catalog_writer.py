@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..ledger import LocalStore
+from .background import Background
 
 __all__ = ["CatalogWriter"]
 
@@ -34,7 +35,7 @@ class CatalogWriter:
         self._catalog = store.catalog
         self._run_blocking = run_blocking
         self._one_at_a_time = asyncio.Lock()
-        self._turns: set[asyncio.Task[Any]] = set()
+        self._background = Background()
         self._current: asyncio.Task[Any] | None = None
 
     async def in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -43,10 +44,7 @@ class CatalogWriter:
         It uses `read` and `write`, and nothing else that waits for a turn.
         """
         assert not self._is_current(), "a turn within a turn would wait for itself"
-        turn = asyncio.ensure_future(self._take(change))
-        self._turns.add(turn)
-        turn.add_done_callback(self._turns.discard)
-        return await asyncio.shield(turn)
+        return await self._background.to_the_end(self._take(change))
 
     async def _take(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._one_at_a_time:
@@ -75,7 +73,9 @@ class CatalogWriter:
         """
         assert self._is_current()
         if frees or all(value is None for _, _, value in changes):
-            await self._run_blocking(self._store.freeing, partial(self._catalog.write, changes))
+            await self._run_blocking(
+                self._store.removal.freeing, partial(self._catalog.write, changes)
+            )
         else:
             await self._run_blocking(self._catalog.write, changes)
 
@@ -95,5 +95,4 @@ class CatalogWriter:
 
     async def settled(self) -> None:
         """Return when there is no turn left."""
-        while self._turns:
-            await asyncio.wait(self._turns)
+        await self._background.settled()

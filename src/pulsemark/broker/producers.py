@@ -11,8 +11,8 @@ asks for            nobody                 somebody
 Shared              in                     in; ProducerBusy beside an exclusive or waiting one
 Exclusive           in, new topic epoch    ProducerFenced
 WaitForExclusive    in, new topic epoch    queued (ready=False), let in when all others have gone
-ExclusiveWith...    in, new topic epoch    an exclusive holder and all waiting ones are fenced;
-Fencing                                    over Shared holders: ProducerFenced
+ExclusiveWith...    in, new topic epoch    all others are fenced, Shared and waiting ones, too
+Fencing
 ==================  =====================  ======================================================
 
 The topic epoch counts the exclusive owners, is durable before an owner hears of it, and rejects
@@ -30,12 +30,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..metadata import Sender
 from ..proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
+from .background import Background
 from .consumer import Outlet
 from .errors import RefusedError
 
@@ -139,13 +140,14 @@ class TopicProducers:
     ) -> None:
         #: Those that hold the topic; an exclusive one also while its epoch is being stored.
         self.by_name: dict[str, Producer] = {}
-        self.waiting: list[Producer] = []
+        #: Those that wait for exclusive access, the longest waiting first.
+        self.waiting: dict[str, Producer] = {}
         self.topic_epoch = topic_epoch
         self._store_epoch = store_epoch
         self._exclusive: Producer | None = None
         self._is_closed = False
         self._storing = asyncio.Lock()
-        self._work: set[asyncio.Future[Any]] = set()
+        self._background = Background()
 
     @property
     def exclusive(self) -> Producer | None:
@@ -168,13 +170,13 @@ class TopicProducers:
             producer.may_publish = True
             return True
         self._check_epoch(producer)
-        if self.by_name and producer.access_mode == ProducerAccessMode.ExclusiveWithFencing:
-            self._fence_holder()
+        if producer.access_mode == ProducerAccessMode.ExclusiveWithFencing:
+            self._fence_all()
         if self.by_name:
             if producer.access_mode == ProducerAccessMode.WaitForExclusive:
                 producer.is_waiting = True
                 producer.home = self
-                self.waiting.append(producer)
+                self.waiting[producer.name] = producer
                 return False
             raise RefusedError(ServerError.ProducerFenced, "Topic has an existing producer")
         self._enter(producer)
@@ -186,8 +188,8 @@ class TopicProducers:
         if producer.home is not self:
             return
         producer.home = None
-        if producer in self.waiting:
-            self.waiting.remove(producer)
+        if self.waiting.get(producer.name) is producer:
+            del self.waiting[producer.name]
             return
         del self.by_name[producer.name]
         if self._exclusive is producer:
@@ -196,7 +198,7 @@ class TopicProducers:
 
     def disconnect_all(self) -> None:
         """Close every producer from the broker's side; their clients may open them again."""
-        everybody = (*self.waiting, *self.by_name.values())
+        everybody = (*self.waiting.values(), *self.by_name.values())
         self.waiting.clear()
         self._empty()
         for producer in everybody:
@@ -235,9 +237,9 @@ class TopicProducers:
         """Give a topic without producers to the first that waits."""
         if self._is_closed or self.by_name or not self.waiting:
             return
-        heir = self.waiting.pop(0)
+        heir = self.waiting.pop(next(iter(self.waiting)))
         self._enter(heir)
-        self._start(self._succeed(heir))
+        self._background.start(self._succeed(heir))
 
     async def _succeed(self, heir: Producer) -> None:
         try:
@@ -260,15 +262,11 @@ class TopicProducers:
             holder.leave()
 
     def _holder_of(self, name: str) -> Producer | None:
-        if name in self.by_name:
-            return self.by_name[name]
-        return next((producer for producer in self.waiting if producer.name == name), None)
+        return self.by_name.get(name) or self.waiting.get(name)
 
-    def _fence_holder(self) -> None:
-        """Fence an exclusive holder and everybody waiting; Shared holders stay."""
-        if self._exclusive is None:
-            return
-        fenced = (*self.waiting, self._exclusive)
+    def _fence_all(self) -> None:
+        """Fence every producer, inside or waiting."""
+        fenced = (*self.waiting.values(), *self.by_name.values())
         self.waiting.clear()
         self._empty()
         for producer in fenced:
@@ -300,7 +298,7 @@ class TopicProducers:
         """Make a producer that has entered the topic's owner, once its epoch is durable."""
         try:
             # Stored to its end, whoever leaves meanwhile: the next epoch is counted from it.
-            epoch = await asyncio.shield(self._start(self._count_epoch(producer)))
+            epoch = await self._background.to_the_end(self._count_epoch(producer))
             self._check_holds(producer)
         except BaseException:
             self.remove(producer)
@@ -329,9 +327,3 @@ class TopicProducers:
             )
         if producer.home is not self:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.ensure_future(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        return task

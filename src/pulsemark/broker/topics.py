@@ -12,9 +12,8 @@ that is gone.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from ..ledger import LedgerError, LocalStore, TopicNotFoundError
@@ -22,6 +21,7 @@ from ..ledger.catalog import Catalog
 from ..metadata import StamperChain
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import InvalidTopicNameError, TopicName, check_namespace
+from .background import Background
 from .catalog_writer import CatalogWriter
 from .config import BrokerConfig
 from .errors import RefusedError
@@ -82,7 +82,7 @@ class Topics:
         self._locks = NameLocks()
         #: Called with the name of each topic that was deleted.
         self.after_delete: Callable[[TopicName], Awaitable[None]] | None = None
-        self._work: set[asyncio.Future[Any]] = set()
+        self._background = Background()
 
     async def load(self) -> None:
         """Read the catalog; a fresh folder gets public/default."""
@@ -186,14 +186,9 @@ class Topics:
         if topic is not None:
             return topic
         self._check_can_open(name, create=create, explicit=explicit)
-        return await self._to_the_end(self._open_alone(name, create=create, explicit=explicit))
-
-    async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for `work`, which goes on even if whoever waits is cancelled."""
-        task = asyncio.ensure_future(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        return await asyncio.shield(task)
+        return await self._background.to_the_end(
+            self._open_alone(name, create=create, explicit=explicit)
+        )
 
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
         async with self._locks.held(str(name)):
@@ -253,7 +248,7 @@ class Topics:
     async def create_partitioned(self, name: TopicName, partitions: int) -> None:
         """Make a partitioned topic with all of its partitions, or give one more of them."""
         _check_persistent(name)
-        await self._to_the_end(self._create_partitioned_alone(name, partitions))
+        await self._background.to_the_end(self._create_partitioned_alone(name, partitions))
 
     async def _create_partitioned_alone(self, name: TopicName, partitions: int) -> None:
         async with self._locks.held(str(name)):
@@ -264,7 +259,7 @@ class Topics:
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
-        await self._to_the_end(self._delete_partitioned_alone(name, force=force))
+        await self._background.to_the_end(self._delete_partitioned_alone(name, force=force))
 
     async def _delete_partitioned_alone(self, name: TopicName, *, force: bool) -> None:
         async with self._locks.held(str(name)):
@@ -287,7 +282,7 @@ class Topics:
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with everything in it. Raises `TopicInUseError`, `RefusedError`."""
-        await self._to_the_end(self._delete_alone(name, force=force))
+        await self._background.to_the_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
@@ -384,8 +379,7 @@ class Topics:
             return
         try:
             # No topic of it is opened from now on; those that are being opened are waited for.
-            if self._work:
-                await asyncio.wait(tuple(self._work))
+            await self._background.settle_present()
             if self.names_in(namespace) or self.partitioned_in(namespace):
                 raise RefusedError(
                     ServerError.ServiceNotReady, f"{namespace} has got a topic meanwhile"
@@ -410,8 +404,7 @@ class Topics:
 
     async def settled(self) -> None:
         """Return when nothing is being opened or deleted any more."""
-        while self._work:
-            await asyncio.wait(self._work)
+        await self._background.settled()
 
     async def close(self) -> None:
         """Close every topic; nothing is written on behalf of producers afterwards."""

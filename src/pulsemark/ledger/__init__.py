@@ -4,6 +4,7 @@ Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to rea
 docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
 """
 
+from .appended import Appended
 from .commit import Batch, Commit
 from .cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
@@ -20,6 +21,7 @@ from .errors import (
     FolderLockedError,
     ForeignFolderError,
     ForkedStoreError,
+    InvalidCursorError,
     InvalidEntryError,
     LedgerError,
     StaleEpochError,
@@ -29,7 +31,6 @@ from .errors import (
     UnsupportedVersionError,
 )
 from .folder_reader import FolderLog, FolderReader
-from .ledger_writer import Appended
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
@@ -61,6 +62,7 @@ __all__ = [
     "FolderReader",
     "ForeignFolderError",
     "ForkedStoreError",
+    "InvalidCursorError",
     "InvalidEntryError",
     "IoCount",
     "LedgerError",

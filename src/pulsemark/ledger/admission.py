@@ -11,6 +11,7 @@ from ..metadata import (
     MessageHeader,
     verify_checksum,
 )
+from .entry import EntryKind
 from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
 from .files import Buffer
 from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
@@ -39,16 +40,26 @@ def plain_body(topic: str, body: object) -> Buffer:
         raise InvalidEntryError(topic, f"a {what} is no contiguous bytes: {error}") from error
 
 
-def check_count(topic: str, message_count: int) -> int:
+def check_kind(topic: str, kind: int) -> EntryKind:
+    """The kind of an entry. Raises InvalidEntryError."""
+    try:
+        return EntryKind(kind)
+    except ValueError as error:
+        raise InvalidEntryError(topic, f"{kind!r} is no kind of entry") from error
+
+
+def check_count(topic: str, message_count: object) -> int:
     """The messages that an entry counts for: none where there are none or fewer, as in Pulsar.
 
     Raises InvalidEntryError.
     """
+    if not isinstance(message_count, int):
+        raise InvalidEntryError(topic, f"message_count must be an int, not {message_count!r}")
     if message_count > MAX_MESSAGE_COUNT:
         raise InvalidEntryError(
             topic, f"message_count must be at most {MAX_MESSAGE_COUNT}, not {message_count}"
         )
-    return max(message_count, 0)
+    return max(int(message_count), 0)
 
 
 def body_check_of(topic: str, body: Buffer) -> int:

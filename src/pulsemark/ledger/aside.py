@@ -40,11 +40,46 @@ class _Job(Generic[_T]):
             self._error = error
         self.done.release()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the work raised."""
+        return self._error is not None
+
     def result(self) -> _T:
         """What the work returned; raises what it raised."""
         if self._error is not None:
             raise self._error
         return cast("_T", self._result)
+
+
+def made_aside(make: Callable[[], _T], end: Callable[[_T], object]) -> _T:
+    """What ``make()`` returns; in the main thread it is made by a thread of its own.
+
+    An exception out of a signal handler ends the waiting. The thread then goes on to the end, and
+    ends what it has made with ``end``: none will ever use it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return make()
+    job = _Job(make)
+    taken = threading.Event()
+    given_up = threading.Lock()
+    given_up.acquire()
+
+    def run() -> None:
+        job.run()
+        given_up.acquire()  # until the main thread has the result, or wants it no more
+        if not taken.is_set() and not job.has_failed:
+            end(job.result())
+
+    thread = threading.Thread(target=run, name="pulsemark-opening", daemon=True)
+    try:
+        thread.start()
+        job.done.acquire()
+        made = job.result()
+        taken.set()
+    finally:
+        given_up.release()
+    return made
 
 
 class Aside:

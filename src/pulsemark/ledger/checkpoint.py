@@ -119,10 +119,14 @@ class Checkpointer:
 
     def stop(self) -> None:
         """End the thread and make a last checkpoint, if the committer still runs."""
+        self.end()
+        self.checkpoint()
+
+    def end(self) -> None:
+        """End the thread; the journal is left as it is."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self.checkpoint()
 
     def checkpoint(self) -> None:
         """Make one now. Blocks; raises OSError or CatalogError when the journal must be kept."""

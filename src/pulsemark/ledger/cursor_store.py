@@ -21,7 +21,7 @@ from ..proto.cursor_pb2 import CursorRecord
 from .commit import DONE, Commit
 from .cursor import Cursor, RecordLimits
 from .entry import Entry, EntryKind
-from .errors import CorruptEntryError
+from .errors import CorruptEntryError, InvalidCursorError
 from .position import EARLIEST, Position
 from .topic_log import TopicLog
 
@@ -161,7 +161,10 @@ class CursorStore:
         properties: dict[str, int] | None,
         subscription_properties: dict[str, str] | None = None,
     ) -> Cursor:
-        """The cursor of that name, or a new one whose first entry is at or behind ``initial``."""
+        """The cursor of that name, or a new one whose first entry is at or behind ``initial``.
+
+        Raises InvalidCursorError for a name or properties that no record can hold.
+        """
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
@@ -181,6 +184,10 @@ class CursorStore:
         cursor = self._new_cursor(
             ledger, ledger.topic_id, name, mark_delete, properties, subscription_properties
         )
+        try:
+            cursor.record(snapshot=True).SerializeToString()
+        except (TypeError, ValueError) as error:
+            raise InvalidCursorError(ledger.name, name, str(error)) from error
         ledger.cursors[name] = cursor
         self._keep(ledger.topic_id, cursor)
         cursor.persist()

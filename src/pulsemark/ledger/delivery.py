@@ -66,6 +66,11 @@ class Delivery:
         self.notified_thread = threading.get_ident()
         _call_all(calls)
 
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread that calls callbacks."""
+        return self._thread is threading.current_thread()
+
     def stop(self) -> None:
         """End the thread once all is called."""
         self._calls.put(None)

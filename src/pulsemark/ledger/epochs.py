@@ -66,9 +66,7 @@ def find_cut(segments: Sequence[Segment], index: int) -> TailCut:
     Raises ValueError where ``index`` lies inside a batch, OSError.
     """
     kept = 0
-    while kept < len(segments) and (
-        segments[kept].first_index < index or not segments[kept].entry_count
-    ):
+    while kept < len(segments) and _begins_before(segments[kept], index):
         kept += 1
     if not kept:
         return TailCut((), tuple(segments), 0)
@@ -80,3 +78,13 @@ def find_cut(segments: Sequence[Segment], index: int) -> TailCut:
             raise ValueError(f"index {index} lies inside a batch")
         last.chunk(row)  # now it is read what `make` goes by
     return TailCut(tuple(segments[:kept]), tuple(segments[kept:]), row)
+
+
+def _begins_before(segment: Segment, index: int) -> bool:
+    """Whether a segment has entries that stand before the message with ``index``, or none at all.
+
+    Entries of no messages at its beginning do, where its first message has that index.
+    """
+    if segment.first_index < index or not segment.entry_count:
+        return True
+    return segment.first_index == index and segment.find_message(0, segment.entry_count) > 0

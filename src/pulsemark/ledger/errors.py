@@ -139,8 +139,24 @@ class AlreadyStampedError(LedgerError):
         super().__init__(f"{topic}: the entry already begins with a broker entry prefix (0x0e02)")
 
 
+class InvalidCursorError(LedgerError):
+    """A cursor with such a name or such properties cannot be stored; nothing was."""
+
+    def __init__(self, topic: str, name: str, reason: str) -> None:
+        super().__init__(f"{topic}: the cursor {name!r} cannot be stored: {reason}")
+        self.topic = topic
+        self.name = name
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[InvalidCursorError], tuple[str, str, str]]:
+        """Carry the facts through pickling, as between processes."""
+        return type(self), (self.topic, self.name, self.reason)
+
+
 class InvalidEntryError(LedgerError, ValueError):
-    """The entry cannot be stored: its body is no contiguous buffer, or a number is too large."""
+    """The entry cannot be stored: its body is no contiguous buffer, its kind is none, its count is
+    no integer or above MAX_MESSAGE_COUNT, or its index above 2^63-1.
+    """
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic

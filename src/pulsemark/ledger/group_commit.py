@@ -177,7 +177,7 @@ class GroupCommit:
         if self._thread is None or self._thread is threading.current_thread():
             self.flush()
             return
-        self._refuse_leader("append, with too much pending,")
+        self.refuse_leader("append, with too much pending,")
         self.wake()
         self._room.wait(lambda: self.has_room or self.state.is_over)
 
@@ -186,7 +186,7 @@ class GroupCommit:
     @contextmanager
     def between_batches(self) -> Iterator[None]:
         """No batch is on its way inside. Not in the main thread of a store with threads."""
-        self._refuse_leader("flush or checkpoint")
+        self.refuse_leader("flush or checkpoint")
         with self._leading:
             self._leader = threading.get_ident()
             try:
@@ -200,7 +200,8 @@ class GroupCommit:
         self._delivery.deliver_here()
         self._settled.wake()
 
-    def _refuse_leader(self, what: str) -> None:
+    def refuse_leader(self, what: str) -> None:
+        """Raise CallbackError in the thread that commits just now: it would wait for itself."""
         if self._leader == threading.get_ident():
             raise CallbackError(what)
 
@@ -256,7 +257,7 @@ class GroupCommit:
     def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
         """Return when a commit is done. Raises TimeoutError, CallbackError."""
         self.state.check_process()
-        self._refuse_leader("wait for a commit")
+        self.refuse_leader("wait for a commit")
         thread = threading.current_thread()
         if self._thread is None or self._thread is thread:
             self._lead(commit)

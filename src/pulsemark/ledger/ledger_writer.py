@@ -19,29 +19,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..metadata import (
-    BrokerEntryMetadata,
-    MessageHeader,
-    Sender,
-    StamperChain,
-    pack,
-    pack_stamp,
-)
+from ..metadata import BrokerEntryMetadata, MessageHeader, Sender, StamperChain, pack, pack_stamp
 from .admission import (
     MAX_INDEX,
     MAX_MESSAGE_COUNT,
     body_check_of,
     check_count,
+    check_kind,
     plain_body,
     raise_too_large,
     time_of_entry,
 )
+from .appended import Appended
 from .batch_writer import PendingEntry
-from .commit import Commit
 from .entry import Entry, EntryKind
 from .errors import CatalogError, InvalidEntryError, StaleEpochError, StoreClosedError
 from .files import Buffer
@@ -66,23 +59,6 @@ if TYPE_CHECKING:
 
 _OWN_CRC_SIZE = 4
 _PLAIN_TIME_END_MS = 2**63
-
-
-@dataclass(slots=True)
-class Appended:
-    """What an entry got. It counts once ``commit`` is done without error."""
-
-    ledger_id: int
-    entry_id: int
-    index: int
-    """Index of the entry's LAST message (PIP-70)."""
-    time_ms: int
-    commit: Commit
-
-    @property
-    def position(self) -> Position:
-        """Where the entry stands."""
-        return Position(self.ledger_id, self.entry_id)
 
 
 NewEntry = tuple[
@@ -123,9 +99,8 @@ class LedgerWriter(TopicLog):
         self._opened_at_ledger_id = ledger_id
         self.topic_id = topic_id
         self.on_confirmed: list[Callable[[], None]] = []
-        """Called after each commit that added entries, where callbacks are run."""
+        """Called after each commit that added entries, where callbacks run."""
         self.cursors: dict[str, Cursor] = {}
-        """Open cursors by subscription name."""
         self.compaction: CompactionState | None = None
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self._stamping = (StamperChain(), False, False)
@@ -244,22 +219,23 @@ class LedgerWriter(TopicLog):
 
         ``body`` is a producer's headers-and-payload (or any contiguous buffer), which must not
         change until then. ``message_count`` 0 or below takes no index and gets no prefix, as in
-        Pulsar. ``base`` are prefix fields that the store itself has to say, written even where
-        stamps are off. ``epoch`` is the leader epoch the caller believes to lead, ``sender``
-        the producer on whose connection the entry came, for stampers. Waits while too
-        much is pending.
+        Pulsar. ``base`` are prefix fields of the store itself, written even where stamps are off.
+        ``epoch`` is the leader epoch the caller believes to lead, ``sender`` the producer on whose
+        connection the entry came, for stampers. Waits while too much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
-        wrong), EntryTooLargeError, InvalidEntryError (a body that is no contiguous buffer, a count
-        above MAX_MESSAGE_COUNT, an index above 2^63-1), StaleEpochError, StoreClosedError,
-        StoreFailedError, ForkedStoreError, CatalogError, and StampingError from a plugin: nothing
-        is stored then. After an exception out of a signal handler the entry may be stored or not.
+        wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
+        StoreClosedError, StoreFailedError, ForkedStoreError, CatalogError, and StampingError from
+        a plugin: nothing is stored then. After an exception out of a signal handler the entry may
+        be stored or not.
         """
         if self._state.is_over:
             self._state.check()
         if type(body) is not bytes:
             body = plain_body(self.name, body)
-        if not 0 <= message_count <= MAX_MESSAGE_COUNT:
+        if kind is not EntryKind.DATA:
+            kind = check_kind(self.name, kind)
+        if type(message_count) is not int or not 0 <= message_count <= MAX_MESSAGE_COUNT:
             message_count = check_count(self.name, message_count)
         body_check = body_check_of(self.name, body)
         # Without a stamp of time both the stampers and the time index may read the header.

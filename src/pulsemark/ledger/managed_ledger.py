@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from ..metadata import BrokerEntryMetadata, add_application_tags
 from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
+from .appended import Appended
 from .batch_writer import Group
 from .commit import DONE, Commit
 from .entry import EntryKind
 from .epochs import EpochStart, check_epoch, epoch_starts, find_cut
 from .head_removal import rows_before, segments_before
-from .ledger_writer import Appended, Built, LedgerWriter
+from .ledger_writer import Built, LedgerWriter
 from .position import Position
 from .segment import Segment
 from .segment_format import BODY_CRC_OURS
@@ -115,7 +116,7 @@ class ManagedLedger(LedgerWriter):
                 store.segment_ended(shortened)
             self._segments = (*cut.kept, tail.segment)
             self.tail = then
-        store.drop_segments(self, cut.dropped)
+        store.removal.drop(self.name, self.topic_id, cut.dropped)
         return Appended(tail.ledger_id, 0, index, record[1], DONE)
 
     def _mark(
@@ -185,7 +186,7 @@ class ManagedLedger(LedgerWriter):
             cut = row - first.cut_rows
             if cut <= 0:
                 return count
-            self._store.freeing(lambda: first.cut_head(row))
+            self._store.removal.freeing(lambda: first.cut_head(row))
             return count + cut
 
     def _trim(self, before: Position) -> Sequence[Segment]:
@@ -193,10 +194,10 @@ class ManagedLedger(LedgerWriter):
         with self._store.committer.lock:
             gone = segments_before(self._segments, before)
         if gone:
-            self._store.unlist_segments(self, gone)
+            self._store.removal.unlist(self.topic_id, gone)
             with self._store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
-            self._store.remove_segments(gone)
+            self._store.removal.remove(gone)
         return gone
 
     def open_cursor(
@@ -213,6 +214,7 @@ class ManagedLedger(LedgerWriter):
         ``initial`` may be EARLIEST or LATEST. A cursor that is not durable lives in memory.
         ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
         """
+        self._check_open()
         return self._store.cursors.open(
             self,
             name,

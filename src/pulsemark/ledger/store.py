@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
 from ..metadata import Clock, SystemClock
-from .aside import Aside
+from .aside import Aside, made_aside
 from .batch_writer import BatchWriter
-from .catalog import Catalog, SegmentId
+from .catalog import Catalog
 from .checkpoint import Checkpointer
 from .compacted_format import (
     VIEW_PROPERTY_KIND,
@@ -32,7 +31,6 @@ from .compacted_format import (
 from .cursor_store import CURSOR_TOPIC, CursorStore
 from .delivery import Delivery, Notify
 from .errors import (
-    CatalogError,
     LedgerError,
     ReservedTopicError,
     StoreClosedError,
@@ -51,10 +49,11 @@ from .group_commit import GroupCommit
 from .journal import Journal
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
-from .recovery import recover, remove_journal, remove_segment_files
+from .recovery import recover, remove_journal
 from .reserve import Reserve
 from .segment import Segment
 from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
+from .segment_removal import SegmentRemoval, segment_ids
 from .store_state import ForeignCatalog, StoreState
 from .time_index import ChunkCache
 from .topic_segments import TopicSegments, make_segment
@@ -136,14 +135,19 @@ class LocalStore:
         self._checkpointer = Checkpointer(
             self._files, self._fds, self.folder, self.catalog, journal, self.committer, options
         )
+        self.removal = SegmentRemoval(
+            self._files, self._fds, self.folder, self.catalog, self._checkpointer, self._reserve
+        )
+        """Removes segments of topics, also on a full disk."""
         try:
             self.cursors = CursorStore(self._open_ledger(CURSOR_TOPIC, create=True))
+            if threaded:
+                self._checkpointer.start()
+            self._end_deletions()
         except BaseException:
+            self._checkpointer.end()
             self._stop_threads()
             raise
-        if threaded:
-            self._checkpointer.start()
-        self._end_deletions()
 
     def _stop_threads(self) -> None:
         self.committer.stop()
@@ -176,15 +180,35 @@ class LocalStore:
         threads, commits are made by those who wait for them, and checkpoints only on demand.
 
         Raises FolderLockedError, ForeignFolderError, UnsupportedVersionError, CorruptFileError
-        (the catalog), CatalogError, OSError.
+        (the catalog), CatalogError, OSError. An exception that a signal handler raises ends the
+        waiting: the store is then closed again as soon as it is open.
         """
-        files = files or OsFiles()
-        folder = Path(folder)
+        opening = partial(
+            cls._open,
+            Path(folder),
+            files or OsFiles(),
+            clock or SystemClock(),
+            options or StoreOptions(),
+            notify,
+            threaded=threaded,
+        )
+        return made_aside(opening, cls.close) if threaded else opening()
+
+    @classmethod
+    def _open(
+        cls,
+        folder: Path,
+        files: Files,
+        clock: Clock,
+        options: StoreOptions,
+        notify: Notify | None,
+        *,
+        threaded: bool,
+    ) -> LocalStore:
         prepare_folder(files, folder)
         lock_fd = lock_folder(files, folder)
-        reserve = Reserve(files, folder)
-        clock, options = clock or SystemClock(), options or StoreOptions()
         try:
+            reserve = Reserve(files, folder)
             store = reserve.with_space_for(
                 lambda: cls(
                     folder,
@@ -197,11 +221,11 @@ class LocalStore:
                     reserve=reserve,
                 )
             )
-            reserve.try_to_fill_up()
-            return store
         except BaseException:
             files.close(lock_fd)
             raise
+        reserve.try_to_fill_up()
+        return store
 
     # Topics
 
@@ -276,18 +300,8 @@ class LocalStore:
     def _load_segments(self, name: str, topic_id: int) -> list[Segment]:
         counting, dropped = self._segments.of_topic(name, topic_id)
         if dropped:
-            self._remove_dropped(name, topic_id, _ids(dropped))
+            self.removal.left_over(name, topic_id, dropped)
         return counting
-
-    def _remove_dropped(self, name: str, topic_id: int, ids: list[SegmentId]) -> None:
-        """Remove the segments of a tail that was cut off, where a crash came in between."""
-        try:
-            self.catalog.remove_segments(topic_id, ids)
-            remove_segment_files(self._files, self._fds, self.folder, ids)
-        except (OSError, CatalogError) as error:
-            _log.warning("%s: %s count no more, and stay: %s", name, ids, error)
-            return
-        self._checkpointer.segments_removed(set(ids))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its entries, cursors and compacted views. Blocks.
@@ -312,7 +326,7 @@ class LocalStore:
             ledger = self._open_topic(name, create=False)
             with ledger.refusing_appends():
                 self.committer.flush()
-                unlisted = _ids(ledger.all_segments())
+                unlisted = segment_ids(ledger.all_segments())
                 segments = self._reserve.with_space_for(
                     lambda: self.catalog.delete_topic(
                         ledger.topic_id, unlisted=unlisted, note=(_DELETING, str(ledger.topic_id))
@@ -321,11 +335,11 @@ class LocalStore:
                 ledger.deleted()
             del self._ledgers[name], self._topic_ids[name]
             try:
-                self._remove_files(segments)
+                self.removal.remove_files(segments)
                 self._delete_belongings(ledger.topic_id)
             except (OSError, LedgerError) as error:
                 _log.warning("%s: rests stay until the next opening: %s", name, error)
-            self._take_space_back()
+            self.removal.take_space_back()
 
     def _delete_belongings(self, topic_id: int) -> None:
         """Remove the cursors and compacted views of a topic that is no more."""
@@ -379,49 +393,6 @@ class LocalStore:
         """Nothing of this segment, which began here, became durable."""
         self._checkpointer.segment_void(segment)
 
-    def freeing(self, work: Callable[[], T]) -> T:
-        """Do what makes room, with the reserve where the disk is full (see `reserve`)."""
-        done = self._reserve.with_space_for(work)
-        self._reserve.try_to_fill_up()
-        return done
-
-    def unlist_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
-        """Decide, durably, that a topic no longer has these segments. Raises CatalogError."""
-        ids = _ids(segments)
-        self.freeing(lambda: self.catalog.remove_segments(ledger.topic_id, ids))
-        for segment in segments:
-            segment.removed = True
-
-    def remove_segments(self, segments: Sequence[Segment]) -> None:
-        """Remove files of unlisted segments. Raises OSError: the next opening removes them then."""
-        self._remove_files(_ids(segments))
-        if segments and segments[0].header.topic != CURSOR_TOPIC:  # those go in the committer
-            self._take_space_back()
-
-    def _take_space_back(self) -> None:
-        """Where removing took from the reserve, fill it up from what was removed."""
-        if self._reserve.is_whole:
-            return
-        try:
-            self._checkpointer.checkpoint()  # until then removed files are held open
-        except (OSError, CatalogError) as error:
-            _log.warning("%s: no checkpoint: %s", self.folder, error)
-        self._reserve.try_to_fill_up()
-
-    def _remove_files(self, segments: Sequence[SegmentId]) -> None:
-        remove_segment_files(self._files, self._fds, self.folder, segments)
-        self._checkpointer.segments_removed(set(segments))
-
-    def drop_segments(self, ledger: ManagedLedger, segments: Sequence[Segment]) -> None:
-        """Forget segments that a later header has cut off; what fails, the next opening does."""
-        for segment in segments:
-            segment.removed = True
-        try:
-            self.unlist_segments(ledger, segments)
-            self.remove_segments(segments)
-        except (OSError, LedgerError) as error:
-            _log.warning("%s: files of a tail that was cut off stay: %s", ledger.name, error)
-
     def drop_read_caches(self) -> None:
         """Forget what was kept of index files: for measuring what a first search costs."""
         self._chunks.clear()
@@ -451,32 +422,43 @@ class LocalStore:
         """
         if self.state.is_foreign:
             return
-        self.aside.run(self._close)
-        self.aside.join()
+        self.committer.refuse_leader("close")
+        if self.aside.run(self._close):
+            self.aside.join()
 
-    def _close(self) -> None:
-        with self._close_lock:
+    def _close(self) -> bool:
+        """Whether the store is closed now. A callback does not wait for another thread that is
+        closing: that thread waits for the callbacks.
+        """
+        if not self._close_lock.acquire(blocking=not self._delivery.is_own_thread):
+            return False
+        try:
             with self._open_lock:
-                if self._closed:
-                    return
-                self._closed = True
-            with ExitStack() as at_the_end:
-                at_the_end.callback(self.state.close)
-                at_the_end.callback(self._give_lock_back)
-                at_the_end.callback(self.catalog.close)
-                at_the_end.callback(self._fds.close)
-                at_the_end.callback(self._journal.close)
-                at_the_end.callback(self._stop_threads)
-                for ledger in self._ledgers.values():
-                    ledger.close()
-                self.committer.flush()
-                self._reserve.with_space_for(self._checkpointer.stop)
-                self.state.close()
-                self._stop_threads()
-                self._journal.close()
-                if self._checkpointer.complete and not self.state.has_failed:
-                    remove_journal(self._files, self.folder)
-                self._reserve.try_to_fill_up()
+                is_first, self._closed = not self._closed, True
+            if is_first:
+                self._end()
+        finally:
+            self._close_lock.release()
+        return True
+
+    def _end(self) -> None:
+        with ExitStack() as at_the_end:
+            at_the_end.callback(self.state.close)
+            at_the_end.callback(self._give_lock_back)
+            at_the_end.callback(self.catalog.close)
+            at_the_end.callback(self._fds.close)
+            at_the_end.callback(self._journal.close)
+            at_the_end.callback(self._stop_threads)
+            for ledger in self._ledgers.values():
+                ledger.close()
+            self.committer.flush()
+            self._reserve.with_space_for(self._checkpointer.stop)
+            self.state.close()
+            self._stop_threads()
+            self._journal.close()
+            if self._checkpointer.complete and not self.state.has_failed:
+                remove_journal(self._files, self.folder)
+            self._reserve.try_to_fill_up()
 
     def _give_lock_back(self) -> None:
         # From here on the descriptor's number may be another file's: a child must not close it.
@@ -492,7 +474,3 @@ class LocalStore:
 
 def _is_reserved(name: str) -> bool:
     return name == CURSOR_TOPIC or name.startswith(VIEW_TOPIC_PREFIX)
-
-
-def _ids(segments: Sequence[Segment]) -> list[SegmentId]:
-    return [(s.ledger_id, s.header.segment_no) for s in segments]

@@ -1,0 +1,25 @@
+"""What an append returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .commit import Commit
+from .position import Position
+
+
+@dataclass(slots=True)
+class Appended:
+    """What an entry got. It counts once ``commit`` is done without error."""
+
+    ledger_id: int
+    entry_id: int
+    index: int
+    """Index of the entry's LAST message (PIP-70)."""
+    time_ms: int
+    commit: Commit
+
+    @property
+    def position(self) -> Position:
+        """Where the entry stands."""
+        return Position(self.ledger_id, self.entry_id)
