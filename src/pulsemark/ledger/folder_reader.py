@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from .chain import counting_segments
+from .chunk_cache import ChunkCache
 from .errors import CorruptFileError, TopicNotFoundError
 from .fd_cache import FdCache
 from .files import Files, OsFiles
@@ -26,7 +27,6 @@ from .folder import check_marker, index_path, list_segments, segment_path
 from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import SegmentHeader
-from .time_index import ChunkCache
 from .topic_log import TopicLog
 from .topic_segments import make_segment
 

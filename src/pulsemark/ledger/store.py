@@ -22,6 +22,7 @@ from .aside import Aside, made_aside
 from .batch_writer import BatchWriter
 from .catalog import Catalog
 from .checkpoint import Checkpointer
+from .chunk_cache import ChunkCache
 from .compacted_format import (
     VIEW_PROPERTY_KIND,
     VIEW_TOPIC_PREFIX,
@@ -55,7 +56,6 @@ from .segment import Segment
 from .segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
 from .segment_removal import SegmentRemoval, segment_ids
 from .store_state import ForeignCatalog, StoreState
-from .time_index import ChunkCache
 from .topic_segments import TopicSegments, make_segment
 
 _log = logging.getLogger(__name__)

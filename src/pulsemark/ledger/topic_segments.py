@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .catalog import Catalog, SegmentId
 from .chain import counting_segments, dropped_segments
+from .chunk_cache import ChunkCache
 from .errors import CorruptFileError
 from .fd_cache import FdCache
 from .files import Files
@@ -15,7 +16,7 @@ from .folder import index_path, segment_path
 from .salvage import read_named_header, salvage_headers
 from .segment import Segment
 from .segment_format import SegmentHeader
-from .time_index import ChunkCache, TimeIndex
+from .time_index import TimeIndex
 
 _log = logging.getLogger(__name__)
 
