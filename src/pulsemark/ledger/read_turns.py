@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 SLICE_S = 0.00005
 """A reader who has had less than this since its last pause reads on."""
-PAUSE_S = 0.0004
+PAUSE_S = 0.001
 """How long a reader sleeps before a slice at least."""
 LOOK_S = 0.0001
 LOOKS = 16
