@@ -253,7 +253,7 @@ def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):
             selector.add(Member(f"c{end}-{number}"))
         newcomer = Member("newcomer")
         before = owners(selector)
-        counts.append(steps_of(lambda c=newcomer: (selector.add(c), selector.remove(c))))
+        counts.append(steps_of(lambda c=newcomer: (selector.add(c), selector.remove((c,)))))
         assert owners(selector) == before
     assert counts[1] < 1.2 * counts[0]
 
@@ -264,13 +264,13 @@ def test_consumers_of_one_name_all_have_slots_whoever_left_before():
     first, second, third = (Member("same") for _ in range(3))
     selector.add(first)
     selector.add(second)
-    selector.remove(first)
+    selector.remove([first])
     selector.add(third)
     assert {second, third} == set(owners(selector))
-    selector.remove(second)
-    selector.remove(second)
+    selector.remove([second])
+    selector.remove([second])
     assert {third} == set(owners(selector))
-    selector.remove(third)
+    selector.remove([third])
     assert selector.select(5) is None
 
 
@@ -282,8 +282,8 @@ def test_sticky_ranges_come_and_go():
     selector.add(high)
     found = [selector.select(slot) for slot in (0, 9, 10, 19, 20, 29, 30, 39, 40)]
     assert found == [low, low, high, high, None, None, low, low, None]
-    selector.remove(low)
-    selector.remove(low)
+    selector.remove([low])
+    selector.remove([low])
     assert [selector.select(slot) for slot in (0, 10, 30)] == [None, high, None]
     selector.add(low)
     assert selector.select(35) is low
