@@ -274,6 +274,40 @@ def test_consumers_of_one_name_all_have_slots_whoever_left_before():
     assert selector.select(5) is None
 
 
+@pytest.mark.parametrize("going", [1, 5, 15, 29, 30])
+def test_slots_are_the_same_whether_consumers_leave_together_or_one_by_one(going):
+    """Few or most of them: those that stay have the slots they have without the others."""
+    members = [Member(f"c{number % 7}") for number in range(30)]
+    together, single = AutoSplit(), AutoSplit()
+    for member in members:
+        together.add(member)
+        single.add(member)
+    leaving = members[::-1][:going]
+    together.remove([*leaving, leaving[0]])
+    for member in leaving:
+        single.remove([member])
+    assert owners(together) == owners(single)
+    for newcomer in (Member("c3"), Member("new")):
+        together.add(newcomer)
+        single.add(newcomer)
+    assert owners(together) == owners(single)
+
+
+def test_many_sticky_ranges_go_together():
+    """Others keep theirs, and those that were given back can be taken."""
+    members = [Member(str(n), sticky((10 * n, 10 * n + 9))) for n in range(300)]
+    selector = StickyRanges()
+    for member in members:
+        selector.add(member)
+    selector.remove(members[1::2])
+    assert [selector.select(slot) for slot in range(0, 3000, 10)] == [
+        None if number % 2 else member for number, member in enumerate(members)
+    ]
+    for member in members[1::2]:
+        selector.add(member)
+    assert [selector.select(slot) for slot in range(5, 3000, 10)] == members
+
+
 def test_sticky_ranges_come_and_go():
     """A range that was given back can be taken by another; slots between ranges are nobody's."""
     selector = StickyRanges()

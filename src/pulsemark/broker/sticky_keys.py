@@ -141,19 +141,34 @@ class AutoSplit:
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
         """Take consumers' points off."""
-        empty = []
+        gone = []
         for consumer in consumers:
-            if consumer not in self._slots_of:
-                continue
-            number, slots = self._slots_of.pop(consumer)
+            if consumer in self._slots_of:
+                gone.append(self._slots_of.pop(consumer))
+                labels = self._labels[consumer.name]
+                if labels.give_back(self._label_of.pop(consumer)):
+                    del self._labels[consumer.name]
+        if len(gone) > len(self._slots_of):
+            # More points go than stay: placing those that stay costs less.
+            self._place_again()
+        else:
+            self._take_off(gone)
+
+    def _place_again(self) -> None:
+        self._owners = {}
+        for consumer, (number, slots) in self._slots_of.items():
+            for slot in slots:
+                self._owners.setdefault(slot, {})[number] = consumer
+        self._points = sorted(self._owners)
+
+    def _take_off(self, gone: list[tuple[int, list[int]]]) -> None:
+        empty = []
+        for number, slots in gone:
             for slot in slots:
                 owners = self._owners[slot]
                 # Two points of one consumer may lie on a slot.
                 if owners.pop(number, None) is not None and not owners:
                     empty.append(slot)
-            labels = self._labels[consumer.name]
-            if labels.give_back(self._label_of.pop(consumer)):
-                del self._labels[consumer.name]
         for slot in empty:
             del self._owners[slot]
         _take_out(self._points, empty)
