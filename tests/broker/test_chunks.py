@@ -224,5 +224,5 @@ def test_what_is_remembered_of_unfinished_messages_is_limited(monkeypatch):
         chunked.released([Position(1, number)])
     known = [n for n in range(100) if chunked.consumer_of(Chunk(n, is_last=True)) is consumer]
     assert known == list(range(90, 100))
-    assert chunked.left(consumer) == []
+    assert chunked.left({consumer}) == []
     assert chunked.consumer_of(Chunk(99, is_last=True)) is None

@@ -253,7 +253,7 @@ def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):
             selector.add(Member(f"c{end}-{number}"))
         newcomer = Member("newcomer")
         before = owners(selector)
-        counts.append(steps_of(lambda c=newcomer: (selector.add(c), selector.remove(c))))
+        counts.append(steps_of(lambda c=newcomer: (selector.add(c), selector.remove((c,)))))
         assert owners(selector) == before
     assert counts[1] < 1.2 * counts[0]
 
@@ -264,14 +264,48 @@ def test_consumers_of_one_name_all_have_slots_whoever_left_before():
     first, second, third = (Member("same") for _ in range(3))
     selector.add(first)
     selector.add(second)
-    selector.remove(first)
+    selector.remove([first])
     selector.add(third)
     assert {second, third} == set(owners(selector))
-    selector.remove(second)
-    selector.remove(second)
+    selector.remove([second])
+    selector.remove([second])
     assert {third} == set(owners(selector))
-    selector.remove(third)
+    selector.remove([third])
     assert selector.select(5) is None
+
+
+@pytest.mark.parametrize("going", [1, 5, 15, 29, 30])
+def test_slots_are_the_same_whether_consumers_leave_together_or_one_by_one(going):
+    """Few or most of them: those that stay have the slots they have without the others."""
+    members = [Member(f"c{number % 7}") for number in range(30)]
+    together, single = AutoSplit(), AutoSplit()
+    for member in members:
+        together.add(member)
+        single.add(member)
+    leaving = members[::-1][:going]
+    together.remove([*leaving, leaving[0]])
+    for member in leaving:
+        single.remove([member])
+    assert owners(together) == owners(single)
+    for newcomer in (Member("c3"), Member("new")):
+        together.add(newcomer)
+        single.add(newcomer)
+    assert owners(together) == owners(single)
+
+
+def test_many_sticky_ranges_go_together():
+    """Others keep theirs, and those that were given back can be taken."""
+    members = [Member(str(n), sticky((10 * n, 10 * n + 9))) for n in range(300)]
+    selector = StickyRanges()
+    for member in members:
+        selector.add(member)
+    selector.remove(members[1::2])
+    assert [selector.select(slot) for slot in range(0, 3000, 10)] == [
+        None if number % 2 else member for number, member in enumerate(members)
+    ]
+    for member in members[1::2]:
+        selector.add(member)
+    assert [selector.select(slot) for slot in range(5, 3000, 10)] == members
 
 
 def test_sticky_ranges_come_and_go():
@@ -282,8 +316,8 @@ def test_sticky_ranges_come_and_go():
     selector.add(high)
     found = [selector.select(slot) for slot in (0, 9, 10, 19, 20, 29, 30, 39, 40)]
     assert found == [low, low, high, high, None, None, low, low, None]
-    selector.remove(low)
-    selector.remove(low)
+    selector.remove([low])
+    selector.remove([low])
     assert [selector.select(slot) for slot in (0, 10, 30)] == [None, high, None]
     selector.add(low)
     assert selector.select(35) is low

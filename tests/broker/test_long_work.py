@@ -132,7 +132,7 @@ def test_a_consumer_that_leaves_with_very_much_gives_it_back_in_pieces(
         async def leave(running):
             subscription = running.services.topics.open_topics[topic].subscriptions["s"]
             consumer = next(c for c in subscription.consumers if c.pending)
-            subscription.remove_consumer(consumer)
+            subscription.remove_consumers([consumer])
             return len(consumer.pending)
 
         assert broker.call(leave) == count - PIECE_IDS
@@ -155,7 +155,7 @@ def test_a_seek_in_the_middle_of_giving_back_wins(raw, broker, topic, sub_type):
         async def leave_and_detach(running):
             subscription = running.services.topics.open_topics[topic].subscriptions["s"]
             dispatcher = subscription.dispatcher
-            subscription.remove_consumer(next(c for c in subscription.consumers if c.pending))
+            subscription.remove_consumers([next(c for c in subscription.consumers if c.pending)])
             (consumer,) = subscription.fence()
             consumer.outlet.close_consumer(consumer)
             subscription.unfence()

@@ -13,6 +13,7 @@ behind it, up to a limit.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from ..ledger import Position
@@ -134,12 +135,12 @@ class ChunkedMessages:
             del self._waiting[consumer]
         return run
 
-    def left(self, consumer: Consumer) -> list[Position]:
-        """A consumer that holds nothing more is gone; returns the chunks that waited for it."""
-        for key in [key for key in self._idle if self._messages[key].consumer is consumer]:
+    def left(self, consumers: AbstractSet[Consumer]) -> list[Position]:
+        """Consumers that hold nothing more are gone; returns the chunks that waited for them."""
+        for key in [key for key in self._idle if self._messages[key].consumer in consumers]:
             del self._idle[key], self._messages[key]
-        queue = self._waiting.pop(consumer, None)
-        positions = list(queue) if queue is not None else []
+        waited = [consumer for consumer in self._waiting if consumer in consumers]
+        positions = [position for consumer in waited for position in self._waiting.pop(consumer)]
         self.waiting_count -= len(positions)
         return positions
 

@@ -170,7 +170,7 @@ class Consumer:
         """End: the client closed it, or its connection is lost. Twice is once."""
         self.has_left = True
         if self.subscription is not None:
-            self.subscription.consumer_left(self)
+            self.subscription.consumers_left((self,))
 
     def resume(self) -> None:
         """The outlet takes data again."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import commands
 from .consumer import Consumer
 from .positions import count_open
+from .ranked_consumers import Rank, RankedConsumers
 
 if TYPE_CHECKING:
     from .subscription import Subscription
@@ -52,7 +53,7 @@ class Dispatcher(ABC):
         self.log = subscription.topic.ledger
         self.cursor = subscription.cursor
         self.config = subscription.topic.config
-        self.consumers: list[Consumer] = []
+        self.consumers = RankedConsumers(self.rank)
         self.read_position = self.cursor.first_unacked
         #: The damaged entry in front of which dispatch stands, if any.
         self.damaged: CorruptEntryError | None = None
@@ -73,8 +74,12 @@ class Dispatcher(ABC):
         return None
 
     @abstractmethod
-    def remove(self, consumer: Consumer) -> None:
-        """Let a consumer go; what it held goes to the others."""
+    def remove(self, consumers: Sequence[Consumer]) -> None:
+        """Let consumers go, all in one step; what they held goes to the others."""
+
+    def rank(self, consumer: Consumer) -> Rank:
+        """What the consumers are ordered by."""
+        return consumer.priority_level, ""
 
     @abstractmethod
     def dispatch(self) -> None:
@@ -248,17 +253,20 @@ class SingleActiveDispatcher(Dispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Exclusive: the only one. Failover: queue it by rank."""
-        insort(self.consumers, consumer, key=_rank)
+        self.consumers.add(consumer)
         if self._choose():
             return
         if not self.exclusive and self.active is not None and self._switch is None:
             self._tell_active(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumers: Sequence[Consumer]) -> None:
         """Another consumer becomes active; without one the next to come starts at the cursor."""
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
+        if self.consumers.remove(consumers):
             self._choose()
+
+    def rank(self, consumer: Consumer) -> Rank:
+        """What the active consumer is chosen by."""
+        return consumer.priority_level, consumer.name
 
     def dispatch(self) -> None:
         """Send to the active consumer while it has permits and takes data."""
@@ -352,7 +360,3 @@ class SingleActiveDispatcher(Dispatcher):
             consumer.outlet.write(
                 commands.active_consumer_change(consumer.consumer_id, consumer is self.active)
             )
-
-
-def _rank(consumer: Consumer) -> tuple[int, str]:
-    return consumer.priority_level, consumer.name

@@ -60,11 +60,11 @@ class KeySharedDispatcher(SharedDispatcher):
         super().add(consumer)
         self.next_turn()
 
-    def remove(self, consumer: Consumer) -> None:
-        """Its slots go to the others, with what it held."""
-        self._selector.remove(consumer)
+    def remove(self, consumers: Sequence[Consumer]) -> None:
+        """Their slots go to the others, with what they held."""
+        self._selector.remove(consumers)
         self._slots_moved = True
-        super().remove(consumer)
+        super().remove(consumers)
 
     def rewind(self) -> None:
         """Start again from the cursor, with nothing held."""

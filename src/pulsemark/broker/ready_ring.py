@@ -8,7 +8,7 @@ cost a look at all the others, however many wait without permits.
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from .consumer import Consumer
@@ -21,48 +21,48 @@ class ReadyRing:
 
     def __init__(self, is_ready: Callable[[Consumer], bool]) -> None:
         self._is_ready = is_ready
-        self._members: set[Consumer] = set()
-        self._rings: dict[int, deque[Consumer]] = {}
+        #: By level. Ordered dicts, so that taking one out costs no look at the others.
+        self._rings: dict[int, OrderedDict[Consumer, None]] = {}
         self._levels: list[int] = []
 
     def add(self, consumer: Consumer) -> None:
         """A consumer can take something; twice is once."""
-        if consumer in self._members:
-            return
-        self._members.add(consumer)
         level = consumer.priority_level
         ring = self._rings.get(level)
         if ring is None:
-            ring = self._rings[level] = deque()
+            ring = self._rings[level] = OrderedDict()
             insort(self._levels, level)
-        ring.append(consumer)
+        ring.setdefault(consumer, None)
 
     def remove(self, consumer: Consumer) -> None:
         """A consumer is gone."""
-        if consumer in self._members:
-            self._members.remove(consumer)
-            self._rings[consumer.priority_level].remove(consumer)
+        ring = self._rings.get(consumer.priority_level)
+        if ring is not None:
+            ring.pop(consumer, None)
 
     def first(self) -> Consumer | None:
         """Whose turn it is: a ready consumer of the best level that has one."""
         for level in self._levels:
-            ring = self._rings[level]
-            if self._has_ready(ring):
-                return ring[0]
+            consumer = self._first_ready(self._rings[level])
+            if consumer is not None:
+                return consumer
         return None
 
     def had_turn(self, consumer: Consumer) -> None:
         """The first one was given something: the next one's turn."""
         ring = self._rings[consumer.priority_level]
-        if ring and ring[0] is consumer:
-            ring.rotate(-1)
+        if ring and next(iter(ring)) is consumer:
+            ring.move_to_end(consumer)
 
     def has_ready(self) -> bool:
         """Whether any consumer is ready."""
-        return any(self._has_ready(self._rings[level]) for level in self._levels)
+        return self.first() is not None
 
-    def _has_ready(self, ring: deque[Consumer]) -> bool:
-        """Whether the first in the ring is ready, once those that are not are out of it."""
-        while ring and not self._is_ready(ring[0]):
-            self._members.remove(ring.popleft())
-        return bool(ring)
+    def _first_ready(self, ring: OrderedDict[Consumer, None]) -> Consumer | None:
+        """The first in the ring that is ready; those before it are taken out."""
+        while ring:
+            consumer = next(iter(ring))
+            if self._is_ready(consumer):
+                return consumer
+            del ring[consumer]
+        return None

@@ -30,6 +30,7 @@ from .consumer import Consumer
 from .draining import Draining
 from .errors import RefusedError
 from .handlers import handle_command, handle_send, handle_unsupported
+from .leaving import leave_together
 from .liveness import Hearing, Liveness, Silence
 from .memory import SHARE_BYTES, Account, Reservation
 from .producers import Producer
@@ -484,16 +485,12 @@ class Session(asyncio.BufferedProtocol):
         self.services.budget.forget(self)
         self.services.input.forget(self)
         self._conn.discard()
-        everything = (
-            *self.opening.values(),
-            *(producer for producer, _ in self.producers.values()),
-            *self.consumers.values(),
-        )
+        everything = [*self.opening.values(), *self.consumers.values()]
+        everything += [producer for producer, _ in self.producers.values()]
         self.opening.clear()
         self.producers.clear()
         self.consumers.clear()
-        for one in everything:
-            one.leave()
+        leave_together(everything)
         for task in self._tasks:
             task.cancel()
         self._hearing.heard()

@@ -16,7 +16,6 @@ The chunks of one message all go to one consumer (see `chunks`).
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -66,44 +65,51 @@ class SharedDispatcher(Dispatcher):
     def _join(self, consumer: Consumer) -> None:
         if not self.consumers:
             self.rewind()
-        insort(self.consumers, consumer, key=lambda c: c.priority_level)
+        self.consumers.add(consumer)
         self.ready.add(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
-        """What the consumer held goes back, with its redelivery counts as they were."""
-        if consumer not in self.consumers:
+    def remove(self, consumers: Sequence[Consumer]) -> None:
+        """What the consumers held goes back, with its redelivery counts as they were."""
+        gone = self.consumers.remove(consumers)
+        if not gone:
             return
-        self.consumers.remove(consumer)
-        self.ready.remove(consumer)
-        self._blocked.discard(consumer)
+        self._blocked.difference_update(gone)
+        for consumer in gone:
+            self.ready.remove(consumer)
+            # Nothing is sent to it any more; what it held is given back.
+            consumer.permits = 0
         if not self.consumers:
-            consumer.release_all()
+            for consumer in gone:
+                consumer.release_all()
             self.rewind()
             return
-        # Nothing is sent to it any more; what it held is given back, in pieces if that is much.
-        consumer.permits = 0
-        self._leaving.add(consumer)
-        pieces = self._give_back(consumer)
-        if len(consumer.pending) > PIECE_IDS or self.subscription.work:
+        self._leaving.update(gone)
+        pieces = self._give_back(gone)
+        if sum(len(consumer.pending) for consumer in gone) > PIECE_IDS or self.subscription.work:
             self.subscription.work.add(pieces, self.dispatch)
         else:
             deque(pieces, maxlen=0)
             self.dispatch()
 
-    def _give_back(self, consumer: Consumer) -> Iterator[None]:
-        """Let what a consumer held wait for another one."""
-        while consumer.pending:
-            before = consumer.unacked_messages
-            positions = list(islice(consumer.pending, PIECE_IDS))
-            for position in positions:
-                consumer.release(position)
-            self._unacked_changed(consumer, consumer.unacked_messages - before)
-            self.released(positions)
-            self.wait_again(positions)
-            yield
-        if consumer in self._leaving:
-            self._leaving.remove(consumer)
-            self.wait_again(self._chunked.left(consumer))
+    def _give_back(self, leaving: Sequence[Consumer]) -> Iterator[None]:
+        """Let what consumers held wait for others, in pieces."""
+        given = 0
+        for consumer in leaving:
+            while consumer.pending:
+                before = consumer.unacked_messages
+                positions = list(islice(consumer.pending, PIECE_IDS - given))
+                for position in positions:
+                    consumer.release(position)
+                self._unacked_changed(consumer, consumer.unacked_messages - before)
+                self.released(positions)
+                self.wait_again(positions)
+                given += len(positions)
+                if given == PIECE_IDS:
+                    given = 0
+                    yield
+        gone = self._leaving.intersection(leaving)
+        self._leaving -= gone
+        self.wait_again(self._chunked.left(gone))
 
     def rewind(self) -> None:
         """Start again from the cursor, with nothing held and no redelivery counted."""

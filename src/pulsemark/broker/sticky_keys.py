@@ -14,10 +14,11 @@ from __future__ import annotations
 import base64
 import binascii
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..metadata import MessageFormatError, partition_key_of, read_message_metadata
 from ..metadata.buffers import Buffer
@@ -32,6 +33,8 @@ POINTS_PER_CONSUMER = 100
 #: Ranges that one STICKY consumer may name.
 MAX_RANGES_PER_CONSUMER = 1_000
 WORD = 0xFFFFFFFF
+
+T = TypeVar("T", int, tuple[int, int])
 
 
 def murmur3_32(data: bytes) -> int:
@@ -84,8 +87,8 @@ class Selector(Protocol):
         """Take in a consumer, or raise `RefusedError`."""
         ...
 
-    def remove(self, consumer: Consumer) -> None:
-        """Let a consumer go."""
+    def remove(self, consumers: Iterable[Consumer]) -> None:
+        """Let consumers go; one that is not there is gone already."""
         ...
 
     def select(self, slot: int) -> Consumer | None:
@@ -136,20 +139,39 @@ class AutoSplit:
             slots.append(slot)
         self._slots_of[consumer] = (self._added, slots)
 
-    def remove(self, consumer: Consumer) -> None:
-        """Take a consumer's points off."""
-        if consumer not in self._slots_of:
-            return
-        number, slots = self._slots_of.pop(consumer)
-        for slot in set(slots):
-            owners = self._owners[slot]
-            del owners[number]
-            if not owners:
-                del self._owners[slot]
-                del self._points[bisect_left(self._points, slot)]
-        labels = self._labels[consumer.name]
-        if labels.give_back(self._label_of.pop(consumer)):
-            del self._labels[consumer.name]
+    def remove(self, consumers: Iterable[Consumer]) -> None:
+        """Take consumers' points off."""
+        gone = []
+        for consumer in consumers:
+            if consumer in self._slots_of:
+                gone.append(self._slots_of.pop(consumer))
+                labels = self._labels[consumer.name]
+                if labels.give_back(self._label_of.pop(consumer)):
+                    del self._labels[consumer.name]
+        if len(gone) > len(self._slots_of):
+            # More points go than stay: placing those that stay costs less.
+            self._place_again()
+        else:
+            self._take_off(gone)
+
+    def _place_again(self) -> None:
+        self._owners = {}
+        for consumer, (number, slots) in self._slots_of.items():
+            for slot in slots:
+                self._owners.setdefault(slot, {})[number] = consumer
+        self._points = sorted(self._owners)
+
+    def _take_off(self, gone: list[tuple[int, list[int]]]) -> None:
+        empty = []
+        for number, slots in gone:
+            for slot in slots:
+                owners = self._owners[slot]
+                # Two points of one consumer may lie on a slot.
+                if owners.pop(number, None) is not None and not owners:
+                    empty.append(slot)
+        for slot in empty:
+            del self._owners[slot]
+        _take_out(self._points, empty)
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer of the next point at or behind the slot."""
@@ -217,11 +239,14 @@ class StickyRanges:
         at = bisect_left(self._ranges, (end + 1,))
         return at == 0 or self._ranges[at - 1][1] < start
 
-    def remove(self, consumer: Consumer) -> None:
-        """Free a consumer's ranges."""
-        for start in self._starts_of.pop(consumer, ()):
-            del self._ranges[bisect_left(self._ranges, (start,))]
-            del self._owners[start]
+    def remove(self, consumers: Iterable[Consumer]) -> None:
+        """Free consumers' ranges."""
+        ranges = []
+        for consumer in consumers:
+            for start in self._starts_of.pop(consumer, ()):
+                ranges.append(self._ranges[bisect_left(self._ranges, (start,))])
+                del self._owners[start]
+        _take_out(self._ranges, ranges)
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer whose range holds the slot."""
@@ -229,3 +254,14 @@ class StickyRanges:
         if at < 0 or slot > self._ranges[at][1]:
             return None
         return self._owners[self._ranges[at][0]]
+
+
+def _take_out(ordered: list[T], gone: list[T]) -> None:
+    """Take members out of a list in order, which may be long."""
+    if len(gone) <= POINTS_PER_CONSUMER:
+        for one in gone:
+            del ordered[bisect_left(ordered, one)]
+    else:
+        # Each deletion moves what comes after it: many cost more than going through all once.
+        left_out = set(gone)
+        ordered[:] = [one for one in ordered if one not in left_out]

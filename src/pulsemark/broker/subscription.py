@@ -137,15 +137,16 @@ class Subscription:
             self.dispatcher = SingleActiveDispatcher(self, sub_type)
         return self.dispatcher
 
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Disconnect a consumer; what it held goes to the others."""
-        consumer.subscription = None
+    def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
+        """Disconnect consumers; what they held goes to the others."""
+        for consumer in consumers:
+            consumer.subscription = None
         if self.dispatcher is not None:
-            self.dispatcher.remove(consumer)
+            self.dispatcher.remove(consumers)
 
-    def consumer_left(self, consumer: Consumer) -> None:
-        """A consumer is gone for good; a reader's subscription goes with its last one."""
-        self.remove_consumer(consumer)
+    def consumers_left(self, consumers: Sequence[Consumer]) -> None:
+        """Consumers are gone for good; a reader's subscription goes with its last one."""
+        self.remove_consumers(consumers)
         self.end_if_unused()
 
     def end_if_unused(self) -> None:

@@ -1,0 +1,61 @@
+"""The consumers of a subscription, in the order of their rank; equals as they came.
+
+One connection can have tens of thousands of them, and they all leave in one step when it ends.
+So a consumer is found by its place in the order, not by looking at all the others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import overload
+
+from .consumer import Consumer
+
+__all__ = ["Rank", "RankedConsumers"]
+
+#: Priority level and name, or what stands for it; the smallest comes first.
+Rank = tuple[int, str]
+
+
+class RankedConsumers(Sequence[Consumer]):
+    """Consumers ordered by `rank`, which must not change while a consumer is in."""
+
+    def __init__(self, rank: Callable[[Consumer], Rank]) -> None:
+        self._rank = rank
+        #: Rank and number of arrival, in order. Numbers differ, so consumers are not compared.
+        self._places: list[tuple[Rank, int, Consumer]] = []
+        self._place_of: dict[Consumer, tuple[Rank, int, Consumer]] = {}
+        self._added = 0
+
+    def add(self, consumer: Consumer) -> None:
+        """Take in a consumer."""
+        self._added += 1
+        place = self._place_of[consumer] = (self._rank(consumer), self._added, consumer)
+        insort(self._places, place)
+
+    def remove(self, consumers: Iterable[Consumer]) -> list[Consumer]:
+        """Take consumers out; returns those that were in."""
+        found = [self._place_of.pop(one) for one in consumers if one in self._place_of]
+        # From the end, so that few of the others have to move up.
+        for place in sorted(found, reverse=True):
+            del self._places[bisect_left(self._places, place)]
+        return [consumer for _, _, consumer in found]
+
+    def __contains__(self, consumer: object) -> bool:
+        return consumer in self._place_of
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return (consumer for _, _, consumer in self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> Consumer: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Consumer]: ...
+    def __getitem__(self, at: int | slice) -> Consumer | list[Consumer]:
+        if isinstance(at, slice):
+            return [consumer for _, _, consumer in self._places[at]]
+        return self._places[at][2]
