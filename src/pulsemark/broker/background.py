@@ -24,15 +24,25 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin `work`; it needs no one to wait for it."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        """Begin `work`, whose outcome no one waits for."""
+        task = self._begin(work)
+        task.add_done_callback(_report)
         return task
 
     async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for `work`, which goes on even if the one who waits is cancelled."""
-        return await asyncio.shield(self.start(work))
+        task = self._begin(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_report)
+            raise
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def settle_present(self) -> None:
         """Return when what is under way now has ended, whatever begins meanwhile."""
@@ -44,11 +54,11 @@ class Background:
         while self._tasks:
             await self.settle_present()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        # Raised where it is waited for. A refusal that no client waits for any more is no news.
-        error = task.exception()
-        if error is not None and not isinstance(error, (RefusedError, LedgerError, OSError)):
-            log.error("work in the background failed", exc_info=error)
+
+def _report(task: asyncio.Task[Any]) -> None:
+    """Log why work failed, but for refusals: without a client who waits they are no news."""
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None and not isinstance(error, (RefusedError, LedgerError, OSError)):
+        log.error("work in the background failed", exc_info=error)
