@@ -15,13 +15,13 @@ does not want. A seek by time lands on the first entry at or after it, on the en
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ledger import LedgerError, Position
 from ..proto.pulsar_api_pb2 import CommandSeek, ServerError
+from .background import Background
 from .commits import durable
 from .errors import RefusedError
 from .positions import position_of
@@ -90,7 +90,7 @@ async def reset_subscription(
         if target.ack_set and subscription.topic.config.acknowledgment_at_batch_index_level_enabled:
             cursor.ack_batch(target.position, target.ack_set)
         # Not given up halfway: the consumers are disconnected already.
-        await asyncio.shield(asyncio.ensure_future(durable(cursor.persist())))
+        await Background().to_the_end(durable(cursor.persist()))
     finally:
         subscription.unfence()
         for consumer in consumers:
