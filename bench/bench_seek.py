@@ -24,7 +24,7 @@ from report import Figure, lower, quantile, show
 
 from pulsemark.finder import Finder, Road
 from pulsemark.ledger import LocalStore, ManagedLedger
-from pulsemark.ledger.folder import index_path
+from pulsemark.ledger.local.io.folder import index_path
 from pulsemark.metadata import StamperChain, entry_time_ms, peek
 from pulsemark.testing.clock import SettableClock
 

@@ -32,8 +32,8 @@ from pulsemark.ledger import (
     Segment,
     StoreOptions,
 )
-from pulsemark.ledger.folder import FOLDER_VERSION, LOCK_NAME, MARKER_NAME
-from pulsemark.ledger.segment_format import SEGMENT_VERSION
+from pulsemark.ledger.local.io.folder import FOLDER_VERSION, LOCK_NAME, MARKER_NAME
+from pulsemark.ledger.local.segment.segment_format import SEGMENT_VERSION
 from pulsemark.metadata import StamperChain
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
 from pulsemark.testing.clock import SettableClock

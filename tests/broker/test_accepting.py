@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pytest
 
 from pulsemark.broker import PortInUseError
-from pulsemark.broker.accepting import Listener
+from pulsemark.broker.connection.accepting import Listener
 from pulsemark.testing import RawClient
 
 # A listener without any limit of its own, in a process that may open 40 files.
 LISTENING = """
 import asyncio, resource, sys
-from pulsemark.broker.accepting import Listener
+from pulsemark.broker.connection.accepting import Listener
 
 class Echo(asyncio.Protocol):
     def connection_made(self, transport):

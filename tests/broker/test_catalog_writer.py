@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import pulsemark.broker
-from pulsemark.broker.catalog_writer import CatalogWriter
-from pulsemark.broker.config import BrokerConfig
-from pulsemark.broker.schemas import Schemas, version_bytes
-from pulsemark.broker.stamp_policies import StampPolicy
-from pulsemark.broker.topics import Topics
+from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.topics.catalog_writer import CatalogWriter
+from pulsemark.broker.topics.registry import Topics
+from pulsemark.broker.topics.schemas import Schemas, version_bytes
+from pulsemark.broker.topics.stamp_policies import StampPolicy
 from pulsemark.ledger import CatalogError, LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.proto.pulsar_api_pb2 import Schema
@@ -218,9 +218,9 @@ def test_turn_within_a_turn_is_refused(store):
 
 
 AT_THE_START = {
-    "topics.py:_load",
-    "topics.py:_finish_deletions",
-    "topics.py:_stored_epochs",
+    "registry.py:_load",
+    "registry.py:_finish_deletions",
+    "registry.py:_stored_epochs",
     "partitioned_topics.py:finish",
     "stamp_policies.py:load",
     "server.py:_next_incarnation",

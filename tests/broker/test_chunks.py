@@ -7,8 +7,8 @@ from collections import defaultdict
 import pulsar
 import pytest
 
-from pulsemark.broker import chunks
-from pulsemark.broker.chunks import Chunk, ChunkedMessages, chunk_of
+from pulsemark.broker.subscriptions import chunks
+from pulsemark.broker.subscriptions.chunks import Chunk, ChunkedMessages, chunk_of
 from pulsemark.ledger import Position
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
@@ -149,7 +149,7 @@ def test_a_redelivered_message_is_whole_again(raw, other, topic):
 
 def test_waiting_chunks_are_limited(raw, other, broker, topic, monkeypatch):
     """Above the limit no new entries are read ahead; everything comes once the consumer takes."""
-    monkeypatch.setattr("pulsemark.broker.shared_dispatcher.MAX_WAITING_CHUNKS", 10)
+    monkeypatch.setattr("pulsemark.broker.subscriptions.shared_dispatcher.MAX_WAITING_CHUNKS", 10)
     first = raw.subscribe(topic, "s", sub_type=Shared)
     second = other.subscribe(topic, "s", sub_type=Shared)
     first.flow(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.broker.counters import Histogram, RateMeter, Rates
+from pulsemark.broker.statistics.counters import Histogram, RateMeter, Rates
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), max_size=30))

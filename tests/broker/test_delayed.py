@@ -9,7 +9,7 @@ from datetime import timedelta
 import pulsar
 import pytest
 
-from pulsemark.broker.delayed import DelayedEntries, deliver_at_ms
+from pulsemark.broker.subscriptions.delayed import DelayedEntries, deliver_at_ms
 from pulsemark.ledger import Position
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
@@ -159,7 +159,7 @@ def test_the_limit_of_waiting_entries_is_looked_at_all_along(topic):
 
 async def test_what_is_due_at_once_is_handed_over_in_parts(monkeypatch):
     """10 entries become due together: others have a turn after each 4."""
-    monkeypatch.setattr("pulsemark.broker.delayed.MAX_DUE_AT_ONCE", 4)
+    monkeypatch.setattr("pulsemark.broker.subscriptions.delayed.MAX_DUE_AT_ONCE", 4)
     clock = SettableClock(1000)
     due = asyncio.Queue()
     delayed = DelayedEntries(clock, due.put_nowait)

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from pulsemark.broker.commits import durable
-from pulsemark.broker.dispatcher import ROUND_ENTRIES
+from pulsemark.broker.subscriptions.dispatcher import ROUND_ENTRIES
 from pulsemark.ledger import EntryKind
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from pulsemark.broker.config import BrokerConfig
+from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.http.messages import HttpError
 from pulsemark.broker.http.origin import check_origin
 from pulsemark.testing import RawClient

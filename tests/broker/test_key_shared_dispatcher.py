@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pulsar
 import pytest
 
-from pulsemark.broker.sticky_keys import AutoSplit, StickyRanges, murmur3_32, slot_of
+from pulsemark.broker.subscriptions.sticky_keys import AutoSplit, StickyRanges, murmur3_32, slot_of
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RawTimeoutError, RequestRefusedError

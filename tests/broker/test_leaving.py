@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.broker.consumer import Consumer
+from pulsemark.broker.subscriptions.consumer import Consumer
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing.simulated_broker import SimulatedBroker
 

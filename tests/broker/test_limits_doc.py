@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.settings import PULSAR_SETTINGS, runtime_settings
+from pulsemark.broker.configuration.settings import PULSAR_SETTINGS, runtime_settings
 
 TABLE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", TABLE, re.MULTILINE))

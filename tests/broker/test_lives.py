@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.name_locks import NameLocks
-from pulsemark.broker.topics import TopicInUseError
+from pulsemark.broker.topics.name_locks import NameLocks
+from pulsemark.broker.topics.registry import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import (
     CommandError,
     CommandSubscribe,

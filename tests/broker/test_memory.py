@@ -11,14 +11,14 @@ import time
 
 import pytest
 
-from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.memory import (
+from pulsemark.broker.connection.memory import (
     SHARE_BYTES,
     Account,
     InputMemory,
     KeptMemory,
     OutputMemory,
 )
+from pulsemark.broker.errors import RefusedError
 from pulsemark.proto.pulsar_api_pb2 import Schema, ServerError
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError

@@ -9,7 +9,7 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulsemark.broker import Broker, BrokerConfig
-from pulsemark.broker.metrics import SLICE_S, current_page
+from pulsemark.broker.statistics.metrics import SLICE_S, current_page
 from pulsemark.testing import RawClient, running_broker
 
 

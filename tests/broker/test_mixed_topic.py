@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pulsar
 import pytest
 
-from pulsemark.broker.stamp_policies import StampPolicy
+from pulsemark.broker.topics.stamp_policies import StampPolicy
 from pulsemark.cli import main
 from pulsemark.finder import Road, SeekClient
 from pulsemark.metadata import (

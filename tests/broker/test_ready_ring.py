@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulsemark.broker.ready_ring import ReadyRing
+from pulsemark.broker.subscriptions.ready_ring import ReadyRing
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.topics import TopicInUseError
+from pulsemark.broker.topics.registry import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_broker import SimulatedBroker

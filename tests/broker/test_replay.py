@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.broker.replay import ReplayQueue
+from pulsemark.broker.subscriptions.replay import ReplayQueue
 from pulsemark.ledger import Position
 
 positions = st.builds(Position, st.integers(1, 3), st.integers(0, 12))

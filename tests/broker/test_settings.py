@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pulsemark.broker import BrokerConfig, ConfigError
-from pulsemark.broker.properties import read_properties
-from pulsemark.broker.settings import SettingError, parse_settings, runtime_settings
+from pulsemark.broker.configuration.properties import read_properties
+from pulsemark.broker.configuration.settings import SettingError, parse_settings, runtime_settings
 from pulsemark.ledger import StoreOptions
 from pulsemark.testing import SettableClock
 

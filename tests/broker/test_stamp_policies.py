@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from pulsemark.broker.stamp_policies import (
+from pulsemark.broker.topics.stamp_policies import (
     MAX_STAMPERS,
     InvalidPolicyError,
     StampPolicy,
@@ -425,7 +425,7 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
 
 def stampers_of_before():
     """Forget the chains that were made while the plugin was there, as a new process would."""
-    from pulsemark.broker import stamp_policies
+    from pulsemark.broker.topics import stamp_policies
 
     stamp_policies._chain.cache_clear()
 

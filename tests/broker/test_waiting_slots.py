@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.broker.waiting_slots import WaitingSlots
+from pulsemark.broker.subscriptions.waiting_slots import WaitingSlots
 from pulsemark.ledger import Position
 
 OWNERS = ("a", "b")

@@ -10,7 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from pulsemark.finder.stream import ReadPlan, entry_responses
-from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, ledger_writer
+from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader
+from pulsemark.ledger.local import ledger_writer
 
 from .conftest import TOPIC, Folder, fill
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
-from pulsemark.broker.settings import INTERCEPTORS, PULSAR_SETTINGS, runtime_settings
-from pulsemark.broker.stamp_policies import StampPolicy
+from pulsemark.broker.configuration.settings import INTERCEPTORS, PULSAR_SETTINGS, runtime_settings
+from pulsemark.broker.topics.stamp_policies import StampPolicy
 from pulsemark.testing import RawClient, running_broker
 
 Command = Any

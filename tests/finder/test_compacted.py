@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.compaction import view as compacted_view
+from pulsemark.compaction import view_writer
+from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.current_view import claim_of, compacted_log
+from pulsemark.compaction.finder import CompactedFinder
 from pulsemark.finder import Finder, IndexOutOfRangeError, Road
-from pulsemark.finder.compacted import CompactedFinder
-from pulsemark.ledger import LocalStore, StoreOptions, compacted_view, view_writer
-from pulsemark.ledger.compaction import compact
-from pulsemark.ledger.current_view import claim_of, compacted_log
+from pulsemark.ledger import LocalStore, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message

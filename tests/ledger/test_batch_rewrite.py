@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsemark.compaction.batch_rewrite import HOLE, BatchFormatError, open_batch, rewrite_batch
+from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST
-from pulsemark.ledger.batch_rewrite import HOLE, BatchFormatError, open_batch, rewrite_batch
-from pulsemark.ledger.compaction import compact
-from pulsemark.ledger.current_view import compacted_log
 from pulsemark.metadata import payload_of, read_message_metadata, verify_checksum
 from pulsemark.proto.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsemark.testing import RawClient, running_broker

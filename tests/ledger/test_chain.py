@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position
-from pulsemark.ledger.chain import chain_of
-from pulsemark.ledger.segment_format import UNKNOWN_COUNT, SegmentHeader
+from pulsemark.ledger.local.segment.chain import chain_of
+from pulsemark.ledger.local.segment.segment_format import UNKNOWN_COUNT, SegmentHeader
 
 TOPIC = "persistent://public/default/orders"
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.ledger import Position, UnsupportedVersionError
-from pulsemark.ledger.compacted_format import (
+from pulsemark.compaction.view_format import (
     BadViewError,
     BlockPlace,
     ViewBlock,
@@ -22,6 +21,7 @@ from pulsemark.ledger.compacted_format import (
     unpack_footer,
     unpack_property,
 )
+from pulsemark.ledger import Position, UnsupportedVersionError
 
 ROW = ViewRow(Position(5, 7), 3, 12, 1000, 1001, 1002, 4, 9, Position(8, 6))
 ENTRY_HEX = (

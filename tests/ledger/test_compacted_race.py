@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pulsemark.finder.compacted import CompactedFinder
+from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.current_view import compacted_log, current_view
+from pulsemark.compaction.finder import CompactedFinder
+from pulsemark.compaction.view import CompactedView
 from pulsemark.ledger import EARLIEST, ManagedLedger, Position
-from pulsemark.ledger.compacted_view import CompactedView
-from pulsemark.ledger.compaction import compact
-from pulsemark.ledger.current_view import compacted_log, current_view
 from pulsemark.ledger.retention import apply_retention
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, payload_of
 from pulsemark.testing.raw_messages import unbatched_message

@@ -8,6 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
+from pulsemark.compaction import view as compacted_view
+from pulsemark.compaction import view_writer
+from pulsemark.compaction.compacted_log import CompactedLog
+from pulsemark.compaction.view import CompactedView, Key
+from pulsemark.compaction.view_writer import ViewWriter
 from pulsemark.ledger import (
     EARLIEST,
     LATEST,
@@ -17,12 +22,7 @@ from pulsemark.ledger import (
     IoCount,
     ManagedLedger,
     Position,
-    compacted_view,
-    view_writer,
 )
-from pulsemark.ledger.compacted_log import CompactedLog
-from pulsemark.ledger.compacted_view import CompactedView, Key
-from pulsemark.ledger.view_writer import ViewWriter
 
 TOPIC = "persistent://public/default/prices"
 HORIZON = Position(40, 0)

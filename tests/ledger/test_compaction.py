@@ -17,6 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.compaction import compaction, view_writer
+from pulsemark.compaction import view as compacted_view
+from pulsemark.compaction.compacted_log import CompactedLog, ReadableLog
+from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.current_view import (
+    claim_of,
+    compacted_log,
+    current_view,
+    view_name,
+)
+from pulsemark.compaction.keys import INCOMPLETE_CHUNKS_AGE_MS
+from pulsemark.compaction.view import Key
+from pulsemark.compaction.view_format import VIEW_PROPERTY_KIND
 from pulsemark.ledger import (
     EARLIEST,
     Entry,
@@ -26,20 +39,6 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
     UnsupportedVersionError,
-    compacted_view,
-    compaction,
-    view_writer,
-)
-from pulsemark.ledger.compacted_format import VIEW_PROPERTY_KIND
-from pulsemark.ledger.compacted_log import CompactedLog, ReadableLog
-from pulsemark.ledger.compacted_view import Key
-from pulsemark.ledger.compaction import compact
-from pulsemark.ledger.compaction_keys import INCOMPLETE_CHUNKS_AGE_MS
-from pulsemark.ledger.current_view import (
-    claim_of,
-    compacted_log,
-    current_view,
-    view_name,
 )
 from pulsemark.ledger.errors import CompactionFailedError, CompactionRunningError
 from pulsemark.metadata import (

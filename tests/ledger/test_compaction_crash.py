@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 import pytest
 
+from pulsemark.compaction import view_writer as writer
+from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST, LedgerError, LocalStore, ManagedLedger, StoreOptions
-from pulsemark.ledger import view_writer as writer
-from pulsemark.ledger.compaction import compact
-from pulsemark.ledger.current_view import compacted_log
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, payload_of
 from pulsemark.testing.faulty_files import FaultyFiles, Short
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
@@ -69,7 +69,7 @@ def views(store: LocalStore) -> list[str]:
 @pytest.fixture(autouse=True)
 def _small_lots():
     with patch.object(writer, "_LOT_BYTES", 400), patch.object(writer, "BLOCK_ROWS", 5), patch(
-        "pulsemark.ledger.compacted_view._BLOCK_ROWS", 5
+        "pulsemark.compaction.view._BLOCK_ROWS", 5
     ):  # fmt: skip
         yield
 
@@ -80,7 +80,7 @@ def outcomes(tmp_path_factory):
     with (
         patch.object(writer, "_LOT_BYTES", 400),
         patch.object(writer, "BLOCK_ROWS", 5),
-        patch("pulsemark.ledger.compacted_view._BLOCK_ROWS", 5),
+        patch("pulsemark.compaction.view._BLOCK_ROWS", 5),
     ):
         simulated = SimulatedStore(tmp_path_factory.mktemp("sound") / "data", options=OPTIONS)
         files = simulated.files()

@@ -16,10 +16,10 @@ from pulsemark.ledger import (
     FencedError,
     Position,
     StoreOptions,
-    partial_batches,
 )
-from pulsemark.ledger.commit import DONE
-from pulsemark.ledger.cursor import Cursor
+from pulsemark.ledger.cursors import partial_batches
+from pulsemark.ledger.cursors.cursor import Cursor
+from pulsemark.ledger.local.commit.commit import DONE
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = "persistent://public/default/orders"

@@ -8,7 +8,7 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.ledger import cursor_store as cursor_store_module
+from pulsemark.ledger.cursors import cursor_store as cursor_store_module
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = "persistent://public/default/orders"

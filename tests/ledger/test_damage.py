@@ -16,13 +16,17 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.folder import index_path
-from pulsemark.ledger.journal_format import JOURNAL_HEADER_SIZE
-from pulsemark.ledger.scan import scan_records
-from pulsemark.ledger.segment import read_segment_header
-from pulsemark.ledger.segment_format import pack_body_crc, pack_record_head, version_1_key
-from pulsemark.ledger.verify import verify_folder
+from pulsemark.ledger.local.commit.journal_format import JOURNAL_HEADER_SIZE
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.folder import index_path
+from pulsemark.ledger.local.segment.scan import scan_records
+from pulsemark.ledger.local.segment.segment import read_segment_header
+from pulsemark.ledger.local.segment.segment_format import (
+    pack_body_crc,
+    pack_record_head,
+    version_1_key,
+)
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles

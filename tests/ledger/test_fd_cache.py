@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pulsemark.ledger.fd_cache import FdCache, default_fd_limit
+from pulsemark.ledger.local.io.fd_cache import FdCache, default_fd_limit
 from pulsemark.testing.faulty_files import FaultyFiles
 
 

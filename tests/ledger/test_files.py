@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.ledger import files as files_module
-from pulsemark.ledger.files import OsFiles, write_all
+from pulsemark.ledger.local.io import files as files_module
+from pulsemark.ledger.local.io.files import OsFiles, write_all
 
 
 class RecordingFiles(OsFiles):

@@ -11,10 +11,10 @@ import pytest
 
 from pulsemark import ledger
 from pulsemark.ledger import FolderReader, LocalStore
-from pulsemark.ledger.findings import Severity
-from pulsemark.ledger.index_format import CHUNK_ROWS
-from pulsemark.ledger.rebuild import rebuild_catalog
-from pulsemark.ledger.verify import verify_folder
+from pulsemark.ledger.local.segment.index_format import CHUNK_ROWS
+from pulsemark.maintenance.findings import Severity
+from pulsemark.maintenance.rebuild import rebuild_catalog
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import peek
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from pulsemark.ledger import (
     LocalStore,
     UnsupportedVersionError,
 )
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.folder import (
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.folder import (
     MARKER_NAME,
     check_marker,
     index_path,

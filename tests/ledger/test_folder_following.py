@@ -15,9 +15,9 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
     TopicNotFoundError,
-    folder_reader,
 )
-from pulsemark.ledger.files import OsFiles
+from pulsemark.ledger.local import folder_reader
+from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.testing.clock import SettableClock
 
 TOPIC = "persistent://public/default/orders"

@@ -18,6 +18,8 @@ from unittest.mock import patch
 
 import pytest
 
+from pulsemark.compaction import view_format
+from pulsemark.compaction.view_format import RecordType
 from pulsemark.ledger import (
     EARLIEST,
     CorruptEntryError,
@@ -26,26 +28,26 @@ from pulsemark.ledger import (
     LocalStore,
     Position,
     StoreOptions,
-    compacted_format,
     errors,
-    findings,
-    folder,
-    head_cut,
-    index_format,
-    journal_format,
-    ledger_writer,
-    segment_format,
+    options,
 )
-from pulsemark.ledger import (
-    catalog as catalog_module,
-)
-from pulsemark.ledger.catalog import Catalog
-from pulsemark.ledger.compacted_format import RecordType
 from pulsemark.ledger.entry import EntryKind
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.findings import Finding, Severity
-from pulsemark.ledger.head_cut import HeadCut, cut_path, examine_cut, pack_cut
-from pulsemark.ledger.index_format import (
+from pulsemark.ledger.local import ledger_writer
+from pulsemark.ledger.local.catalog import catalog as catalog_module
+from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.commit import journal_format
+from pulsemark.ledger.local.commit.journal_format import (
+    JOURNAL_HEADER_SIZE,
+    GroupRef,
+    JournalHeader,
+    pack_block_head,
+)
+from pulsemark.ledger.local.commit.journal_replay import replay
+from pulsemark.ledger.local.io import folder
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.segment import head_cut, index_format, segment_format
+from pulsemark.ledger.local.segment.head_cut import HeadCut, cut_path, examine_cut, pack_cut
+from pulsemark.ledger.local.segment.index_format import (
     CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
     INDEX_HEADER_SIZE,
@@ -59,15 +61,7 @@ from pulsemark.ledger.index_format import (
     unpack_chunk,
     unpack_trailer,
 )
-from pulsemark.ledger.journal_format import (
-    JOURNAL_HEADER_SIZE,
-    GroupRef,
-    JournalHeader,
-    pack_block_head,
-)
-from pulsemark.ledger.journal_replay import replay
-from pulsemark.ledger.rebuild import rebuild_catalog
-from pulsemark.ledger.segment_format import (
+from pulsemark.ledger.local.segment.segment_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
     SegmentHeader,
@@ -77,8 +71,11 @@ from pulsemark.ledger.segment_format import (
     unpack_segment_header,
 )
 from pulsemark.ledger.topic_log import TopicLog
-from pulsemark.ledger.verify import verify_folder
-from pulsemark.ledger.verify_files import stray_files
+from pulsemark.maintenance import findings, rebuild
+from pulsemark.maintenance.findings import Finding, Severity
+from pulsemark.maintenance.rebuild import rebuild_catalog
+from pulsemark.maintenance.verify import verify_folder
+from pulsemark.maintenance.verify_files import stray_files
 from pulsemark.metadata import (
     BrokerTimeStamper,
     IndexStamper,
@@ -205,11 +202,11 @@ LAYOUTS = {
     "Journal header": journal_format._HEADER.format + "I12s",
     "Block header": journal_format._LEAD.format + journal_format._BLOCK.format[1:],
     "Group": journal_format._GROUP.format,
-    "View record": compacted_format.RECORD.format,
-    "View entry": compacted_format._ENTRY.format,
-    "View block": compacted_format._BLOCK.format,
-    "View footer": compacted_format._BLOCK.format + compacted_format._SUMMARY.format[1:],
-    "View property": compacted_format._PROPERTY.format,
+    "View record": view_format.RECORD.format,
+    "View entry": view_format._ENTRY.format,
+    "View block": view_format._BLOCK.format,
+    "View footer": view_format._BLOCK.format + view_format._SUMMARY.format[1:],
+    "View property": view_format._PROPERTY.format,
 }
 
 
@@ -240,17 +237,18 @@ def test_layout(heading: str) -> None:
 
 def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
+    codes = (
+        folder, segment_format, index_format, head_cut, journal_format, view_format,
+        catalog_module, options, rebuild,
+    )  # fmt: skip
+    by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
     for name, value in quoted.items():
         module, _, attribute = name.partition(".")
-        actual = getattr(import_module(f"pulsemark.ledger.{module}"), attribute)
+        actual = getattr(by_name[module], attribute)
         expected = bytes.fromhex(value.strip("`")) if value.startswith("`") else int(value)
         assert actual == expected, name
-    for code in (
-        folder, segment_format, index_format, head_cut, journal_format, compacted_format,
-        catalog_module,
-    ):  # fmt: skip
-        short = code.__name__.rpartition(".")[2]
+    for short, code in by_name.items():
         for attribute in vars(code):
             own = f"{attribute} = " in Path(str(code.__file__)).read_text(encoding="utf-8")
             if own and re.search(r"_(MAGIC|VERSION|MARKER)$", attribute):
@@ -272,16 +270,16 @@ def test_numbers_in_the_text() -> None:
     copy = journal_format._COPY_SIZE
     assert f"the same {copy} bytes, at byte 0 and at byte {copy}." in DOCUMENT
     assert 2 * copy == JOURNAL_HEADER_SIZE
-    journal = import_module("pulsemark.ledger.journal")
+    journal = import_module("pulsemark.ledger.local.commit.journal")
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written behind it" in DOCUMENT
-    store = import_module("pulsemark.ledger.store")
+    store = import_module("pulsemark.ledger.local.store")
     assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
-    cursors = import_module("pulsemark.ledger.cursor_store")
+    cursors = import_module("pulsemark.ledger.cursors.cursor_store")
     more = f"more than {cursors._COMPACT_MIN_RECORDS} records"
     assert f"{more}, and more than {cursors._COMPACT_RATIO} for each cursor" in DOCUMENT
     assert f"named `{cursors.CURSOR_TOPIC}`" in DOCUMENT
-    assert f"`{compacted_format.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
+    assert f"`{view_format.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
     kinds = ", ".join(f"{kind.value} {kind.name.lower()}" for kind in EntryKind)
     assert f"| kind | {kinds} |" in DOCUMENT
     words = {"ENTRY": "entry", "BLOCK": "index block", "FOOTER": "footer",
@@ -304,7 +302,7 @@ def test_columns_of_a_view_block() -> None:
         places.append(at)
         at += len(name)
     assert places == sorted(places)
-    assert len(compacted_format._COLUMNS) == len(names) + 1
+    assert len(view_format._COLUMNS) == len(names) + 1
 
 
 # Names

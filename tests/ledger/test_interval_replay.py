@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.folder import journal_folder, journal_path
-from pulsemark.ledger.journal import Journal
-from pulsemark.ledger.journal_format import GroupRef
-from pulsemark.ledger.journal_replay import replay
+from pulsemark.ledger.local.commit.journal import Journal
+from pulsemark.ledger.local.commit.journal_format import GroupRef
+from pulsemark.ledger.local.commit.journal_replay import replay
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.folder import journal_folder, journal_path
 
 
 @pytest.mark.parametrize(("interval_ms", "kept"), [(0, [b"one", b"three"]), (50, [b"one"])])

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.folder import journal_folder, journal_path
-from pulsemark.ledger.journal import Journal
-from pulsemark.ledger.journal_format import JOURNAL_HEADER_SIZE, GroupRef
-from pulsemark.ledger.journal_replay import replay
+from pulsemark.ledger.local.commit.journal import Journal
+from pulsemark.ledger.local.commit.journal_format import JOURNAL_HEADER_SIZE, GroupRef
+from pulsemark.ledger.local.commit.journal_replay import replay
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.folder import journal_folder, journal_path
 
 SIZE_BYTES = 1 << 20
 

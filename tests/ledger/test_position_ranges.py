@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.ledger import Position
-from pulsemark.ledger.position_ranges import PositionRanges
+from pulsemark.ledger.cursors.position_ranges import PositionRanges
 
 ledgers = st.integers(0, 2)
 entries = st.integers(0, 25)

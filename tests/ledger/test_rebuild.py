@@ -18,9 +18,9 @@ from pulsemark.ledger import (
     Position,
     UnsupportedVersionError,
 )
-from pulsemark.ledger.catalog import Catalog
-from pulsemark.ledger.rebuild import LEDGER_IDS_SKIPPED, rebuild_catalog
-from pulsemark.ledger.segment_format import SegmentHeader
+from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.segment.segment_format import SegmentHeader
+from pulsemark.maintenance.rebuild import LEDGER_IDS_SKIPPED, rebuild_catalog
 from pulsemark.metadata import crc32c
 
 ORDERS = "persistent://public/default/orders"
@@ -259,7 +259,7 @@ def test_a_lost_ledger_does_not_hide_those_before_it(filled, open_store):
 
 def test_compacted_view_counts_again(filled, open_store):
     """Which view counts was in the catalog alone; without it the newest finished one does."""
-    from pulsemark.ledger.compacted_format import VIEW_PROPERTY_KIND
+    from pulsemark.compaction.view_format import VIEW_PROPERTY_KIND
 
     views = [f"compacted/{filled.open_topic(AUDIT).topic_id}/{n}" for n in (1, 2)]
     for name in views:
@@ -287,7 +287,7 @@ def test_segment_of_an_unknown_topic_is_kept_while_the_catalog_is_behind(open_st
 @pytest.mark.parametrize("step", ["skip_topic_ids", "put", "adopt"])
 def test_completing_that_was_cut_off_is_done_again(filled, open_store, monkeypatch, step):
     """A process that ends while it completes a catalog leaves the rest to the next opening."""
-    from pulsemark.ledger.compaction import compact
+    from pulsemark.compaction.compaction import compact
 
     compact(filled.open_topic(AUDIT))
     filled.open_topic("persistent://public/default/last").open_cursor("c", initial=EARLIEST)

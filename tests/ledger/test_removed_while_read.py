@@ -9,7 +9,7 @@ import pytest
 from pulsemark.finder import Finder, Road
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, LocalStore, Position
-from pulsemark.ledger.files import OsFiles
+from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.options import StoreOptions
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.raw_messages import unbatched_message

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST, LATEST, LocalStore, StoreOptions
-from pulsemark.ledger.compaction import compact
-from pulsemark.ledger.current_view import compacted_log
+from pulsemark.ledger.local.segment.scan import time_of
 from pulsemark.ledger.retention import apply_retention, expire_position, retention_cut
-from pulsemark.ledger.scan import time_of
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import unbatched_message

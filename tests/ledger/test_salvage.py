@@ -9,18 +9,16 @@ from random import Random
 
 import pytest
 
-from pulsemark.ledger import (
-    EARLIEST,
-    CorruptEntryError,
-    FolderReader,
-    Position,
-    StoreOptions,
-    ledger_writer,
+from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position, StoreOptions
+from pulsemark.ledger.local import ledger_writer
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.folder import list_segments, segment_path
+from pulsemark.ledger.local.segment.salvage import (
+    correct_header,
+    read_named_header,
+    salvage_headers,
 )
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.folder import list_segments, segment_path
-from pulsemark.ledger.salvage import correct_header, read_named_header, salvage_headers
-from pulsemark.ledger.segment_format import (
+from pulsemark.ledger.local.segment.segment_format import (
     SegmentHeader,
     pack_body_crc,
     pack_record_head,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.ledger import CorruptFileError, UnsupportedVersionError
-from pulsemark.ledger.segment_format import (
+from pulsemark.ledger.local.segment.segment_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
     MAX_ENTRY_ID,

@@ -12,9 +12,9 @@ from pulsemark.ledger import (
     StoreOptions,
     TopicNotFoundError,
 )
-from pulsemark.ledger.catalog import Catalog
 from pulsemark.ledger.errors import ReservedTopicError
-from pulsemark.ledger.folder import list_segments
+from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.io.folder import list_segments
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.ledger.fd_cache import FdCache
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.index_format import (
+from pulsemark.ledger.local.io.fd_cache import FdCache
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.segment.index_format import (
     CHUNK_ROWS,
     TRAILER_SIZE,
     BadIndexError,
@@ -17,7 +17,7 @@ from pulsemark.ledger.index_format import (
     chunk_offset,
     index_seed,
 )
-from pulsemark.ledger.time_index import ChunkCache, IoCount, TimeIndex
+from pulsemark.ledger.local.segment.time_index import ChunkCache, IoCount, TimeIndex
 
 FLOOR_MS = 1000
 COUNTS = sorted({0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 4095, 4096, 4097, 10_000})

@@ -12,7 +12,7 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.ledger.folder import segment_path
+from pulsemark.ledger.local.io.folder import segment_path
 from pulsemark.testing.simulated_store import SimulatedStore
 
 ORDERS = "persistent://public/default/orders"

@@ -17,11 +17,11 @@ from pulsemark.ledger import (
     Position,
     TopicNotFoundError,
     UnsupportedVersionError,
-    findings,
 )
-from pulsemark.ledger.findings import Severity
-from pulsemark.ledger.index_format import TRAILER_SIZE
-from pulsemark.ledger.verify import Checked, verify_folder
+from pulsemark.ledger.local.segment.index_format import TRAILER_SIZE
+from pulsemark.maintenance import findings
+from pulsemark.maintenance.findings import Severity
+from pulsemark.maintenance.verify import Checked, verify_folder
 from pulsemark.metadata import crc32c
 from pulsemark.testing.raw_messages import unbatched_message
 

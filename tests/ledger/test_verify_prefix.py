@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.ledger import findings
-from pulsemark.ledger.verify import verify_folder
+from pulsemark.maintenance import findings
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import StamperChain, load_stampers, pack, peek
 from pulsemark.metadata.prefix import pack_encoded
 from pulsemark.proto.broker_entry_pb2 import CONTROL, CONTROL_TXN_COMMIT

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import FolderReader, LocalStore, Position, TopicNotFoundError
-from pulsemark.ledger.files import OsFiles
-from pulsemark.ledger.folder import index_path, list_segments, segment_path
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.folder import index_path, list_segments, segment_path
 from pulsemark.pipeline import plan as plan_module
 from pulsemark.pipeline.errors import DataLossError
 from pulsemark.pipeline.expected import expected_of

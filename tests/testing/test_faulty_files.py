@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pulsemark.ledger.files import Files, OsFiles, read_up_to, write_all
+from pulsemark.ledger.local.io.files import Files, OsFiles, read_up_to, write_all
 from pulsemark.testing.faulty_files import OPERATIONS, FaultyFiles, Short
 from pulsemark.testing.simulated_disk import DiskProcess, SimulatedDisk
 

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from pulsemark.ledger.files import write_file_durably
+from pulsemark.ledger.local.io.files import write_file_durably
 from pulsemark.testing.simulated_disk import PIECE_BYTES, SimulatedDisk
 
 

@@ -4,7 +4,7 @@ async with Broker(BrokerConfig(data_dir=folder, port=0)) as broker: ...
 with BrokerThread(BrokerConfig(data_dir=folder, port=0)) as broker: ...
 """
 
-from .config import BrokerConfig
+from .configuration.config import BrokerConfig
 from .embed import BrokerThread, new_event_loop
 from .errors import BrokerError, BrokerStateError, ConfigError, PortInUseError
 from .server import Broker

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .config import BrokerConfig
+from .configuration.config import BrokerConfig
 from .errors import BrokerStateError
 from .server import Broker
 

@@ -13,9 +13,9 @@ from ..finder.server import SeekServer, ServerOptions
 from ..ledger import Position, TopicLog, TopicNotFoundError
 from ..wire import TopicName
 from .errors import RefusedError
-from .seek import SeekTarget, reset_subscription
 from .services import Services
-from .topics import Topics
+from .subscriptions.seek import SeekTarget, reset_subscription
+from .topics.registry import Topics
 
 __all__ = ["make_seek_server"]
 

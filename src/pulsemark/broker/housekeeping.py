@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from .config import BrokerConfig
+from .configuration.config import BrokerConfig
 from .services import Services
-from .subscription import Subscription
+from .subscriptions.subscription import Subscription
 
 __all__ = ["Housekeeping"]
 

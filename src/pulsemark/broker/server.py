@@ -35,18 +35,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..ledger import LocalStore
 from ..metadata import StamperChain, StampError
-from .accepting import Listener, connections_affordable
 from .commits import durable
-from .config import BrokerConfig
+from .configuration.config import BrokerConfig
+from .connection.accepting import Listener, connections_affordable
+from .connection.memory import InputMemory, KeptMemory, OutputMemory
+from .connection.receipts import PublishBudget
+from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
-from .memory import InputMemory, KeptMemory, OutputMemory
-from .receipts import PublishBudget
-from .schemas import Schemas
 from .services import Services
-from .session import Session
 from .storage_health import StorageHealth
-from .topics import Topics
+from .topics.registry import Topics
+from .topics.schemas import Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer

@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .config import BrokerConfig
-from .memory import InputMemory, KeptMemory, OutputMemory
-from .receipts import PublishBudget
+from .configuration.config import BrokerConfig
+from .connection.memory import InputMemory, KeptMemory, OutputMemory
+from .connection.receipts import PublishBudget
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
+    from .connection.session import Session
     from .http.connection import HttpConnection
-    from .schemas import Schemas
-    from .session import Session
-    from .topics import Topics
+    from .topics.registry import Topics
+    from .topics.schemas import Schemas
 
 __all__ = ["Services"]
 

@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 
 from ..ledger import LedgerError
-from ..ledger.rebuild import RebuiltCatalog, rebuild_catalog
+from ..maintenance.rebuild import RebuiltCatalog, rebuild_catalog
 from .options import add_json, json_line
 
 ERRORS = (LedgerError, OSError)

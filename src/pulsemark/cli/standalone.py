@@ -29,7 +29,7 @@ from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, positive
 
 if TYPE_CHECKING:
-    from ..broker.settings import FileSettings
+    from ..broker.configuration.settings import FileSettings
 
 # The ledger's errors: the folder is locked, foreign, of a newer format. OSError: it cannot be
 # written, or the address is not ours.
@@ -147,8 +147,8 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
 
 
 def _read_config(path: Path) -> FileSettings:
-    from ..broker.properties import PropertiesError, read_properties
-    from ..broker.settings import SettingError, parse_settings
+    from ..broker.configuration.properties import PropertiesError, read_properties
+    from ..broker.configuration.settings import SettingError, parse_settings
 
     try:
         return parse_settings(read_properties(path.read_text(encoding="utf-8-sig")))

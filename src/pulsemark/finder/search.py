@@ -20,8 +20,8 @@ from enum import Enum
 from typing import TypeVar
 
 from ..ledger import IoCount, Position, RecordHead, Segment, TopicLog
-from ..ledger.prefix_sample import STRIDE_ROWS
-from ..ledger.segment import DamagedRecordError
+from ..ledger.local.segment.prefix_sample import STRIDE_ROWS
+from ..ledger.local.segment.segment import DamagedRecordError
 from ..metadata import entry_time_ms, peek
 
 Answer = TypeVar("Answer")

@@ -5,8 +5,7 @@ docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work 
 """
 
 from .appended import Appended
-from .commit import Batch, Commit
-from .cursor import Cursor
+from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochStart
 from .errors import (
@@ -30,13 +29,14 @@ from .errors import (
     TopicNotFoundError,
     UnsupportedVersionError,
 )
-from .folder_reader import FolderLog, FolderReader
+from .local.commit.commit import Batch, Commit
+from .local.folder_reader import FolderLog, FolderReader
+from .local.segment.segment import Segment
+from .local.segment.time_index import IoCount
+from .local.store import LocalStore
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
-from .segment import Segment
-from .store import LocalStore
-from .time_index import IoCount
 from .topic_log import TopicLog
 
 __all__ = [

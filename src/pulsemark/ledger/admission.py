@@ -13,8 +13,13 @@ from ..metadata import (
 )
 from .entry import EntryKind
 from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
-from .files import Buffer
-from .segment_format import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
+from .local.io.files import Buffer
+from .local.segment.segment_format import (
+    BODY_CRC_OURS,
+    BODY_CRC_PRODUCER,
+    CHECKED_BODY_BYTES,
+    MAX_PREFIX_BYTES,
+)
 
 MAX_MESSAGE_COUNT = 2**20
 """Messages in one entry. A batch of Pulsar's largest size, 5 MiB, cannot hold as many: each takes

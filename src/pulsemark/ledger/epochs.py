@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import StaleEpochError
+from .local.segment.segment import Segment
 from .position import Position
-from .segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from ..metadata import BrokerEntryMetadata, add_application_tags
 from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
 from .appended import Appended
-from .batch_writer import Group
-from .commit import DONE, Commit
 from .entry import EntryKind
 from .epochs import EpochStart, check_epoch, epoch_starts, find_cut
-from .head_removal import rows_before, segments_before
-from .ledger_writer import Built, LedgerWriter
+from .local.commit.batch_writer import Group
+from .local.commit.commit import DONE, Commit
+from .local.commit.tail import Tail
+from .local.ledger_writer import Built, LedgerWriter
+from .local.segment.head_removal import rows_before, segments_before
+from .local.segment.segment import Segment
+from .local.segment.segment_format import BODY_CRC_OURS
 from .position import Position
-from .segment import Segment
-from .segment_format import BODY_CRC_OURS
-from .tail import Tail
 
 if TYPE_CHECKING:
-    from .cursor import Cursor
+    from .cursors.cursor import Cursor
 
 
 class ManagedLedger(LedgerWriter):

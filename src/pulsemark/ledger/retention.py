@@ -22,14 +22,14 @@ import struct
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from ..compaction.current_view import claim_kept
 from ..metadata import PrefixError, peek
-from .current_view import claim_kept
 from .entry import RecordHead
+from .local.segment.scan import time_of
+from .local.segment.segment import DamagedRecordError, Segment
+from .local.store import SEEN_PROPERTY_KIND
 from .managed_ledger import ManagedLedger
 from .position import Position
-from .scan import time_of
-from .segment import DamagedRecordError, Segment
-from .store import SEEN_PROPERTY_KIND
 from .topic_log import TopicLog
 
 _SEEN = struct.Struct("<3Q")

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 
 from .entry import Entry
 from .errors import CorruptEntryError
-from .index_format import CHUNK_ROWS
+from .local.segment.index_format import CHUNK_ROWS
+from .local.segment.segment import DamagedRecordError, Segment
 from .position import Position
-from .segment import DamagedRecordError, Segment
 
 SLICE_ENTRIES = 32
 """Read at once where others have more urgent work."""

@@ -32,12 +32,12 @@ from ..ledger import (
     TopicLog,
     TopicNotFoundError,
 )
-from ..ledger.cursor_store import CURSOR_TOPIC
-from ..ledger.files import OsFiles
-from ..ledger.folder import CATALOG_NAME, segment_path
-from ..ledger.salvage import may_have_held_records
-from ..ledger.segment_format import SegmentHeader
-from ..ledger.verify_catalog import CatalogContent, read_catalog
+from ..ledger.cursors.cursor_store import CURSOR_TOPIC
+from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.folder import CATALOG_NAME, segment_path
+from ..ledger.local.segment.salvage import may_have_held_records
+from ..ledger.local.segment.segment_format import SegmentHeader
+from ..maintenance.verify_catalog import CatalogContent, read_catalog
 from ..proto.cursor_pb2 import CursorRecord
 
 _log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ..ledger.files import Buffer, Files, OsFiles
+from ..ledger.local.io.files import Buffer, Files, OsFiles
 from .simulated_disk import DiskProcess
 
 T = TypeVar("T")

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..broker.config import BrokerConfig
+from ..broker.configuration.config import BrokerConfig
+from ..broker.connection.session import Session
 from ..broker.housekeeping import Housekeeping
 from ..broker.server import make_services
 from ..broker.services import Services
-from ..broker.session import Session
 from ..ledger import LocalStore
 from ..metadata import StamperChain
 from ..proto import pulsar_api_pb2 as pb

@@ -1,8 +1,8 @@
 """A disk in memory that can lose power.
 
-It takes the place of the operating system behind `pulsemark.ledger.files.Files` and keeps two
-states of everything: what a running process sees (the page cache), and what would be there after
-a power cut. The rules are those of POSIX, at their worst:
+It takes the place of the operating system behind `pulsemark.ledger.local.io.files.Files` and keeps
+two states of everything: what a running process sees (the page cache), and what would be there
+after a power cut. The rules are those of POSIX, at their worst:
 
 - Bytes and lengths are durable once fdatasync or fsync of their file returned. Until then every
   piece of 512 bytes may have reached the disk or not, in any order, and the last piece may be torn
@@ -34,7 +34,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from ..ledger.files import Buffer
+from ..ledger.local.io.files import Buffer
 
 PIECE_BYTES = 512
 """What a disk writes as a whole, or so one hopes."""

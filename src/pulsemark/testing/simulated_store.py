@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..ledger import LocalStore, StoreOptions
-from ..ledger.folder import CATALOG_NAME
+from ..ledger.local.io.folder import CATALOG_NAME
 from ..metadata import Clock
 from .clock import SettableClock
 from .faulty_files import FaultyFiles

@@ -30,9 +30,9 @@ from ..ledger import (
     ManagedLedger,
     StoreOptions,
 )
-from ..ledger import cursor_store as _cursor_store
-from ..ledger.findings import Severity
-from ..ledger.verify import verify_folder
+from ..ledger.cursors import cursor_store as _cursor_store
+from ..maintenance.findings import Severity
+from ..maintenance.verify import verify_folder
 from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from .clock import SettableClock
 from .faulty_files import FaultyFiles, Short

@@ -21,7 +21,7 @@ from .producing import handle_send
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..connection.session import Session
 
 __all__ = ["COMMANDS", "handle_command", "handle_send", "handle_unsupported"]
 

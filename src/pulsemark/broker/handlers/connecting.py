@@ -19,7 +19,7 @@ from ..version import SERVER_VERSION
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..connection.session import Session
 
 __all__ = ["COMMANDS"]
 

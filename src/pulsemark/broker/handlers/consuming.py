@@ -23,19 +23,19 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import MessageId, commands
 from ..commits import durable
-from ..consumer import Consumer
 from ..errors import RefusedError
-from ..long_work import PIECE_IDS
-from ..positions import position_of
-from ..seek import SeekTarget, reset_subscription
-from ..stats import iso_time
+from ..statistics.stats import iso_time
+from ..subscriptions.consumer import Consumer
+from ..subscriptions.long_work import PIECE_IDS
+from ..subscriptions.positions import position_of
+from ..subscriptions.seek import SeekTarget, reset_subscription
 from .checks import check_name, check_properties, consumer_state_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..session import Session
-    from ..subscription import Subscription
-    from ..topic import Topic
+    from ..connection.session import Session
+    from ..subscriptions.subscription import Subscription
+    from ..topics.topic import Topic
 
 __all__ = ["COMMANDS"]
 

@@ -20,7 +20,7 @@ from .table import CommandTable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..session import Session
+    from ..connection.session import Session
 
 __all__ = ["COMMANDS", "topics_hash"]
 

@@ -18,13 +18,13 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import Send, commands
 from ..errors import RefusedError
-from ..producers import Producer
+from ..topics.producers import Producer
 from .checks import check_name, check_properties, producer_state_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..session import Session
-    from ..topic import Topic
+    from ..connection.session import Session
+    from ..topics.topic import Topic
 
 __all__ = ["COMMANDS", "handle_send"]
 

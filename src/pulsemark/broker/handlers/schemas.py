@@ -10,7 +10,7 @@ from ..errors import RefusedError
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..connection.session import Session
 
 __all__ = ["COMMANDS"]
 

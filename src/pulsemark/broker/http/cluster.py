@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ledger import LedgerError
-from ..settings import runtime_settings
+from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
 from .messages import HttpError, Request, Response
 from .table import Route
@@ -62,7 +62,7 @@ async def status(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Prometheus' text format."""
-    from ..metrics import CONTENT_TYPE, current_page
+    from ..statistics.metrics import CONTENT_TYPE, current_page
 
     return Response(200, await current_page(request.services), CONTENT_TYPE)
 

@@ -24,7 +24,7 @@ from .origin import check_origin
 from .routing import answer
 
 if TYPE_CHECKING:
-    from ..config import BrokerConfig
+    from ..configuration.config import BrokerConfig
     from ..services import Services
 
 __all__ = ["HttpConnection"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...wire import InvalidTopicNameError, TopicName, check_namespace
-from ..topic import Topic
+from ..topics.topic import Topic
 from .messages import HttpError, Request
 
 __all__ = [

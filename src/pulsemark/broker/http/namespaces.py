@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..stamp_policies import POLICY_NAME
+from ..topics.stamp_policies import POLICY_NAME
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, namespace_name
 from .policies import checked_policy

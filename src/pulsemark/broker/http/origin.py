@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import cache
 from urllib.parse import urlsplit
 
-from ..config import BrokerConfig
+from ..configuration.config import BrokerConfig
 from .messages import HttpError
 
 __all__ = ["check_origin"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..stats import topic_stats
-from ..topics import MAX_PARTITIONS, TopicInUseError
+from ..statistics.stats import topic_stats
+from ..topics.registry import MAX_PARTITIONS, TopicInUseError
 from .messages import HttpError, Request, Response
 from .names import namespace_name, topic_name
 from .table import Route

@@ -7,7 +7,7 @@ for a change. With `applied=true` a topic answers with what holds for it, wherev
 from __future__ import annotations
 
 from ...wire import TopicName
-from ..stamp_policies import POLICY_NAME, InvalidPolicyError, StampPolicy
+from ..topics.stamp_policies import POLICY_NAME, InvalidPolicyError, StampPolicy
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, existing_topic, namespace_name, topic_name
 from .table import Route

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...proto.pulsar_api_pb2 import Schema
 from ..errors import RefusedError
-from ..schemas import version_bytes
+from ..topics.schemas import version_bytes
 from .messages import HttpError, Request, Response
 from .names import topic_name
 from .table import Route

@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 from ...ledger import LATEST, Position
 from ..commits import durable
 from ..handlers.checks import check_name
-from ..seek import SeekTarget, reset_subscription
-from ..subscription import Subscription
+from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..subscriptions.subscription import Subscription
 from .messages import HttpError, Request, Response
 from .names import open_topic
 from .table import Route

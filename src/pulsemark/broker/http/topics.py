@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..seek import SeekTarget
-from ..stats import internal_stats, topic_stats
-from ..topics import TopicInUseError
+from ..statistics.stats import internal_stats, topic_stats
+from ..subscriptions.seek import SeekTarget
+from ..topics.registry import TopicInUseError
 from .messages import HttpError, Request, Response
 from .names import DOMAINS, existing_topic, namespace_name, open_topic, topic_name
 from .table import Route

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
-from ...ledger.segment_format import (
+from ...ledger.local.segment.segment_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
     CHECKED_BODY_BYTES,

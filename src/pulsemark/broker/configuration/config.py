@@ -1,0 +1,172 @@
+"""A broker's settings, checked when they are made.
+
+Names follow Pulsar's `broker.conf` where it has the setting (in Python's spelling), units stand
+last. Every limit has a default: nothing a client does may grow without one. A wrong value raises
+`ConfigError` with the field's name, so that a command line or a test can point at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ...ledger import StoreOptions
+from ...metadata import Clock, SystemClock
+from ..errors import ConfigError
+
+__all__ = ["BrokerConfig"]
+
+MIB = 1024 * 1024
+HIGHEST_PORT = 65_535
+#: How the names of fields end that hold an amount of something.
+AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerConfig:
+    """Everything a broker can be told; the defaults make a usable standalone broker."""
+
+    # Where it stands
+    #: Data folder; None: a temporary one, removed when the broker closes.
+    data_dir: Path | None = None
+    host: str = "127.0.0.1"
+    #: Port of the binary protocol; 0 picks a free one (see `Broker.port`).
+    port: int = 6650
+    #: Port of lookup, admin and metrics; None: no HTTP.
+    http_port: int | None = 8080
+    #: Port of the seek service; None: no gRPC (and grpc is not imported).
+    grpc_port: int | None = None
+    #: Names by which HTTP may be asked, beside those that are allowed anyway (`http/origin.py`);
+    #: "*" allows every name.
+    http_allowed_hosts: tuple[str, ...] = ()
+    #: Host that clients are told to connect to; None: `host`, or the machine's name for 0.0.0.0.
+    advertised_address: str | None = None
+    cluster: str = "standalone"
+
+    # What it stores and shows
+    max_message_size_bytes: int = 5 * MIB
+    #: Hand the entry's broker time and index to clients that ask for them (PIP-90).
+    exposing_broker_entry_metadata_to_client_enabled: bool = False
+    #: Names of the stampers, in order; () writes entries without prefix.
+    stampers: tuple[str, ...] = ("broker-time", "index")
+    #: Durability: 0 acknowledges what is synced, N > 0 what is written, and syncs it within N ms
+    #: (a power cut may lose the last interval). None: what `store_options` say, which is 0.
+    sync_interval_ms: int | None = None
+    store_options: StoreOptions = field(default_factory=StoreOptions)
+    clock: Clock = field(default_factory=SystemClock)
+
+    # How it behaves
+    allow_auto_topic_creation: bool = True
+    #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
+    acknowledgment_at_batch_index_level_enabled: bool = False
+    #: Step over damaged entries when dispatching; off: the subscription stops in front of one.
+    auto_skip_non_recoverable_data: bool = False
+    #: How long a Failover subscription waits before another consumer becomes active.
+    active_consumer_failover_delay_ms: int = 1_000
+
+    # Timeouts
+    keep_alive_interval_ms: int = 30_000
+    handshake_timeout_ms: int = 30_000
+    #: A frame that has begun must be whole within this time, and a second more for each
+    #: `min_frame_rate_bytes_per_s` that has arrived of it.
+    stalled_frame_timeout_ms: int = 30_000
+    min_frame_rate_bytes_per_s: int = 16 * 1024
+    #: How long the holder of a wanted name has to answer a PING before it is taken for dead.
+    connection_liveness_check_timeout_ms: int = 5_000
+    #: How long a reader's place outlives a seek, waiting for the reader to come back.
+    non_durable_return_timeout_ms: int = 60_000
+    #: Shutdown: how long to wait for publishes in flight and for sockets to drain, together.
+    shutdown_timeout_ms: int = 8_000
+
+    # Limits
+    max_connections: int = 20_000
+    #: Calls at the seek service's port, and streams among them; beyond it RESOURCE_EXHAUSTED.
+    max_grpc_calls: int = 256
+    max_grpc_streams: int = 32
+    max_producers_per_connection: int = 20_000
+    max_consumers_per_connection: int = 20_000
+    max_pending_requests_per_connection: int = 5_000
+    max_in_flight_publish_messages_per_connection: int = 10_000
+    max_in_flight_publish_bytes_per_connection: int = 16 * MIB
+    #: Over all connections; reading stops above it and resumes at half of it.
+    max_in_flight_publish_bytes: int = 128 * MIB
+    #: Dispatch to a connection pauses above this much unsent data, and resumes at half of it.
+    write_buffer_high_water_bytes: int = 2 * MIB
+    #: One dispatch round of a subscription, before others get their turn.
+    dispatch_round_bytes: int = 1 * MIB
+    max_unacked_messages_per_consumer: int = 50_000
+    max_unacked_messages_per_subscription: int = 200_000
+    max_topics: int = 100_000
+    max_subscriptions_per_topic: int = 10_000
+    #: Entries waiting for their time; dispatch of new ones stops above it.
+    max_delayed_entries_per_subscription: int = 200_000
+    #: Buffers of frames and HTTP bodies that have not arrived whole, over all connections; beyond
+    #: it the connection whose frame began first is closed.
+    max_input_buffer_bytes: int = 256 * MIB
+    #: Data not yet taken by sockets, over all connections. From half of it on, connections with
+    #: much unsent data get no more; beyond it those that have read nothing for longest are closed.
+    max_unsent_bytes: int = 256 * MIB
+    #: State of producers, consumers and requests; beyond it requests are refused.
+    max_kept_bytes_per_connection: int = 64 * MIB
+    max_kept_bytes: int = 256 * MIB
+    #: Definitions of schemas in memory; others are read from the catalog again.
+    max_schema_cache_bytes: int = 64 * MIB
+    #: All versions of a topic's schema together.
+    max_schema_bytes_per_topic: int = 8 * MIB
+    max_http_connections: int = 1_000
+    max_http_body_bytes: int = 1 * MIB
+    http_idle_timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if self.sync_interval_ms is not None:
+            object.__setattr__(self, "store_options", _synced_at(self.sync_interval_ms, self))
+        _check_ports(self)
+        _check_texts(self)
+        for spec in fields(self):
+            if spec.name == "sync_interval_ms":
+                continue
+            if spec.name.endswith(AMOUNTS) or spec.name.startswith("max_"):
+                _check_positive(spec.name, getattr(self, spec.name))
+        if self.data_dir is not None and not isinstance(self.data_dir, Path):
+            raise ConfigError("data_dir", self.data_dir, "must be a pathlib.Path or None")
+        if self.max_message_size_bytes < 1024:
+            raise ConfigError(
+                "max_message_size_bytes", self.max_message_size_bytes, "must be at least 1024"
+            )
+
+
+def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
+    """The store's options with this interval, which goes before theirs."""
+    if isinstance(interval_ms, bool) or not isinstance(interval_ms, int):
+        raise ConfigError("sync_interval_ms", interval_ms, "must be a whole number or None")
+    try:
+        return replace(config.store_options, sync_interval_ms=interval_ms)
+    except ValueError as error:
+        raise ConfigError("sync_interval_ms", interval_ms, str(error)) from error
+
+
+def _check_ports(config: BrokerConfig) -> None:
+    for name in ("port", "http_port", "grpc_port"):
+        port: Any = getattr(config, name)
+        if port is None and name != "port":
+            continue
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= HIGHEST_PORT:
+            raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
+
+
+def _check_texts(config: BrokerConfig) -> None:
+    for name in ("host", "cluster"):
+        text: Any = getattr(config, name)
+        if not isinstance(text, str) or not text or any(c.isspace() or c == "/" for c in text):
+            raise ConfigError(name, text, "must be a name without spaces and slashes")
+    for name, what in (("stampers", "stamper"), ("http_allowed_hosts", "host")):
+        names: Any = getattr(config, name)
+        if isinstance(names, str) or not all(isinstance(each, str) for each in names):
+            raise ConfigError(name, names, f"must be a sequence of {what} names")
+
+
+def _check_positive(name: str, value: Any) -> None:
+    lowest = 0 if name == "active_consumer_failover_delay_ms" else 1
+    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        raise ConfigError(name, value, f"must be a whole number of at least {lowest}")

@@ -1,0 +1,323 @@
+"""A broker's settings by the names that a configuration file gives them.
+
+Who moves from Pulsar brings a `broker.conf` or `standalone.conf`. What is in it falls into three:
+
+- Settings of Pulsar that this broker has, too: taken, and a value that is none ends in
+  `SettingError` with key and value.
+- Settings of Pulsar that this broker does not have, hundreds of them: left out, and told, so that
+  whoever starts the broker can say so once. Some of them promise protection that is not there;
+  these are told apart.
+- This broker's own settings, `pulsemark` and the field's name: `pulsemarkDataDir` is `data_dir`,
+  `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. One that does not exist is an error,
+  since nobody else's file can hold it. What Pulsar has a name for goes by that name only.
+
+An empty value is the default, as in Pulsar, except where "none" is a value: an empty
+`webServicePort` serves no HTTP, empty `brokerEntryMetadataInterceptors` switch stamps off (that is
+Pulsar's default). `pulsemarkStampers` takes any stamper by name, and wins over Pulsar's setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from ...ledger import StoreOptions
+from ...metadata.stamper_names import join_stamper_names, split_stamper_names
+from ..errors import BrokerError, ConfigError
+from .config import BrokerConfig
+
+__all__ = ["FileSettings", "SettingError", "parse_settings", "runtime_settings"]
+
+OUR_PREFIX = "pulsemark"
+MIB = 1024 * 1024
+INT_MAX = 2**31 - 1
+
+_INTERCEPT = "org.apache.pulsar.common.intercept."
+#: Pulsar's interceptors and the stampers that write the same fields.
+INTERCEPTORS = {
+    f"{_INTERCEPT}AppendBrokerTimestampMetadataInterceptor": "broker-time",
+    f"{_INTERCEPT}AppendIndexMetadataInterceptor": "index",
+}
+
+#: Settings that ask for protection which this broker does not give, unless their value is one of
+#: these.
+PROTECTION = {
+    "authenticationEnabled": ("", "false"),
+    "authorizationEnabled": ("", "false"),
+    "brokerServicePortTls": ("",),
+    "webServicePortTls": ("",),
+    "tlsEnabled": ("", "false"),
+}
+
+
+class SettingError(BrokerError, ValueError):
+    """A setting in a configuration file that cannot be used.
+
+    `key` and `value` are as the file has them, `reason` says what was expected.
+    """
+
+    def __init__(self, key: str, value: str, reason: str) -> None:
+        super().__init__(f"{key}={value}: {reason}")
+        self.key = key
+        self.value = value
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """What a configuration file says, in this broker's terms."""
+
+    #: Fields of `BrokerConfig`.
+    broker: dict[str, Any]
+    #: Fields of `StoreOptions`.
+    store: dict[str, Any]
+    #: Keys that this broker does not know.
+    ignored: tuple[str, ...]
+    #: Those of them that ask for protection: it is not given.
+    unprotected: tuple[str, ...]
+
+    def config(self, **overrides: Any) -> BrokerConfig:
+        """The configuration; `overrides` are fields of `BrokerConfig` and win over the file.
+
+        Raises `ConfigError` for an override that cannot be used.
+        """
+        options = StoreOptions(**self.store)
+        return BrokerConfig(**{"store_options": options, **self.broker, **overrides})
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a value is written in a file. `parse` raises ValueError with what was expected."""
+
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    field: str
+    kind: _Kind
+    #: What an empty value means; () for the default.
+    empty: tuple[Any, ...] = ()
+    of_store: bool = False
+
+    def value_in(self, config: BrokerConfig) -> Any:
+        return getattr(config.store_options if self.of_store else config, self.field)
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _integer(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise ValueError("must be a whole number")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _limit(unit: int) -> _Kind:
+    """A limit in some unit; 0 and below are no limit, which is here the highest one."""
+
+    def parse(text: str) -> int:
+        number = _integer(text)
+        return min(number, INT_MAX) * unit if number > 0 else INT_MAX * unit
+
+    return _Kind(parse, lambda value: str(value // unit))
+
+
+def _multiple(unit: int) -> _Kind:
+    """A quantity in a unit that is larger than ours; Pulsar's are whole, ours need not be."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+            raise ValueError("must be a number")
+        whole, _, fraction = text.partition(".")
+        return int(whole + fraction) * unit // int(10 ** len(fraction))
+
+    def show(value: int) -> str:
+        return str(value // unit if value % unit == 0 else value / unit)
+
+    return _Kind(parse, show)
+
+
+def _interceptors(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in INTERCEPTORS:
+            known = ", ".join(name.removeprefix(_INTERCEPT) for name in INTERCEPTORS)
+            raise ValueError(
+                f"no interceptor {name}; there are {known} of {_INTERCEPT}*, and {OUR_PREFIX}"
+                "Stampers for any stamper"
+            )
+    return tuple(dict.fromkeys(INTERCEPTORS[name] for name in names))
+
+
+def _show_interceptors(stampers: tuple[str, ...]) -> str:
+    return ",".join(name for name, stamper in INTERCEPTORS.items() if stamper in stampers)
+
+
+_INTEGER = _Kind(_integer)
+_BOOLEAN = _Kind(_boolean, lambda value: str(value).lower())
+_TEXT = _Kind(str)
+_STAMPERS = _Kind(split_stamper_names, join_stamper_names)
+_NAMES = _Kind(lambda text: tuple(n.strip() for n in text.split(",") if n.strip()), ",".join)
+
+# -- names ----------------------------------------------------------------------------------------
+
+#: Pulsar's names for what this broker has.
+PULSAR_SETTINGS = {
+    "brokerServicePort": _Setting("port", _INTEGER),
+    "webServicePort": _Setting("http_port", _INTEGER, empty=(None,)),
+    "bindAddress": _Setting("host", _TEXT),
+    "advertisedAddress": _Setting("advertised_address", _TEXT),
+    "clusterName": _Setting("cluster", _TEXT),
+    "maxMessageSize": _Setting("max_message_size_bytes", _INTEGER),
+    "brokerEntryMetadataInterceptors": _Setting(
+        "stampers", _Kind(_interceptors, _show_interceptors), empty=((),)
+    ),
+    "exposingBrokerEntryMetadataToClientEnabled": _Setting(
+        "exposing_broker_entry_metadata_to_client_enabled", _BOOLEAN
+    ),
+    "allowAutoTopicCreation": _Setting("allow_auto_topic_creation", _BOOLEAN),
+    "acknowledgmentAtBatchIndexLevelEnabled": _Setting(
+        "acknowledgment_at_batch_index_level_enabled", _BOOLEAN
+    ),
+    "autoSkipNonRecoverableData": _Setting("auto_skip_non_recoverable_data", _BOOLEAN),
+    "activeConsumerFailoverDelayTimeMillis": _Setting(
+        "active_consumer_failover_delay_ms", _INTEGER
+    ),
+    "keepAliveIntervalSeconds": _Setting("keep_alive_interval_ms", _multiple(1000)),
+    "connectionLivenessCheckTimeoutMillis": _Setting(
+        "connection_liveness_check_timeout_ms", _INTEGER
+    ),
+    "brokerShutdownTimeoutMs": _Setting("shutdown_timeout_ms", _INTEGER),
+    "brokerMaxConnections": _Setting("max_connections", _limit(1)),
+    "maxPendingPublishRequestsPerConnection": _Setting(
+        "max_in_flight_publish_messages_per_connection", _INTEGER
+    ),
+    "maxMessagePublishBufferSizeInMB": _Setting("max_in_flight_publish_bytes", _limit(MIB)),
+    "dispatcherMaxReadSizeBytes": _Setting("dispatch_round_bytes", _INTEGER),
+    "maxUnackedMessagesPerConsumer": _Setting("max_unacked_messages_per_consumer", _limit(1)),
+    "maxUnackedMessagesPerSubscription": _Setting(
+        "max_unacked_messages_per_subscription", _limit(1)
+    ),
+    "maxSubscriptionsPerTopic": _Setting("max_subscriptions_per_topic", _limit(1)),
+    "maxHttpServerConnections": _Setting("max_http_connections", _limit(1)),
+    "managedLedgerMaxLedgerRolloverTimeMinutes": _Setting(
+        "ledger_age_ms", _multiple(60_000), of_store=True
+    ),
+    "managedLedgerMaxSizePerLedgerMbytes": _Setting(
+        "ledger_size_bytes", _multiple(MIB), of_store=True
+    ),
+    "managedLedgerMaxUnackedRangesToPersist": _Setting(
+        "max_unacked_ranges_to_persist", _INTEGER, of_store=True
+    ),
+    "managedLedgerMaxBatchDeletedIndexToPersist": _Setting(
+        "max_batch_deleted_index_to_persist", _INTEGER, of_store=True
+    ),
+}
+
+_KIND_OF_TYPE: dict[Any, tuple[_Kind, tuple[Any, ...]]] = {
+    tuple[str, ...]: (_NAMES, ((),)),
+    int: (_INTEGER, ()),
+    int | None: (_INTEGER, (None,)),
+    bool: (_BOOLEAN, ()),
+    str: (_TEXT, ()),
+    str | None: (_TEXT, (None,)),
+    Path | None: (_Kind(Path), ()),
+}
+
+
+@cache
+def _our_settings() -> dict[str, _Setting]:
+    """Our names, made from the fields that Pulsar has no name for."""
+    taken = {(setting.of_store, setting.field) for setting in PULSAR_SETTINGS.values()}
+    # The store has it, and `BrokerConfig` only hands it on.
+    taken.add((False, "sync_interval_ms"))
+    found = {f"{OUR_PREFIX}Stampers": _Setting("stampers", _STAMPERS, empty=((),))}
+    for owner, of_store in ((BrokerConfig, False), (StoreOptions, True)):
+        types = get_type_hints(owner)
+        for spec in fields(owner):
+            kind = _KIND_OF_TYPE.get(types[spec.name])
+            if kind is not None and (of_store, spec.name) not in taken:
+                found[_our_key(spec.name)] = _Setting(spec.name, *kind, of_store=of_store)
+    return found
+
+
+def _our_key(field: str) -> str:
+    return OUR_PREFIX + "".join(part.capitalize() for part in field.split("_"))
+
+
+# -- both ways ------------------------------------------------------------------------------------
+
+
+def parse_settings(properties: Mapping[str, str]) -> FileSettings:
+    """What the keys and values of a configuration file mean. Raises `SettingError`."""
+    found = FileSettings({}, {}, _unknown(properties), _unprotected(properties))
+    # In this order, so that our own name wins over Pulsar's.
+    for known in (PULSAR_SETTINGS, _our_settings()):
+        for key, setting in known.items():
+            if key in properties:
+                _take(key, properties[key], setting, found)
+    return found
+
+
+def runtime_settings(config: BrokerConfig) -> dict[str, str]:
+    """All settings of a broker by their names in a file, as text; "" for those that are none."""
+    shown = {}
+    for key, setting in {**PULSAR_SETTINGS, **_our_settings()}.items():
+        value = setting.value_in(config)
+        shown[key] = "" if value is None else setting.kind.show(value)
+    return shown
+
+
+def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
+    ours = _our_settings()
+    unknown = [key for key in properties if key not in PULSAR_SETTINGS and key not in ours]
+    for key in unknown:
+        if key.startswith(OUR_PREFIX):
+            import difflib
+
+            near = difflib.get_close_matches(key, ours, n=1)
+            hint = f"; is {near[0]} meant?" if near else ""
+            raise SettingError(key, properties[key], f"there is no such setting{hint}")
+    return tuple(unknown)
+
+
+def _unprotected(properties: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        key
+        for key, harmless in PROTECTION.items()
+        if properties.get(key, "").lower() not in harmless
+    )
+
+
+def _take(key: str, text: str, setting: _Setting, found: FileSettings) -> None:
+    """Add one setting to those found."""
+    target = found.store if setting.of_store else found.broker
+    if not text:
+        if key == "brokerServicePort":
+            # For Pulsar that closes the plain port; it must not quietly stand open here.
+            raise SettingError(key, text, "this broker serves no other port of the protocol")
+        if setting.empty:
+            target[setting.field] = setting.empty[0]
+        return
+    try:
+        value = setting.kind.parse(text)
+        # Made and dropped: it checks the value, under the key that the file has.
+        (StoreOptions if setting.of_store else BrokerConfig)(**{setting.field: value})
+    except ConfigError as error:
+        raise SettingError(key, text, error.reason) from error
+    except ValueError as error:
+        raise SettingError(key, text, str(error)) from error
+    target[setting.field] = value

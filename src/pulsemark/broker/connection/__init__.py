@@ -1,0 +1,1 @@
+"""A client's connection: reading, writing, limits, its end."""

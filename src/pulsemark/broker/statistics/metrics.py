@@ -1,0 +1,283 @@
+"""The metrics page: Pulsar's names and labels, worked out when somebody asks.
+
+Nothing is kept for it between two requests but the plain counters of `counters`. A topic's figures
+are taken at one moment; between two topics, and while the text is put together, others on the loop
+have their turns. As in Pulsar everything is a gauge. Figures of Pulsar's own start with
+`pulsar_`, those that only this broker has with `pulsemark_`.
+
+A topic that is not open has no producers, consumers or rates; it is listed as soon as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.utils import floatToGoString
+
+from ..services import Services
+from ..topics.topic import Topic
+from .counters import WRITE_LATENCY_LIMITS_MS
+from .stats import storage_size_bytes
+
+__all__ = ["CONTENT_TYPE", "current_page", "render"]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+#: The longest that the page keeps the loop at a time.
+SLICE_S = 0.005
+LINES_PER_PART = 256
+
+LATENCY_BUCKETS = [
+    *(f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS),
+    "overflow",
+]
+SIZE_BUCKETS = [
+    *("le_128", "le_512", "le_1_kb", "le_2_kb", "le_4_kb", "le_16_kb", "le_100_kb", "le_1_mb"),
+    "le_overflow",
+]
+
+
+async def current_page(services: Services) -> bytes:
+    """The page that is being made now, or a new one: whoever asks meanwhile shares it."""
+    task = services.metrics_page
+    if task is None or task.done():
+        task = services.metrics_page = asyncio.ensure_future(render(services))
+    return await asyncio.shield(task)
+
+
+async def render(services: Services) -> bytes:
+    """The whole page, made in slices that give way to everything else on the loop."""
+    turns = Turns()
+    families = list(_broker_families(services))
+    topics = list(services.topics.open_topics.values())
+    rows = []
+    for topic in topics:
+        if services.topics.open_topics.get(topic.name) is topic:
+            rows.append(_TopicRow.of(topic, services.config.cluster))
+        await turns.give_way_if_due()
+    parts = []
+    for family in chain(families, _topic_families(services.config.cluster, rows)):
+        lines = family.lines()
+        while part := "".join(islice(lines, LINES_PER_PART)):
+            parts.append(part.encode())
+            await turns.give_way_if_due()
+    return b"".join(parts)
+
+
+class Turns:
+    """Gives way to the loop whenever a slice's time is over."""
+
+    def __init__(self, slice_s: float = SLICE_S) -> None:
+        self._slice_s = slice_s
+        self._began_at_s = time.monotonic()
+
+    async def give_way_if_due(self) -> None:
+        """Let everything else on the loop have its turn, if this one was long enough."""
+        if time.monotonic() - self._began_at_s >= self._slice_s:
+            await asyncio.sleep(0)
+            self._began_at_s = time.monotonic()
+
+
+@dataclass(slots=True)
+class _Family:
+    """A metric with its samples: labels as they are written, and values."""
+
+    name: str
+    text: str
+    samples: Iterable[tuple[str, float]]
+
+    def lines(self) -> Iterator[str]:
+        yield f"# HELP {self.name} {self.text}\n# TYPE {self.name} gauge\n"
+        for labels, value in self.samples:
+            shown = floatToGoString(value)  # type: ignore[no-untyped-call] # not in its stubs
+            yield f"{self.name}{{{labels}}} {shown}\n"
+
+
+@dataclass(slots=True)
+class _TopicRow:
+    """A topic's figures, all taken at one moment."""
+
+    labels: str
+    figures: list[float]
+    #: Labels of each subscription, and its figures as in SUBSCRIPTION_FIGURES.
+    subscriptions: list[tuple[str, tuple[float, float, float]]]
+    latency: tuple[list[int], float]
+    sizes: tuple[list[int], float]
+
+    @classmethod
+    def of(cls, topic: Topic, cluster: str) -> _TopicRow:
+        labels = _labels(cluster=cluster, namespace=topic.topic_name.namespace, topic=topic.name)
+        latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
+        return cls(
+            labels,
+            [float(read(topic)) for _, _, read in TOPIC_FIGURES],
+            [
+                (
+                    f"{labels},{_labels(subscription=name)}",
+                    (s.messages_out, s.bytes_out, s.cursor.backlog_messages),
+                )
+                for name, s in topic.subscriptions.items()
+            ],
+            (list(latency.buckets), latency.total),
+            (list(sizes.buckets), sizes.total),
+        )
+
+
+def _labels(**values: str) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _broker_families(services: Services) -> Iterator[_Family]:
+    topics = services.topics
+    cluster = _labels(cluster=services.config.cluster)
+    per_namespace = Counter(
+        name.partition("://")[2].rpartition("/")[0] for name in topics.topic_names()
+    )
+    yield _Family(
+        "pulsar_topics_count",
+        "Topics of a namespace",
+        [
+            (f"{cluster},{_labels(namespace=namespace)}", per_namespace[namespace])
+            for namespace in topics.namespaces
+        ],
+    )
+    for name, text, value in (
+        ("pulsar_active_connections", "Client connections", len(services.sessions)),
+        (
+            "pulsemark_publish_bytes_in_flight",
+            "Bytes taken from producers and not yet durable",
+            services.budget.bytes_in_flight,
+        ),
+        (
+            "pulsemark_storage_is_well",
+            "0: an append failed, and no probe could be written since; producers wait",
+            services.storage.is_well,
+        ),
+        (
+            "pulsemark_unsent_bytes",
+            "Bytes written to clients and not yet taken by their sockets",
+            sum(session.unsent_bytes() for session in services.sessions),
+        ),
+        (
+            "pulsemark_input_buffer_bytes",
+            "Buffers of frames and bodies that have not arrived whole",
+            services.input.total_bytes,
+        ),
+        (
+            "pulsemark_kept_bytes",
+            "State of producers, consumers and requests that clients make the broker keep",
+            services.kept.total_bytes,
+        ),
+        (
+            "pulsemark_durability_sync_interval_ms",
+            "0: entries are on disk before they are acknowledged; else what a power cut may lose",
+            services.config.store_options.sync_interval_ms,
+        ),
+    ):
+        yield _Family(name, text, [(cluster, value)])
+
+
+def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
+    # Samples are made one by one: a list of them would be so many objects more for the collector.
+    for number, (name, text, _) in enumerate(TOPIC_FIGURES):
+        samples: Iterable[tuple[str, float]] = _figures(rows, number)
+        if not rows and name in COUNTS:
+            samples = [(_labels(cluster=cluster), 0.0)]
+        yield _Family(name, text, samples)
+    for number, (name, text) in enumerate(SUBSCRIPTION_FIGURES):
+        yield _Family(name, text, _subscription_figures(rows, number))
+    yield from _histogram(
+        "pulsar_storage_write_latency",
+        "Milliseconds from taking a publish to having it on disk",
+        LATENCY_BUCKETS,
+        rows,
+        [row.latency for row in rows],
+    )
+    yield from _histogram(
+        "pulsar_entry_size",
+        "Bytes of an entry as the producer sent it",
+        SIZE_BUCKETS,
+        rows,
+        [row.sizes for row in rows],
+    )
+
+
+def _figures(rows: list[_TopicRow], number: int) -> Iterator[tuple[str, float]]:
+    for row in rows:
+        yield row.labels, row.figures[number]
+
+
+def _subscription_figures(rows: list[_TopicRow], number: int) -> Iterator[tuple[str, float]]:
+    for row in rows:
+        for labels, figures in row.subscriptions:
+            yield labels, figures[number]
+
+
+def _histogram(
+    name: str,
+    text: str,
+    buckets: list[str],
+    rows: list[_TopicRow],
+    histograms: list[tuple[list[int], float]],
+) -> Iterator[_Family]:
+    def samples(of: Callable[[list[int], float], float]) -> Iterator[tuple[str, float]]:
+        for row, (counts, total) in zip(rows, histograms, strict=True):
+            yield row.labels, of(counts, total)
+
+    for number, bucket in enumerate(buckets):
+        yield _Family(f"{name}_{bucket}", text, samples(partial(_bucket, number)))
+    yield _Family(f"{name}_count", text, samples(lambda counts, _: sum(counts)))
+    yield _Family(f"{name}_sum", text, samples(lambda _, total: total))
+
+
+def _bucket(number: int, counts: list[int], _total: float) -> float:
+    return counts[number]
+
+
+def _consumers(topic: Topic) -> int:
+    return sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+
+
+def _backlog(topic: Topic) -> int:
+    return sum(s.cursor.backlog_messages for s in topic.subscriptions.values())
+
+
+#: Emitted as zero for the cluster while there is no topic: readiness checks look for them.
+COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
+
+SUBSCRIPTION_FIGURES = (
+    ("pulsar_out_messages_total", "Messages sent to consumers"),
+    ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
+    ("pulsar_subscription_back_log", "Messages not acknowledged yet"),
+)
+
+TOPIC_FIGURES = (
+    ("pulsar_producers_count", "Connected producers", lambda t: len(t.producers.by_name)),
+    ("pulsar_consumers_count", "Connected consumers", _consumers),
+    ("pulsar_subscriptions_count", "Subscriptions", lambda t: len(t.subscriptions)),
+    ("pulsar_rate_in", "Messages per second in", lambda t: t.rate_meter.rates.messages_in),
+    ("pulsar_rate_out", "Messages per second out", lambda t: t.rate_meter.rates.messages_out),
+    ("pulsar_throughput_in", "Bytes per second in", lambda t: t.rate_meter.rates.bytes_in),
+    ("pulsar_throughput_out", "Bytes per second out", lambda t: t.rate_meter.rates.bytes_out),
+    ("pulsar_storage_size", "Bytes of the topic's entries on disk", storage_size_bytes),
+    ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", _backlog),
+    ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),
+    ("pulsar_in_bytes_total", "Bytes taken from producers", lambda t: t.counters.bytes_in),
+    ("pulsemark_damaged_entries", "Damaged entries met", lambda t: t.counters.damaged_entries),
+    (
+        "pulsemark_failed_publishes",
+        "Publishes the disk refused",
+        lambda t: t.counters.failed_entries,
+    ),
+)

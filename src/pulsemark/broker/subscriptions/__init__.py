@@ -1,0 +1,1 @@
+"""Subscriptions: their consumers, and how entries reach these."""

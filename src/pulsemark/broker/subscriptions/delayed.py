@@ -1,0 +1,103 @@
+"""Messages that are not to be delivered before a time (`deliver_at_time`).
+
+Shared and Key_Shared subscriptions honour it, Exclusive and Failover ones ignore it, as in Pulsar.
+An entry that is not due is remembered by its position when dispatch meets it, and joins the queue
+of entries to be delivered when its time has come. One timer serves them all.
+
+Nothing is stored: after a restart dispatch begins at the first unacknowledged entry and meets the
+waiting ones again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from ...ledger import Position
+from ...metadata import Buffer, Clock, MessageFormatError, read_message_metadata
+
+__all__ = ["DelayedEntries", "deliver_at_ms", "may_have_field"]
+
+#: The tag of MessageMetadata.deliver_at_time (field 19, varint): without these bytes in the
+#: header there is none, and the header need not be parsed.
+DELIVER_AT_TAG = b"\x98\x01"
+#: Headers are a few hundred bytes. A larger one is parsed whether the tag is near or not.
+HEADER_PEEK_BYTES = 1024
+#: Entries that are handed over in one go; where more are due, the others have a turn before.
+MAX_DUE_AT_ONCE = 1_000
+
+
+def may_have_field(headers_and_payload: Buffer, tag: bytes) -> bool:
+    """Whether an entry's header may have a field, by the field's tag: a look, no parsing."""
+    head = bytes(headers_and_payload[:HEADER_PEEK_BYTES])
+    if tag in head:
+        return True
+    if len(headers_and_payload) <= HEADER_PEEK_BYTES:
+        return False
+    # The size field stands behind magic and checksum, or at the very beginning.
+    at = 6 if head[:2] == b"\x0e\x01" else 0
+    return at + 4 + int.from_bytes(head[at : at + 4], "big") > HEADER_PEEK_BYTES
+
+
+def deliver_at_ms(headers_and_payload: Buffer) -> int:
+    """When an entry is to be delivered, in milliseconds since the epoch; 0: at once."""
+    if not may_have_field(headers_and_payload, DELIVER_AT_TAG):
+        return 0
+    try:
+        metadata = read_message_metadata(headers_and_payload)
+    except MessageFormatError:
+        return 0
+    return max(metadata.deliver_at_time, 0)
+
+
+class DelayedEntries:
+    """Entries of one subscription that are not due yet."""
+
+    def __init__(self, clock: Clock, become_due: Callable[[list[Position]], None]) -> None:
+        self._clock = clock
+        self._become_due = become_due
+        self._heap: list[tuple[int, Position]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_for_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def holds_back(self, position: Position, time_ms: int) -> bool:
+        """Whether an entry has to wait; it is remembered then."""
+        if time_ms <= self._clock.now_ms():
+            return False
+        heappush(self._heap, (time_ms, position))
+        self._set_timer()
+        return True
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        if not self._heap:
+            return
+        first_ms = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_for_ms <= first_ms:
+                return
+            self._timer.cancel()
+        self._timer_for_ms = first_ms
+        delay_s = max(first_ms - self._clock.now_ms(), 1) / 1000
+        # Looked at again every second, for clocks are set.
+        self._timer = asyncio.get_running_loop().call_later(min(delay_s, 1.0), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        due: list[Position] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(due) < MAX_DUE_AT_ONCE:
+            due.append(heappop(self._heap)[1])
+        self._set_timer()
+        if due:
+            self._become_due(due)

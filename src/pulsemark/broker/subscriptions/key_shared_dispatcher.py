@@ -1,0 +1,209 @@
+"""Key_Shared subscriptions: all messages of a key to one consumer, in order.
+
+Every entry has a slot (see `sticky_keys`), every slot a consumer. Order within a slot is kept by
+holding back: an entry that cannot go out now waits in the replay queue, and no later entry of its
+slot overtakes it. It cannot go out while
+
+- its consumer has no permits, a full buffer or too many unacknowledged messages, or
+- another consumer still holds entries of the slot: when consumers come or go a slot moves, and the
+  new owner starts only after the old one has acknowledged or given back what it had
+  (`allowOutOfOrderDelivery` waives this).
+
+The chunks of a message have one slot: they share their key, or their producer and sequence id.
+
+Looking ahead for slots that can move on is limited, so that one slow consumer cannot make the
+broker read the whole topic into the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ...ledger import Entry, Position
+from ...metadata import Buffer
+from ...proto.pulsar_api_pb2 import KeySharedMeta
+from .consumer import Consumer
+from .shared_dispatcher import SharedDispatcher
+from .sticky_keys import Selector, selector_for, slot_of
+from .waiting_slots import WaitingSlots
+
+if TYPE_CHECKING:
+    from .subscription import Subscription
+
+__all__ = ["KeySharedDispatcher"]
+
+LOOK_AHEAD_ENTRIES = 2_000
+READ_ENTRIES = 100
+#: Slots that are given to their new consumers in one turn when consumers have come or gone.
+OFFERED_SLOTS = 1_000
+
+
+class KeySharedDispatcher(SharedDispatcher):
+    """Hands entries to the consumers of their slots."""
+
+    def __init__(self, subscription: Subscription, meta: KeySharedMeta) -> None:
+        super().__init__(subscription)
+        self._selector: Selector = selector_for(meta)
+        self._allows_disorder = meta.allowOutOfOrderDelivery
+        #: Slots of entries that are out or wait.
+        self._slots: dict[Position, int] = {}
+        #: Who holds entries of a slot, and how many.
+        self._holders: dict[int, tuple[Consumer, int]] = {}
+        self._waiting = WaitingSlots(self._selector.select)
+        self._slots_moved = False
+
+    def add(self, consumer: Consumer) -> None:
+        """Take in another consumer, if its key settings fit the others'."""
+        self._selector.add(consumer)
+        self._slots_moved = True
+        super().add(consumer)
+        self.next_turn()
+
+    def remove(self, consumers: Sequence[Consumer]) -> None:
+        """Their slots go to the others, with what they held."""
+        self._selector.remove(consumers)
+        self._slots_moved = True
+        super().remove(consumers)
+
+    def rewind(self) -> None:
+        """Start again from the cursor, with nothing held."""
+        super().rewind()
+        self._slots.clear()
+        self._holders.clear()
+
+    def offered(self, consumer: Consumer) -> None:
+        """A consumer can take more than before."""
+        self._waiting.can_take(consumer)
+        super().offered(consumer)
+
+    def dispatch(self) -> None:
+        """Send what waits, then what is new, as far as order allows."""
+        if self.is_stopped or self._all_blocked or not self.ready.has_ready():
+            return
+        if self._slots_moved:
+            self._slots_moved = False
+            self._waiting.reassign()
+        if self._waiting.offer_more(OFFERED_SLOTS):
+            self.next_turn()
+        sent_bytes = self._send_waiting()
+        while sent_bytes < self.config.dispatch_round_bytes:
+            if len(self._waiting) >= LOOK_AHEAD_ENTRIES or not self.ready.has_ready():
+                return
+            entries = self.fetch(READ_ENTRIES)
+            if not entries:
+                return
+            sent_bytes += self._send_or_hold(entries)
+        self.next_turn()
+
+    def is_wanted(self, entry: Entry) -> bool:
+        """Whether a new entry is to be sent, and now; the slot of one that waits is noted."""
+        wanted = super().is_wanted(entry)
+        if not wanted and not self.cursor.is_acked(entry.position):
+            self._slots[entry.position] = slot_of(entry.body)
+        return wanted
+
+    def wait_again(self, positions: Iterable[Position]) -> None:
+        """Entries wait for another delivery."""
+        for position in positions:
+            slot = self._slots.get(position)
+            # Without a slot it was acknowledged while it waited for its time.
+            if slot is not None:
+                self._waiting.add(position, slot)
+
+    def forget_waiting(self) -> None:
+        """Nothing waits for another delivery."""
+        self._waiting.clear()
+
+    def released(self, positions: Iterable[Position]) -> None:
+        """Entries are not out any more: their slots may move on."""
+        for position in positions:
+            self._holders_of.pop(position, None)
+            slot = self._slots.get(position)
+            if slot is None or slot not in self._holders:
+                continue
+            holder, count = self._holders[slot]
+            if count > 1:
+                self._holders[slot] = (holder, count - 1)
+                continue
+            del self._holders[slot]
+            if slot in self._waiting:
+                self._waiting.offer(slot)
+                self.next_turn()
+
+    def forgotten(self, position: Position) -> None:
+        """An entry is acknowledged."""
+        slot = self._slots.pop(position, None)
+        if slot is not None:
+            self._waiting.discard(position, slot)
+
+    def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
+        """Also note whose the slot is now."""
+        slot = self._slots[entry.position]
+        _, count = self._holders.get(slot, (consumer, 0))
+        self._holders[slot] = (consumer, count + 1)
+        super().send_one(consumer, entry, buffers)
+
+    def _send_waiting(self) -> int:
+        """Send what waits to the consumers that can take it, to each oldest first."""
+        to_serve = self._waiting.to_serve
+        sent_bytes = 0
+        round_bytes = self.config.dispatch_round_bytes
+        while to_serve and sent_bytes < round_bytes and not self.waits_for_disk:
+            consumer = next(iter(to_serve))
+            if self._all_blocked or not self.is_ready(consumer):
+                del to_serve[consumer]
+                continue
+            count = min(READ_ENTRIES, self.entries_for(consumer.permits))
+            for run in _runs(self._waiting.take(consumer, count, self._may_go)):
+                sent_bytes += self._send_or_hold(self.take_again(run))
+        return sent_bytes
+
+    def _send_or_hold(self, entries: Sequence[Entry]) -> int:
+        """Give each entry to its consumer, or let it wait behind what waits of its slot."""
+        outgoing: dict[Consumer, list[Buffer]] = {}
+        cost_bytes = 0
+        for entry in entries:
+            cost_bytes += self.cost_bytes(entry)
+            slot = self._slots.get(entry.position)
+            if slot is None:
+                slot = self._slots[entry.position] = slot_of(entry.body)
+            taker = None if self._waits_before(entry.position, slot) else self._taker(slot)
+            if taker is None:
+                self._waiting.add(entry.position, slot)
+            else:
+                self.send_one(taker, entry, outgoing.setdefault(taker, []))
+        for consumer, buffers in outgoing.items():
+            consumer.outlet.write_gathered(buffers)
+        return cost_bytes
+
+    def _waits_before(self, position: Position, slot: int) -> bool:
+        """Whether an earlier entry of the slot waits."""
+        first = self._waiting.first_of(slot)
+        return first is not None and first < position
+
+    def _may_go(self, slot: int) -> bool:
+        """Whether no other consumer than the slot's holds entries of it."""
+        if self._allows_disorder:
+            return True
+        holder = self._holders.get(slot)
+        return holder is None or holder[0] is self._selector.select(slot)
+
+    def _taker(self, slot: int) -> Consumer | None:
+        """The slot's consumer, if it can be sent an entry of the slot now."""
+        owner = self._selector.select(slot)
+        if owner is None or not self.is_ready(owner) or self.is_blocked(owner):
+            return None
+        return owner if self._may_go(slot) else None
+
+
+def _runs(positions: Sequence[Position]) -> list[list[Position]]:
+    """Cut a sorted list into runs of neighbours in one ledger."""
+    runs: list[list[Position]] = []
+    for position in positions:
+        last = runs[-1][-1] if runs else None
+        if last is not None and position == (last.ledger_id, last.entry_id + 1):
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs

@@ -1,0 +1,363 @@
+"""Shared subscriptions: every entry to one consumer, any consumer, each acknowledged by itself.
+
+What was delivered and not acknowledged is held per consumer. It comes back in three ways, and all
+of them put it into the replay queue, which goes before new entries:
+
+- its consumer closes: redelivered with its redelivery count unchanged;
+- its consumer asks (negative acknowledgement, acknowledgement timeout): the count grows by one;
+- the subscription's last consumer leaves: counts are forgotten, and the next consumer starts at
+  the cursor.
+
+A consumer with too many unacknowledged messages is passed over until it has acknowledged half of
+them; the same limit, higher, stands over the subscription as a whole.
+
+The chunks of one message all go to one consumer (see `chunks`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...ledger import CorruptEntryError, Entry, Position
+from ...metadata import Buffer
+from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
+from .consumer import Consumer
+from .delayed import DelayedEntries, deliver_at_ms
+from .dispatcher import Dispatcher
+from .long_work import PIECE_IDS
+from .ready_ring import ReadyRing
+from .replay import ReplayQueue
+
+if TYPE_CHECKING:
+    from .subscription import Subscription
+
+__all__ = ["SharedDispatcher"]
+
+#: Entries one consumer gets before it is the next one's turn.
+ROUND_ROBIN_ENTRIES = 20
+
+
+class SharedDispatcher(Dispatcher):
+    """Round robin over the consumers that can take something, by priority level."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription)
+        self.replay = ReplayQueue()
+        self.redelivery_counts: dict[Position, int] = {}
+        self.unacked_messages = 0
+        self.delayed = DelayedEntries(self.config.clock, self._delayed_due)
+        self.ready = ReadyRing(self.is_ready)
+        self._chunked = ChunkedMessages()
+        #: Who holds each entry that is out.
+        self._holders_of: dict[Position, Consumer] = {}
+        #: Consumers that left, and still hold entries that are to be given back.
+        self._leaving: set[Consumer] = set()
+        self._blocked: set[Consumer] = set()
+        self._all_blocked = False
+
+    def add(self, consumer: Consumer) -> None:
+        """Take in another consumer; the first one starts at the cursor."""
+        self._join(consumer)
+
+    def _join(self, consumer: Consumer) -> None:
+        if not self.consumers:
+            self.rewind()
+        self.consumers.add(consumer)
+        self.ready.add(consumer)
+
+    def remove(self, consumers: Sequence[Consumer]) -> None:
+        """What the consumers held goes back, with its redelivery counts as they were."""
+        gone = self.consumers.remove(consumers)
+        if not gone:
+            return
+        self._blocked.difference_update(gone)
+        for consumer in gone:
+            self.ready.remove(consumer)
+            # Nothing is sent to it any more; what it held is given back.
+            consumer.permits = 0
+        if not self.consumers:
+            for consumer in gone:
+                consumer.release_all()
+            self.rewind()
+            return
+        self._leaving.update(gone)
+        pieces = self._give_back(gone)
+        if sum(len(consumer.pending) for consumer in gone) > PIECE_IDS or self.subscription.work:
+            self.subscription.work.add(pieces, self.dispatch)
+        else:
+            deque(pieces, maxlen=0)
+            self.dispatch()
+
+    def _give_back(self, leaving: Sequence[Consumer]) -> Iterator[None]:
+        """Let what consumers held wait for others, in pieces."""
+        given = 0
+        for consumer in leaving:
+            while consumer.pending:
+                before = consumer.unacked_messages
+                positions = list(islice(consumer.pending, PIECE_IDS - given))
+                for position in positions:
+                    consumer.release(position)
+                self._unacked_changed(consumer, consumer.unacked_messages - before)
+                self.released(positions)
+                self.wait_again(positions)
+                given += len(positions)
+                if given == PIECE_IDS:
+                    given = 0
+                    yield
+        gone = self._leaving.intersection(leaving)
+        self._leaving -= gone
+        self.wait_again(self._chunked.left(gone))
+
+    def rewind(self) -> None:
+        """Start again from the cursor, with nothing held and no redelivery counted."""
+        super().rewind()
+        self.forget_waiting()
+        self.delayed.clear()
+        self.redelivery_counts.clear()
+        self._chunked.clear()
+        self._holders_of.clear()
+        for consumer in self._leaving:
+            consumer.release_all()
+        self._leaving.clear()
+        for consumer in self.consumers:
+            consumer.release_all()
+            self.ready.add(consumer)
+        self.unacked_messages = 0
+        self._blocked.clear()
+        self._all_blocked = False
+
+    def offered(self, consumer: Consumer) -> None:
+        """A consumer can take more than before."""
+        self.ready.add(consumer)
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Hand entries round while somebody can take them."""
+        if self.is_stopped:
+            return
+        sent_bytes = self._send_waiting_chunks()
+        while not self._all_blocked:
+            consumer = self.ready.first()
+            if consumer is None:
+                return
+            if sent_bytes >= self.config.dispatch_round_bytes:
+                self.next_turn()
+                return
+            count = min(ROUND_ROBIN_ENTRIES, self.entries_for(consumer.permits))
+            entries = self._take(consumer, count)
+            if not entries:
+                return
+            sent_bytes += self._send(consumer, entries)
+            self.ready.had_turn(consumer)
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Queue what the consumer holds for another delivery, counted."""
+        before = consumer.unacked_messages
+        if positions is None:
+            released = consumer.release_all()
+        else:
+            released = [position for position in positions if consumer.release(position)]
+        self._unacked_changed(consumer, consumer.unacked_messages - before)
+        self.released(released)
+        for position in released:
+            self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
+        self.wait_again(released)
+        consumer.messages_redelivered += before - consumer.unacked_messages
+        self.dispatch()
+
+    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+        """Release the entry at whoever holds it: after a redelivery that may be another one."""
+        holder = self._holders_of.get(position)
+        if holder is not None:
+            before = holder.unacked_messages
+            if remaining:
+                holder.release_some(position, remaining)
+            else:
+                holder.release(position)
+                self.released((position,))
+            self._unacked_changed(holder, holder.unacked_messages - before)
+        if not remaining:
+            self.redelivery_counts.pop(position, None)
+            self.forgotten(position)
+
+    def released(self, positions: Iterable[Position]) -> None:
+        """Entries are no longer held by a consumer: they wait, or are acknowledged."""
+        for position in positions:
+            self._holders_of.pop(position, None)
+        self._chunked.released(positions)
+
+    def wait_again(self, positions: Iterable[Position]) -> None:
+        """Entries wait for another delivery."""
+        self.replay.update(positions)
+
+    def forgotten(self, position: Position) -> None:
+        """An entry is acknowledged, wherever it was: it need not wait."""
+        self.replay.discard(position)
+
+    def forget_waiting(self) -> None:
+        """Nothing waits for another delivery."""
+        self.replay.clear()
+
+    def close(self) -> None:
+        """Stop dispatching for good."""
+        super().close()
+        self.delayed.clear()
+
+    def _delayed_due(self, positions: list[Position]) -> None:
+        self.wait_again(positions)
+        self.dispatch()
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def is_wanted(self, entry: Entry) -> bool:
+        """Whether a new entry is to be sent, and now."""
+        return super().is_wanted(entry) and not self.delayed.holds_back(
+            entry.position, deliver_at_ms(entry.body)
+        )
+
+    def may_look_ahead(self) -> bool:
+        """Not while too many entries are known that must wait."""
+        return (
+            len(self.delayed) < self.config.max_delayed_entries_per_subscription
+            and self._chunked.waiting_count < MAX_WAITING_CHUNKS
+        )
+
+    def _take(self, consumer: Consumer, max_entries: int) -> list[Entry]:
+        """Entries to send next: those that wait for the consumer or for any, then new ones."""
+        while self._chunked.waits_for(consumer) and not self.waits_for_disk:
+            entries = self.take_again(self._chunked.take(consumer, max_entries))
+            if entries:
+                return entries
+        while self.replay and not self.waits_for_disk:
+            entries = self.take_again(self.replay.pop_run(max_entries))
+            if entries:
+                return entries
+        return self.fetch(max_entries)
+
+    def take_again(self, run: Sequence[Position]) -> list[Entry]:
+        """Read positions that lie side by side; acknowledged, trimmed and damaged ones fall out.
+
+        An entry damaged since its first delivery is not sent again and stays unacknowledged: the
+        others need not wait for it.
+        """
+        wanted = {position for position in run if not self.cursor.is_acked(position)}
+        found: list[Entry] = []
+        if not wanted:
+            return found
+        at, last = min(wanted), max(wanted)
+        while at <= last:
+            try:
+                entries = self.log.read(
+                    at,
+                    max_entries=last.entry_id - at.entry_id + 1,
+                    max_bytes=self.config.dispatch_round_bytes,
+                )
+            except CorruptEntryError as damage:
+                self.steps_over(damage)
+                at = damage.next_position
+                continue
+            except OSError as error:
+                self.wait_again(position for position in wanted if position >= at)
+                self.read_failed(error)
+                break
+            if not entries:
+                break
+            found += [entry for entry in entries if entry.position in wanted]
+            at = Position(entries[-1].position.ledger_id, entries[-1].position.entry_id + 1)
+        return found
+
+    def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
+        """Send to a consumer, or where it must be to another one; returns the round's bytes."""
+        outgoing: dict[Consumer, list[Buffer]] = {consumer: []}
+        cost_bytes = 0
+        for number, entry in enumerate(entries):
+            chunk = chunk_of(entry.body)
+            taker = consumer
+            if chunk is not None:
+                taker = self._chunked.consumer_of(chunk) or consumer
+            cost_bytes += self.cost_bytes(entry)
+            if taker is not consumer and self._chunked.waits_for(taker):
+                self._chunked.wait(taker, entry.position)
+            elif self.is_ready(taker) and not self._all_blocked:
+                self.send_one(taker, entry, outgoing.setdefault(taker, []))
+                if chunk is not None:
+                    self._chunked.sent(chunk, entry.position, taker)
+            elif taker is consumer:
+                self._put_back(entries[number:])
+                break
+            else:
+                self._chunked.wait(taker, entry.position)
+        for taker, buffers in outgoing.items():
+            taker.outlet.write_gathered(buffers)
+        return cost_bytes
+
+    def _put_back(self, entries: Sequence[Entry]) -> None:
+        """Entries were read and cannot be sent now."""
+        for entry in entries:
+            chunk = chunk_of(entry.body)
+            owner = self._chunked.consumer_of(chunk) if chunk is not None else None
+            if owner is None:
+                self.replay.add(entry.position)
+            else:
+                self._chunked.wait(owner, entry.position)
+
+    def _send_waiting_chunks(self) -> int:
+        """Send chunks that wait for consumers which can take them now."""
+        cost_bytes = 0
+        for consumer in self._chunked.waiting_consumers():
+            while self._chunked.waits_for(consumer) and self.is_ready(consumer):
+                if self._all_blocked or self.waits_for_disk:
+                    return cost_bytes
+                if cost_bytes >= self.config.dispatch_round_bytes:
+                    return cost_bytes
+                run = self._chunked.take(consumer, self.entries_for(consumer.permits))
+                cost_bytes += self._send(consumer, self.take_again(run))
+        return cost_bytes
+
+    def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
+        """Frame one entry for a consumer that holds it from now on."""
+        position = entry.position
+        frame, messages = self.frame_entry(consumer, entry, self.redelivery_counts.get(position, 0))
+        buffers += frame
+        consumer.hold(position, messages)
+        self._holders_of[position] = consumer
+        self._unacked_changed(consumer, messages)
+        size_bytes = len(entry.stored)
+        consumer.count_sent(messages, size_bytes)
+        self.subscription.count_sent(messages, size_bytes)
+
+    def is_ready(self, consumer: Consumer) -> bool:
+        """Whether a consumer can be sent something now."""
+        return consumer.permits > 0 and consumer.outlet.writable and consumer not in self._blocked
+
+    def is_blocked(self, consumer: Consumer) -> bool:
+        """Whether too many unacknowledged messages keep a consumer from getting more."""
+        return self._all_blocked or consumer in self._blocked
+
+    # -- unacknowledged messages ----------------------------------------------------------------
+
+    def _unacked_changed(self, consumer: Consumer, change: int) -> None:
+        if not change:
+            return
+        self.unacked_messages += change
+        limit = self.config.max_unacked_messages_per_consumer
+        limit_all = self.config.max_unacked_messages_per_subscription
+        if change > 0:
+            if consumer.unacked_messages >= limit:
+                self._blocked.add(consumer)
+            if self.unacked_messages >= limit_all:
+                self._all_blocked = True
+            return
+        resumes = False
+        if consumer in self._blocked and consumer.unacked_messages <= limit // 2:
+            self._blocked.discard(consumer)
+            self.ready.add(consumer)
+            resumes = True
+        if self._all_blocked and self.unacked_messages <= limit_all // 2:
+            self._all_blocked = False
+            resumes = True
+        if resumes:
+            self.next_turn()

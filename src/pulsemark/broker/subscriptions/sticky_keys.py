@@ -1,0 +1,267 @@
+"""Which consumer of a Key_Shared subscription a message belongs to.
+
+A message's sticky key is its ordering key, else its partition key, else its producer and sequence
+id (then nothing binds it to another message). The key's hash, MurmurHash3 (32 bit, seed 0) as
+Pulsar's clients compute it, falls on one of 65,536 slots, and a selector gives slots to consumers:
+
+- AUTO_SPLIT: consistent hashing. Each consumer has many points on a ring; a slot belongs to the
+  next point. When a consumer joins or leaves, only the slots beside its points move.
+- STICKY: each consumer names its own ranges, which must not overlap (ConsumerAssignError).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Protocol, TypeVar
+
+from ...metadata import MessageFormatError, partition_key_of, read_message_metadata
+from ...metadata.buffers import Buffer
+from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode, ServerError
+from ..errors import RefusedError
+from .consumer import Consumer
+
+__all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for", "slot_of"]
+
+SLOTS = 65_536
+POINTS_PER_CONSUMER = 100
+#: Ranges that one STICKY consumer may name.
+MAX_RANGES_PER_CONSUMER = 1_000
+WORD = 0xFFFFFFFF
+
+T = TypeVar("T", int, tuple[int, int])
+
+
+def murmur3_32(data: bytes) -> int:
+    """MurmurHash3_x86_32 with seed 0, cut to 31 bits as Pulsar does."""
+    h = 0
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        h ^= _mix(int.from_bytes(data[at : at + 4], "little"))
+        h = (h << 13 | h >> 19) & WORD
+        h = (h * 5 + 0xE6546B64) & WORD
+    if whole < len(data):
+        h ^= _mix(int.from_bytes(data[whole:], "little"))
+    h ^= len(data)
+    h ^= h >> 16
+    h = h * 0x85EBCA6B & WORD
+    h ^= h >> 13
+    h = h * 0xC2B2AE35 & WORD
+    return (h ^ h >> 16) & 0x7FFFFFFF
+
+
+def _mix(k: int) -> int:
+    k = k * 0xCC9E2D51 & WORD
+    k = (k << 15 | k >> 17) & WORD
+    return k * 0x1B873593 & WORD
+
+
+def slot_of(headers_and_payload: Buffer) -> int:
+    """The slot of an entry's sticky key; a batch has one key for all its members."""
+    try:
+        metadata = read_message_metadata(headers_and_payload)
+    except MessageFormatError:
+        return 0
+    if metadata.HasField("ordering_key"):
+        key = metadata.ordering_key
+    else:
+        found = partition_key_of(metadata)
+        if found is None:
+            found = f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+        elif metadata.partition_key_b64_encoded:
+            with suppress(binascii.Error):
+                found = base64.b64decode(found, validate=True)
+        key = found
+    return murmur3_32(key) % SLOTS
+
+
+class Selector(Protocol):
+    """Gives slots to consumers."""
+
+    def add(self, consumer: Consumer) -> None:
+        """Take in a consumer, or raise `RefusedError`."""
+        ...
+
+    def remove(self, consumers: Iterable[Consumer]) -> None:
+        """Let consumers go; one that is not there is gone already."""
+        ...
+
+    def select(self, slot: int) -> Consumer | None:
+        """Whose a slot is; None if it is nobody's."""
+        ...
+
+
+def selector_for(meta: KeySharedMeta) -> Selector:
+    """The selector that a subscription's first consumer asks for."""
+    sticky = meta.keySharedMode == KeySharedMode.STICKY
+    return StickyRanges() if sticky else AutoSplit()
+
+
+class AutoSplit:
+    """Consistent hashing over the consumers.
+
+    Two consumers may have a point on the same slot; it belongs to the one that came first. What a
+    join or a leave costs is bounded by the number of slots, not of consumers.
+    """
+
+    def __init__(self) -> None:
+        #: Slots with points, in order.
+        self._points: list[int] = []
+        #: Whose the points on a slot are: by number of arrival.
+        self._owners: dict[int, dict[int, Consumer]] = {}
+        self._slots_of: dict[Consumer, tuple[int, list[int]]] = {}
+        self._labels: dict[str, _Labels] = {}
+        self._label_of: dict[Consumer, int] = {}
+        self._added = 0
+
+    def add(self, consumer: Consumer) -> None:
+        """Put a consumer's points on the ring."""
+        if consumer.key_shared_meta.keySharedMode != KeySharedMode.AUTO_SPLIT:
+            raise RefusedError(ServerError.ConsumerBusy, "the subscription splits keys by itself")
+        self._added += 1
+        # By name, so that a consumer that comes back gets its slots back; consumers that share a
+        # name (or have none) are told apart by a number.
+        label = self._labels.setdefault(consumer.name, _Labels()).take()
+        self._label_of[consumer] = label
+        slots = []
+        for point in range(POINTS_PER_CONSUMER):
+            slot = murmur3_32(f"{consumer.name}#{label}-{point}".encode()) % SLOTS
+            owners = self._owners.get(slot)
+            if owners is None:
+                owners = self._owners[slot] = {}
+                insort(self._points, slot)
+            owners[self._added] = consumer
+            slots.append(slot)
+        self._slots_of[consumer] = (self._added, slots)
+
+    def remove(self, consumers: Iterable[Consumer]) -> None:
+        """Take consumers' points off."""
+        gone = []
+        for consumer in consumers:
+            if consumer in self._slots_of:
+                gone.append(self._slots_of.pop(consumer))
+                labels = self._labels[consumer.name]
+                if labels.give_back(self._label_of.pop(consumer)):
+                    del self._labels[consumer.name]
+        if len(gone) > len(self._slots_of):
+            # More points go than stay: placing those that stay costs less.
+            self._place_again()
+        else:
+            self._take_off(gone)
+
+    def _place_again(self) -> None:
+        self._owners = {}
+        for consumer, (number, slots) in self._slots_of.items():
+            for slot in slots:
+                self._owners.setdefault(slot, {})[number] = consumer
+        self._points = sorted(self._owners)
+
+    def _take_off(self, gone: list[tuple[int, list[int]]]) -> None:
+        empty = []
+        for number, slots in gone:
+            for slot in slots:
+                owners = self._owners[slot]
+                # Two points of one consumer may lie on a slot.
+                if owners.pop(number, None) is not None and not owners:
+                    empty.append(slot)
+        for slot in empty:
+            del self._owners[slot]
+        _take_out(self._points, empty)
+
+    def select(self, slot: int) -> Consumer | None:
+        """The consumer of the next point at or behind the slot."""
+        if not self._points:
+            return None
+        at = bisect_left(self._points, slot)
+        owners = self._owners[self._points[at if at < len(self._points) else 0]]
+        # Numbers grow, so the first one in is the oldest.
+        return next(iter(owners.values()))
+
+
+class _Labels:
+    """Numbers for consumers of one name: always the smallest that is free."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._next = 0
+
+    def take(self) -> int:
+        if self._free:
+            return heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, number: int) -> bool:
+        """Whether none is in use any more."""
+        heappush(self._free, number)
+        return len(self._free) == self._next
+
+
+class StickyRanges:
+    """Ranges that the consumers name themselves, both ends included."""
+
+    def __init__(self) -> None:
+        #: (start, end) of the ranges, in order; none overlap.
+        self._ranges: list[tuple[int, int]] = []
+        self._owners: dict[int, Consumer] = {}
+        self._starts_of: dict[Consumer, list[int]] = {}
+
+    def add(self, consumer: Consumer) -> None:
+        """Take in a consumer whose ranges are free and make sense."""
+        meta = consumer.key_shared_meta
+        if meta.keySharedMode != KeySharedMode.STICKY:
+            raise RefusedError(ServerError.ConsumerBusy, "the subscription's ranges are sticky")
+        if len(meta.hashRanges) > MAX_RANGES_PER_CONSUMER:
+            raise RefusedError(
+                ServerError.ConsumerAssignError,
+                f"a consumer has at most {MAX_RANGES_PER_CONSUMER} ranges, "
+                f"not {len(meta.hashRanges)}",
+            )
+        wanted = sorted((r.start, r.end) for r in meta.hashRanges)
+        if not wanted or any(not 0 <= start <= end < SLOTS for start, end in wanted):
+            raise RefusedError(
+                ServerError.ConsumerAssignError, f"ranges must lie within 0 and {SLOTS - 1}"
+            )
+        overlap = any(before[1] >= after[0] for before, after in pairwise(wanted))
+        if overlap or not all(self._is_free(start, end) for start, end in wanted):
+            raise RefusedError(ServerError.ConsumerAssignError, "ranges overlap")
+        for start, end in wanted:
+            insort(self._ranges, (start, end))
+            self._owners[start] = consumer
+        self._starts_of[consumer] = [start for start, _ in wanted]
+
+    def _is_free(self, start: int, end: int) -> bool:
+        at = bisect_left(self._ranges, (end + 1,))
+        return at == 0 or self._ranges[at - 1][1] < start
+
+    def remove(self, consumers: Iterable[Consumer]) -> None:
+        """Free consumers' ranges."""
+        ranges = []
+        for consumer in consumers:
+            for start in self._starts_of.pop(consumer, ()):
+                ranges.append(self._ranges[bisect_left(self._ranges, (start,))])
+                del self._owners[start]
+        _take_out(self._ranges, ranges)
+
+    def select(self, slot: int) -> Consumer | None:
+        """The consumer whose range holds the slot."""
+        at = bisect_left(self._ranges, (slot + 1,)) - 1
+        if at < 0 or slot > self._ranges[at][1]:
+            return None
+        return self._owners[self._ranges[at][0]]
+
+
+def _take_out(ordered: list[T], gone: list[T]) -> None:
+    """Take members out of a list in order, which may be long."""
+    if len(gone) <= POINTS_PER_CONSUMER:
+        for one in gone:
+            del ordered[bisect_left(ordered, one)]
+    else:
+        # Each deletion moves what comes after it: many cost more than going through all once.
+        left_out = set(gone)
+        ordered[:] = [one for one in ordered if one not in left_out]

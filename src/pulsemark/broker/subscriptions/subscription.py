@@ -1,0 +1,307 @@
+"""A subscription: a cursor, and the consumers that share it.
+
+The cursor is the durable part and survives every consumer; the dispatcher is made anew when the
+first consumer comes, of the type it asks for. A durable subscription lives until it is
+unsubscribed. A non-durable one (a reader) lives as long as its consumer, except over a seek: the
+client reconnects to the place the seek left, and a seek by time does not tell it where that is.
+
+While a seek is being made durable the subscription is fenced: nothing is dispatched, and
+acknowledgements of what was delivered before no longer count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...ledger import Cursor, Position
+from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
+from ..commits import durable
+from ..errors import RefusedError
+from .consumer import Consumer
+from .dispatcher import Dispatcher, SingleActiveDispatcher
+from .key_shared_dispatcher import KeySharedDispatcher
+from .long_work import PIECE_IDS, LongWork
+from .positions import count_open, position_of
+from .shared_dispatcher import SharedDispatcher
+
+if TYPE_CHECKING:
+    from ..topics.topic import Topic
+
+__all__ = ["Subscription"]
+
+SubType = CommandSubscribe.SubType
+Persisted = Callable[[BaseException | None], None]
+
+#: Types that acknowledge message by message only.
+SHARING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
+
+
+class Subscription:
+    """One named subscription of a topic."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        cursor: Cursor,
+        *,
+        durable: bool,
+        is_stored: bool,
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.cursor = cursor
+        self.durable = durable
+        self.sub_type: SubType | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.is_fenced = False
+        #: Loop time until which a non-durable subscription waits for its reader; None: not waiting.
+        self.kept_until: float | None = None
+        self.messages_out = 0
+        self.bytes_out = 0
+        self._is_stored = is_stored
+        #: Acknowledgements and redeliveries of many messages.
+        self.work = LongWork()
+        self._waiting_persisted: list[Persisted] = []
+
+    def __str__(self) -> str:
+        return f"{self.topic.name} subscription {self.name!r}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What its maker said about it."""
+        return self.cursor.subscription_properties
+
+    async def stored(self) -> None:
+        """Return when the subscription outlives the process; `RefusedError` if that failed."""
+        if not self._is_stored:
+            await durable(self.cursor.persist())
+            self._is_stored = True
+
+    # -- consumers ------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The connected consumers."""
+        return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    def check_is_there(self) -> None:
+        """Raise `RefusedError` (ServiceNotReady) if the subscription or its topic was removed."""
+        self.topic.check_is_open()
+        if self.topic.subscriptions.get(self.name) is not self:
+            raise RefusedError(ServerError.ServiceNotReady, "the subscription was just removed")
+
+    async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
+        """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
+        self._check_can_connect(consumer, sub_type)
+        while (holder := self._sole_consumer()) is not None:
+            if holder.outlet is consumer.outlet or await holder.outlet.is_alive():
+                raise RefusedError(
+                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
+                )
+            # Each round takes one holder out, so there is an end to them.
+            holder.leave()
+            self._check_can_connect(consumer, sub_type)
+        # Nothing waits from the last check on until the consumer is connected.
+        dispatcher = self.dispatcher
+        if dispatcher is None or not dispatcher.consumers:
+            dispatcher = self._new_dispatcher(sub_type, consumer.key_shared_meta)
+        dispatcher.add(consumer)
+        consumer.subscription = self
+        self.kept_until = None
+
+    def _check_can_connect(self, consumer: Consumer, sub_type: SubType) -> None:
+        if consumer.has_left:
+            raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
+        self.check_is_there()
+        if self.is_fenced:
+            raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
+        if self.consumers and self.sub_type != sub_type:
+            raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
+
+    def _sole_consumer(self) -> Consumer | None:
+        return self.dispatcher.sole_consumer if self.dispatcher is not None else None
+
+    def _new_dispatcher(self, sub_type: SubType, meta: KeySharedMeta) -> Dispatcher:
+        if self.dispatcher is not None:
+            self.dispatcher.close()
+        self.sub_type = sub_type
+        if sub_type == CommandSubscribe.Shared:
+            self.dispatcher = SharedDispatcher(self)
+        elif sub_type == CommandSubscribe.Key_Shared:
+            self.dispatcher = KeySharedDispatcher(self, meta)
+        else:
+            self.dispatcher = SingleActiveDispatcher(self, sub_type)
+        return self.dispatcher
+
+    def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
+        """Disconnect consumers; what they held goes to the others."""
+        for consumer in consumers:
+            consumer.subscription = None
+        if self.dispatcher is not None:
+            self.dispatcher.remove(consumers)
+
+    def consumers_left(self, consumers: Sequence[Consumer]) -> None:
+        """Consumers are gone for good; a reader's subscription goes with its last one."""
+        self.remove_consumers(consumers)
+        self.end_if_unused()
+
+    def end_if_unused(self) -> None:
+        """A non-durable subscription goes when nobody is connected and nobody is to come back."""
+        is_there = self.topic.subscriptions.get(self.name) is self and self.topic.is_open
+        if is_there and not self.durable and not self.consumers and self.kept_until is None:
+            self.topic.remove_subscription(self)
+
+    def detach_all(self) -> list[Consumer]:
+        """Disconnect every consumer at once, without handing on what they held."""
+        consumers = list(self.consumers)
+        if self.dispatcher is not None:
+            self.dispatcher.close()
+            self.dispatcher = None
+        for consumer in consumers:
+            consumer.subscription = None
+            consumer.release_all()
+        return consumers
+
+    def disconnect_all(self, *, but: Consumer | None = None) -> None:
+        """The same, and tell their clients, which may subscribe again; `but` knows already."""
+        for consumer in self.detach_all():
+            if consumer is not but:
+                consumer.outlet.close_consumer(consumer)
+
+    def fence(self) -> list[Consumer]:
+        """Begin a seek: disconnect everybody, let nobody in."""
+        self.is_fenced = True
+        if not self.durable:
+            timeout_s = self.topic.config.non_durable_return_timeout_ms / 1000
+            self.kept_until = asyncio.get_running_loop().time() + timeout_s
+        return self.detach_all()
+
+    def unfence(self) -> None:
+        """End a seek: consumers may come back."""
+        self.is_fenced = False
+
+    def is_blocked(self, consumer: Consumer) -> bool:
+        """Whether too many unacknowledged messages keep a consumer from getting more."""
+        return self.dispatcher is not None and self.dispatcher.is_blocked(consumer)
+
+    @property
+    def damaged_position(self) -> Position | None:
+        """The damaged entry that dispatch met last, if any."""
+        damaged = self.dispatcher.damaged if self.dispatcher is not None else None
+        return damaged.position if damaged is not None else None
+
+    @property
+    def type_name(self) -> str:
+        """Pulsar's name of the subscription's type; "None" before the first consumer."""
+        return "None" if self.sub_type is None else CommandSubscribe.SubType.Name(self.sub_type)
+
+    # -- delivery -------------------------------------------------------------------------------
+
+    def dispatch(self) -> None:
+        """Send what can be sent now."""
+        if self.dispatcher is not None:
+            self.dispatcher.dispatch()
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer takes so many more messages."""
+        consumer.permits += permits
+        self.offered(consumer)
+
+    def offered(self, consumer: Consumer) -> None:
+        """A consumer can take more than before."""
+        if self.dispatcher is not None:
+            self.dispatcher.offered(consumer)
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Deliver these entries again; None: everything the consumer has not acknowledged."""
+        # A consumer that left meanwhile has given everything back.
+        if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
+            self.dispatcher.redeliver(consumer, positions)
+
+    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
+        """The same for many entries, in pieces."""
+        remaining = iter(positions)
+        while piece := list(islice(remaining, PIECE_IDS)):
+            self.redeliver(consumer, piece)
+            yield
+
+    def count_sent(self, messages: int, size_bytes: int) -> None:
+        """Statistics of a sent entry."""
+        self.messages_out += messages
+        self.bytes_out += size_bytes
+
+    def ack_set(self, position: Position) -> list[int]:
+        """The words of a partly acknowledged batch; [] when all of it is open."""
+        if not self.topic.config.acknowledgment_at_batch_index_level_enabled:
+            return []
+        return self.cursor.remaining_in_batch(position) or []
+
+    # -- acknowledgement ------------------------------------------------------------------------
+
+    def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
+        """Acknowledge many messages one by one, in pieces."""
+        for at in range(0, len(ids), PIECE_IDS):
+            self.ack_piece(consumer, ids[at : at + PIECE_IDS])
+            yield
+
+    def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
+        """Acknowledge messages one by one."""
+        if self.is_fenced or self.dispatcher is None:
+            return
+        by_batch_index = self.topic.config.acknowledgment_at_batch_index_level_enabled
+        for message_id in ids:
+            position = position_of(message_id)
+            remaining = 0
+            if not message_id.ack_set:
+                self.cursor.ack(position)
+            elif by_batch_index:
+                remaining = count_open(self.cursor.ack_batch(position, message_id.ack_set))
+            else:
+                # Without the setting a batch is acknowledged as a whole or not at all.
+                continue
+            # An entry that is not in the log was not delivered: nobody holds it.
+            self.dispatcher.acked(consumer, position, remaining)
+
+    def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
+        """Acknowledge everything up to and with a message; Shared types take no such ack.
+
+        A message that is not there yet acknowledges nothing, as in Pulsar.
+        """
+        if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
+            return
+        position = position_of(message_id)
+        if not message_id.ack_set:
+            self.cursor.ack_cumulative(position)
+        elif position < self.topic.ledger.end_position:
+            self.cursor.ack_cumulative(Position(position.ledger_id, position.entry_id - 1))
+            if self.topic.config.acknowledgment_at_batch_index_level_enabled:
+                self.cursor.ack_batch(position, message_id.ack_set)
+
+    def when_persisted(self, callback: Persisted) -> None:
+        """Call back once every acknowledgement made so far is durable (or has failed).
+
+        Callbacks of one turn of the event loop share one write.
+        """
+        self._waiting_persisted.append(callback)
+        if len(self._waiting_persisted) == 1:
+            asyncio.get_running_loop().call_soon(self._persist_now)
+
+    async def skip(self, count: int) -> None:
+        """Acknowledge the next `count` unacknowledged entries, durably."""
+        last = self.cursor.nth_unacked(count) if count > 0 else None
+        if last is not None:
+            self.cursor.ack_cumulative(last)
+        await durable(self.cursor.persist())
+
+    def _persist_now(self) -> None:
+        waiting, self._waiting_persisted = self._waiting_persisted, []
+
+        def done(error: BaseException | None) -> None:
+            for callback in waiting:
+                callback(error)
+
+        self.cursor.persist().add_done_callback(done)

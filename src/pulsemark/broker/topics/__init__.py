@@ -1,0 +1,1 @@
+"""Topics: which there are, who writes to them, their schemas and policies."""

@@ -1,0 +1,121 @@
+"""Which topics are partitioned, and which were until they were deleted.
+
+A partitioned topic is a number in the catalog; its partitions are topics of their own. When it is
+deleted, clients that were connected to a partition come back by themselves, for that partition
+alone. They must not make it anew, as one that belongs to nothing. So the deletion is written down
+first (`retire`), then the partitions go, then the number. From the first step on, partitions of
+that name do not come into being by being used, over restarts too, until somebody makes the
+partitioned topic again. A deletion that a crash interrupted is finished at the next start.
+
+The `REMEMBERED_MAX` latest deletions are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ledger.local.catalog.catalog import Catalog
+from ...proto.pulsar_api_pb2 import ServerError
+from ...wire import TopicName
+from ..errors import RefusedError
+from .catalog_writer import CatalogWriter
+
+__all__ = ["PartitionedTopics"]
+
+PARTITIONED_KIND = "partitioned-topic"
+RETIRED_KIND = "deleted-partitioned-topic"
+REMEMBERED_MAX = 10_000
+
+
+class PartitionedTopics:
+    """The numbers of partitions, and the names that are not to be used for now."""
+
+    def __init__(self, catalog: Catalog, writer: CatalogWriter) -> None:
+        self._catalog = catalog
+        self._writer = writer
+        self._counts: dict[str, int] = {}
+        #: Names of deleted ones, oldest first.
+        self._retired: dict[str, None] = {}
+
+    def load(self) -> None:
+        """Read the catalog. Blocks."""
+        self._counts = {key: int(value) for key, value in self._catalog.items(PARTITIONED_KIND)}
+        self._retired = dict.fromkeys(key for key, _ in self._catalog.items(RETIRED_KIND))
+
+    def half_deleted(self) -> list[TopicName]:
+        """Those whose deletion was begun and not finished."""
+        return [TopicName.parse(name) for name in self._retired if name in self._counts]
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def __contains__(self, name: TopicName) -> bool:
+        """Whether it is a partitioned topic."""
+        return str(name) in self._counts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def count_of(self, name: TopicName) -> int:
+        """Partitions of a partitioned topic; 0 for any other name."""
+        return self._counts.get(str(name), 0)
+
+    def check_partition(self, name: TopicName, *, exists: bool, explicit: bool) -> None:
+        """Refuse to open a partition that cannot be, or must not come into being (TopicNotFound).
+
+        `explicit`: somebody asks for the topic to be made, not only to use it.
+        """
+        parent = name.partitioned
+        count = self.count_of(parent)
+        if str(parent) in self._retired and (count or not (exists or explicit)):
+            raise RefusedError(
+                ServerError.TopicNotFound, f"{name} was deleted with its partitioned topic"
+            )
+        if count and name.partition_index >= count:
+            raise RefusedError(ServerError.TopicNotFound, f"{parent} has {count} partitions")
+
+    # -- changing -------------------------------------------------------------------------------
+
+    async def put(self, name: TopicName, partitions: int) -> None:
+        """Make a partitioned topic, or change its number of partitions; durable on return."""
+        await self._writer.in_turn(lambda: self._put(str(name), partitions))
+
+    async def _put(self, full: str, partitions: int) -> None:
+        # Together, so that no start takes the new topic for a deletion to be finished.
+        value = str(partitions).encode()
+        await self._writer.write((RETIRED_KIND, full, None), (PARTITIONED_KIND, full, value))
+        self._retired.pop(full, None)
+        self._counts[full] = partitions
+
+    async def retire(self, name: TopicName) -> None:
+        """Begin a deletion: no partition is opened from now on. Durable on return."""
+        full = str(name)
+        was_retired = full in self._retired
+        self._retired[full] = None
+        await self._writer.in_turn(lambda: self._retire(full, was_retired))
+
+    async def _retire(self, full: str, was_retired: bool) -> None:
+        self._retired[full] = None
+        others = [name for name in self._retired if name != full]
+        forgotten = others[: max(0, len(self._retired) - REMEMBERED_MAX)]
+        try:
+            await self._writer.write(
+                (RETIRED_KIND, full, b""),
+                *((RETIRED_KIND, name, None) for name in forgotten),
+                frees=True,
+            )
+        except BaseException:
+            if not was_retired:
+                self._retired.pop(full, None)
+            raise
+        for name in forgotten:
+            self._retired.pop(name, None)
+
+    async def forget(self, name: TopicName) -> None:
+        """End a deletion: the partitions are gone."""
+        full = str(name)
+        await self._writer.put(PARTITIONED_KIND, full, None, lambda: self._counts.pop(full, None))
+
+    def finish(self, name: TopicName) -> None:
+        """The same, before there is anything to take turns with. Blocks."""
+        self._catalog.delete(PARTITIONED_KIND, str(name))
+        self._counts.pop(str(name), None)

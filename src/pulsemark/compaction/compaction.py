@@ -1,0 +1,335 @@
+"""Topic compaction, as in Pulsar: a view beside the log that holds the latest message per key.
+
+The log itself stays as it is, and cleaning it never trims the view. What becomes of which entry
+is told in `compaction_keys`, the view's bytes in `compacted_format`, how it is read in
+`compacted_log`, which view counts in `current_view`; docs/compaction.md puts it together.
+
+Two passes, since payloads are much larger than positions. The first reads everything up to the
+horizon (the last entry there is, or ``until``) and remembers the latest position of each key. The
+second copies what is to be kept: prefix and index as they are, batches with holes. Both read the
+compacted form of the topic, that is the last view and the log behind its horizon. So what was
+once compacted is neither read again from the log, nor lost when the log is trimmed.
+
+The steps, and what counts after a crash in or behind each:
+
+1. remove views that do not count            the old view
+2. create the new view's topic               the old view
+3. write its entries, then its footer        the old view
+4. set the catalog's property                the old view or, once the transaction is through,
+                                             the new one
+5. remove the old view                       the new view
+
+What is left lying about is removed by step 1 of the next compaction.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..ledger.entry import Entry
+from ..ledger.errors import CompactionFailedError, CorruptEntryError
+from ..ledger.local.segment.scan import time_of
+from ..ledger.local.segment.segment import Segment
+from ..ledger.managed_ledger import ManagedLedger
+from ..ledger.position import EARLIEST, Position
+from ..ledger.topic_log import TopicLog
+from ..metadata import read_message_metadata
+from .batch_rewrite import open_batch, rewrite_batch
+from .compacted_log import CompactedLog
+from .current_view import (
+    compacting,
+    current_view,
+    is_view_lost,
+    newest_generation,
+    remove_other_views,
+    switch_view,
+    view_name,
+)
+from .keys import LatestPerKey, is_batch
+from .view import CompactedView, Key
+from .view_format import ViewSummary
+from .view_writer import ViewWriter
+
+MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
+"""Batches that are larger, decompressed, are kept whole. Far above what clients send."""
+
+_READ_ENTRIES = 1000
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What a compaction did."""
+
+    topic: str
+    changed: bool
+    """False: there was nothing behind the old view's horizon, and it stays."""
+    horizon: Position | None
+    """The last entry that went into the view; None: the topic never had any."""
+    generation: int = 0
+    """Of the view that counts now; 0: there is none."""
+    entries_kept: int = 0
+    """Entries of the view that counts now. What follows is about this compaction alone."""
+    entries_rewritten: int = 0
+    """Of those: batches that got holes."""
+    keys: int = 0
+    """Keys with a message in the view, those in encrypted batches aside."""
+    entries_read: int = 0
+    messages_read: int = 0
+    tombstones: int = 0
+    unkeyed: int = 0
+    unreadable: int = 0
+    """Entries that do not open, and were kept whole."""
+    damaged: tuple[Position, ...] = ()
+    """Entries that could not be read. An older message of their keys counts as the latest."""
+    messages_missing: int = 0
+    """Messages that should be in the old view, or in the log between its horizon and this one, and
+    are not: they were in damaged entries, or lost with their ledger's file."""
+    view_lost: bool = False
+    """There was an old view, and nothing of it could be opened: keys that lived only there are
+    gone, and this view begins with what the log still has."""
+    bytes_read: int = 0
+    """By the first pass; the second reads what is kept."""
+    bytes_written: int = 0
+    duration_s: float = 0.0
+
+
+def compact(
+    ledger: ManagedLedger,
+    *,
+    until: Position | None = None,
+    max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    check: Callable[[], None] = lambda: None,
+) -> CompactionReport:
+    """Make a new compacted view of a topic, and let it count. Blocks; may take long.
+
+    Args:
+        ledger: the topic.
+        until: the last entry to take in; None: the last there is. The view never goes back.
+        max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
+        check: called between reads; what it raises ends the compaction, and the old view stays.
+
+    Raises:
+        CompactionRunningError: one at a time.
+        CompactionFailedError: entries vanished before they were copied.
+        CompressionUnavailableError: there are batches whose compression needs the extra.
+        FencedError, StoreClosedError, OSError, sqlite3.Error: the view could not be written.
+    """
+    with compacting(ledger):
+        old = current_view(ledger)
+        remove_other_views(ledger.store, ledger.topic_id, newest_generation(ledger))
+        horizon = _horizon(ledger, until)
+        if horizon is None or (old is not None and horizon <= old.horizon):
+            return _unchanged(ledger.name, old)
+        return _Compaction(ledger, old, horizon, max_uncompressed_bytes, check).run()
+
+
+def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
+    if view is None:
+        return CompactionReport(topic, changed=False, horizon=None)
+    return CompactionReport(
+        topic,
+        changed=False,
+        horizon=view.horizon,
+        generation=view.generation,
+        entries_kept=view.summary.entry_count,
+    )
+
+
+def _horizon(log: TopicLog, until: Position | None) -> Position | None:
+    """The last entry there is, up to ``until``."""
+    first, last = log.first_position, log.last_position
+    if first is None or last is None:
+        return None
+    if until is not None and until < last:
+        last = log.previous_position(_behind(until))
+    return last if last >= first else None
+
+
+class _Compaction:
+    """One run, up to a horizon behind that of the old view."""
+
+    def __init__(
+        self,
+        ledger: ManagedLedger,
+        old: CompactedView | None,
+        horizon: Position,
+        max_uncompressed_bytes: int,
+        check: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self._old = old
+        self._horizon = horizon
+        self._max_bytes = max_uncompressed_bytes
+        self._check = check
+        self._source = CompactedLog(ledger, lambda: old)
+        self._segments = ledger.segments()
+        self._rewritten = 0
+        self._damaged: list[Position] = []
+        self._view_lost = is_view_lost(ledger)
+        self._missing = 0 if old is None else old.summary.message_count
+        self._next_index = ledger.first_index if old is None else old.summary.next_index
+
+    def run(self) -> CompactionReport:
+        """Make the view and let it count."""
+        started = time.perf_counter()
+        ledger, store = self._ledger, self._ledger.store
+        latest = self._latest()
+        counts, keys = latest.counts, latest.key_count
+        generation = newest_generation(ledger) + 1
+        log = store.open_view(view_name(ledger.topic_id, generation))
+        try:
+            writer = ViewWriter(log, store.options.max_entry_size_bytes)
+            self._copy(latest, writer)
+            summary = self._finish(writer)
+            log.close()
+            if store.options.sync_interval_ms:
+                # The catalog is durable at once, entries only later: they must not come second.
+                store.checkpoint()
+            switch_view(ledger, CompactedView(log, ledger.name, generation, summary))
+        except BaseException:
+            if newest_generation(ledger) != generation:
+                with suppress(Exception):
+                    store.delete_view(log.name)
+            raise
+        remove_other_views(store, ledger.topic_id, generation)
+        return CompactionReport(
+            ledger.name,
+            changed=True,
+            horizon=self._horizon,
+            generation=generation,
+            entries_kept=writer.entry_count,
+            entries_rewritten=self._rewritten,
+            keys=keys,
+            entries_read=counts.entries,
+            messages_read=counts.messages,
+            tombstones=counts.tombstones,
+            unkeyed=counts.unkeyed,
+            unreadable=counts.unreadable,
+            damaged=tuple(self._damaged),
+            messages_missing=self._missing,
+            view_lost=self._view_lost,
+            bytes_read=counts.bytes_read,
+            bytes_written=writer.bytes_written,
+            duration_s=time.perf_counter() - started,
+        )
+
+    def _latest(self) -> LatestPerKey:
+        """The first pass."""
+        latest = LatestPerKey(self._max_bytes)
+        position = EARLIEST
+        while position <= self._horizon:
+            self._check()
+            try:
+                entries = self._source.read(
+                    position, max_entries=_READ_ENTRIES, max_bytes=_READ_BYTES
+                )
+            except CorruptEntryError as error:
+                if error.position > self._horizon:
+                    break
+                self._damaged.append(error.position)
+                position = error.next_position
+                continue
+            if not entries:
+                break
+            for entry in entries:
+                if entry.position <= self._horizon:
+                    self._count_missing(entry)
+                    latest.take(entry)
+            position = _behind(entries[-1].position)
+        return latest
+
+    def _count_missing(self, entry: Entry) -> None:
+        """Note a gap of indexes in the log; of the old view, that less of it is missing."""
+        if self._old is not None and entry.position <= self._old.horizon:
+            self._missing -= entry.message_count
+        else:
+            self._missing += max(0, entry.first_index - self._next_index)
+            self._next_index = entry.index + 1
+
+    def _copy(self, latest: LatestPerKey, writer: ViewWriter) -> None:
+        """The second pass."""
+        window = _Window(self._source, self._check)
+        for kept in latest.kept():
+            entry = window.entry(kept.position)
+            body = self._with_holes(entry, kept.places) if kept.places is not None else None
+            entry_time_ms, time_max_ms = self._times(entry)
+            writer.add(entry, body, entry_time_ms=entry_time_ms, time_max_ms=time_max_ms)
+
+    def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
+        """A batch without the members that are not in ``places``; None: it stays as it is."""
+        metadata = read_message_metadata(entry.body)
+        if not is_batch(metadata):
+            return None
+        batch = open_batch(metadata, entry.body, self._max_bytes)
+        kept = set(places)
+        if all(member.hole or place in kept for place, member in enumerate(batch.members)):
+            return None
+        self._rewritten += 1
+        return rewrite_batch(metadata, batch, kept)
+
+    def _times(self, entry: Entry) -> tuple[int, int]:
+        """An entry's own time, and the highest in the log up to it."""
+        if self._old is not None and entry.position <= self._old.horizon:
+            row = self._old.find(Key.POSITION, entry.position)
+            if row is None or row.position != entry.position:
+                raise CompactionFailedError(self._ledger.name, f"{entry.position} is gone")
+            return row.entry_time_ms, row.time_max_ms
+        own_ms = time_of(entry.append_time_ms, entry.stored, entry.body)
+        return own_ms, self._time_max_ms(entry.position)
+
+    def _time_max_ms(self, position: Position) -> int:
+        """The highest entry time in the log up to an entry that is there: the time index's row."""
+        number = bisect_right(self._segments, position, key=_first_position) - 1
+        segment = self._segments[number]
+        return segment.row(position.entry_id - segment.first_entry_id).time_ms
+
+    def _finish(self, writer: ViewWriter) -> ViewSummary:
+        behind = _behind(self._horizon)
+        next_index = self._ledger.index_before(behind)
+        return writer.finish(self._horizon, next_index, self._time_max_ms(self._horizon))
+
+
+class _Window:
+    """Entries fetched in order; as many at a time as turn out to be wanted together."""
+
+    def __init__(self, log: CompactedLog, check: Callable[[], None]) -> None:
+        self._log = log
+        self._check = check
+        self._entries: dict[Position, Entry] = {}
+        self._size = 16
+        self._used = 0
+
+    def entry(self, position: Position) -> Entry:
+        """The entry at ``position``, which must still be there."""
+        entry = self._entries.get(position)
+        if entry is None:
+            entry = self._fetch(position)
+        self._used += 1
+        return entry
+
+    def _fetch(self, position: Position) -> Entry:
+        self._check()
+        dense = self._used * 2 >= len(self._entries)
+        self._size = min(self._size * 2, _READ_ENTRIES) if dense else max(self._size // 2, 1)
+        try:
+            entries = self._log.read(position, max_entries=self._size, max_bytes=_READ_BYTES)
+        except CorruptEntryError as error:
+            raise CompactionFailedError(self._log.name, str(error)) from error
+        if not entries or entries[0].position != position:
+            raise CompactionFailedError(self._log.name, f"{position} is gone")
+        self._entries = {entry.position: entry for entry in entries}
+        self._used = 0
+        return entries[0]
+
+
+def _behind(position: Position) -> Position:
+    return Position(position.ledger_id, position.entry_id + 1)
+
+
+def _first_position(segment: Segment) -> Position:
+    return segment.first_position

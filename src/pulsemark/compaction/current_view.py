@@ -1,0 +1,207 @@
+"""Which compacted view of a topic counts, and what compaction still needs of the log.
+
+Each view is a topic of its own in the store, with a name that no client can choose:
+``compacted/<topic id>/<generation>``. The catalog's property (kind ``compaction``, key the topic's
+id) names the generation that counts; any other is the rest of something that did not end, and is
+removed by the next compaction. The views of a topic go when it is deleted; ids are never used
+again, so a topic never inherits the view of one that had its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..ledger.errors import (
+    CompactionRunningError,
+    CorruptEntryError,
+    LedgerError,
+    TopicNotFoundError,
+)
+from ..ledger.local.store import LocalStore
+from ..ledger.managed_ledger import ManagedLedger
+from ..ledger.position import EARLIEST, Position
+from .compacted_log import CompactedLog
+from .view import CompactedView
+from .view_format import (
+    VIEW_PROPERTY_KIND,
+    VIEW_TOPIC_PREFIX,
+    BadViewError,
+    ViewSummary,
+    unpack_property,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class CompactionState:
+    """What this process knows of a topic's compaction; a `ManagedLedger` carries it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running = False
+        self.loaded = False
+        self.view: CompactedView | None = None
+        self.part: tuple[tuple[CompactedView, Position, int], CompactedView] | None = None
+        """The part of ``view`` that counts where the log's tail was cut, and what made it so."""
+        self.view_lost = False
+        """There was a view, and none of it can be opened."""
+
+
+def compacted_log(ledger: ManagedLedger) -> CompactedLog:
+    """The topic as consumers of its compacted form read it. Blocks when first asked.
+
+    Raises UnsupportedVersionError for a view that a newer version wrote.
+    """
+    current_view(ledger)
+    return CompactedLog(ledger, lambda: current_view(ledger))
+
+
+def current_view(ledger: ManagedLedger) -> CompactedView | None:
+    """The view that counts; None where there is none. Blocks when first asked.
+
+    Where the log's tail was cut off before the view's horizon (by a new leader), the part counts
+    that lies before what the log still has: nothing else has it. A view whose horizon was lost
+    with its file counts as a whole.
+    """
+    state = _loaded(ledger)
+    view = state.view
+    if view is None:
+        return None
+    cut_index = ledger.cut_before(view.horizon, view.summary.next_index)
+    if cut_index is None:
+        return view
+    first = ledger.first_position or ledger.end_position
+    limit_index = min(cut_index, ledger.first_index)
+    key = (view, first, limit_index)
+    if state.part is None or state.part[0] != key:
+        state.part = key, view.before(first, limit_index)
+    return state.part[1]
+
+
+def claim_of(ledger: ManagedLedger) -> Position | None:
+    """The last entry that compaction no longer needs from the log, as a cursor's mark delete.
+
+    EARLIEST: it needs all. None: the topic is not compacted, and nothing is needed.
+    """
+    state = _loaded(ledger)
+    view = current_view(ledger)
+    if view is not None:
+        return view.horizon
+    return EARLIEST if state.running else None
+
+
+@contextmanager
+def claim_kept(ledger: ManagedLedger) -> Iterator[Position | None]:
+    """`claim_of`, which no compaction widens meanwhile: one that begins waits until the end."""
+    with _loaded(ledger).lock:
+        yield claim_of(ledger)
+
+
+def newest_generation(ledger: ManagedLedger) -> int:
+    """The generation of the view that counts, or counted until the log's tail was cut; else 0."""
+    view = _loaded(ledger).view
+    return view.generation if view is not None else 0
+
+
+def is_view_lost(ledger: ManagedLedger) -> bool:
+    """Whether the topic had a view of which nothing can be opened any more."""
+    return _loaded(ledger).view_lost
+
+
+@contextmanager
+def compacting(ledger: ManagedLedger) -> Iterator[None]:
+    """Lay claim to the log while compacting it. Raises CompactionRunningError."""
+    state = _loaded(ledger)
+    with state.lock:
+        if state.running:
+            raise CompactionRunningError(ledger.name)
+        state.running = True
+    try:
+        yield
+    finally:
+        state.running = False
+
+
+def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
+    """From now on ``view`` counts, durably, in one transaction. Blocks."""
+    value = view.summary.pack(view.generation)
+    ledger.store.catalog.put(VIEW_PROPERTY_KIND, str(ledger.topic_id), value)
+    state = _loaded(ledger)
+    state.view, state.view_lost = view, False
+
+
+def view_name(topic_id: int, generation: int) -> str:
+    """The name of a view's own topic."""
+    return f"{VIEW_TOPIC_PREFIX}{topic_id}/{generation}"
+
+
+def remove_other_views(store: LocalStore, topic_id: int, generation: int) -> None:
+    """Remove a topic's views but one. What cannot be removed now is left to the next time."""
+    for other in _generations(store).get(topic_id, ()):
+        if other != generation:
+            _remove(store, topic_id, other)
+
+
+def _remove(store: LocalStore, topic_id: int, generation: int) -> None:
+    name = view_name(topic_id, generation)
+    try:
+        store.delete_view(name)
+    except (OSError, sqlite3.Error, LedgerError) as error:
+        _log.warning("%s is not removed: %s", name, error)
+
+
+def _generations(store: LocalStore) -> dict[int, list[int]]:
+    """Every topic id's views, finished or not, oldest first."""
+    found: dict[int, list[int]] = {}
+    for name in store.catalog.topics():
+        if name.startswith(VIEW_TOPIC_PREFIX):
+            topic_id, _, generation = name.removeprefix(VIEW_TOPIC_PREFIX).partition("/")
+            found.setdefault(int(topic_id), []).append(int(generation))
+    return {topic_id: sorted(generations) for topic_id, generations in found.items()}
+
+
+_making = threading.Lock()
+
+
+def _loaded(ledger: ManagedLedger) -> CompactionState:
+    state = ledger.compaction
+    if state is None:
+        with _making:
+            state = ledger.compaction = ledger.compaction or CompactionState()
+    if not state.loaded:
+        with state.lock:
+            if not state.loaded:
+                state.view, state.view_lost = _load_view(ledger)
+                state.loaded = True
+    return state
+
+
+def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
+    """The view that counts, and whether there was one of which nothing can be opened."""
+    store, topic_id = ledger.store, ledger.topic_id
+    value = store.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
+    if value is None:
+        return None, False
+    try:
+        generation, summary = unpack_property(value, ledger.name)
+        return _open_view(ledger, generation, summary), False
+    except (BadViewError, TopicNotFoundError) as error:
+        _log.error("%s: the compacted view that counts is lost: %s", ledger.name, error)
+    # Any that was finished is better than none: the log may no longer have what it holds.
+    for generation in reversed(_generations(store).get(topic_id, [])):
+        try:
+            return _open_view(ledger, generation, None), False
+        except (CorruptEntryError, TopicNotFoundError):
+            continue
+    return None, True
+
+
+def _open_view(
+    ledger: ManagedLedger, generation: int, summary: ViewSummary | None
+) -> CompactedView:
+    log = ledger.store.open_view(view_name(ledger.topic_id, generation), create=False)
+    return CompactedView(log, ledger.name, generation, summary)

@@ -1,0 +1,131 @@
+"""Search by broker time and by index in a compacted topic.
+
+The answer is the first entry that survived at or behind the one that the full log gives. Both
+roads of the log's search go on into the view: INDEX asks the view's index blocks (one bisect in
+memory, at most two reads), PREFIXES its records alone (bisection over whole records, for where the
+blocks are not to be trusted). Behind the view's horizon it is the search of the log itself.
+
+What the full log would give is told by running maxima of entry times, as everywhere; the view's
+rows carry those of the log, entries that did not survive included. So the two agree also where
+times are not in order, and for moments of which neither view nor log has an entry any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..finder.search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, Road
+from ..ledger import CorruptEntryError, IoCount, Position
+from ..ledger.local.segment.scan import time_of
+from .compacted_log import CompactedLog
+from .view import CompactedView, Key
+from .view_format import ViewRow
+
+_Place = tuple[Position, int, int, int, int]
+"""Position, first index, last index, message count, entry time: the head of Found."""
+
+
+class CompactedFinder:
+    """Searches one compacted topic, as `Finder` searches a log."""
+
+    def __init__(self, log: CompactedLog, *, check: Callable[[], None] = lambda: None) -> None:
+        self._log = log
+        self._behind = Finder(log.log, check=check)
+
+    def by_time(self, time_ms: int, *, road: Road = Road.INDEX) -> Found:
+        """The first entry that survived at or behind the log's first whose time is >= ``time_ms``.
+
+        Its own time may be lower, where times are not in order. The end if there is none.
+        """
+        return self._log.ask(
+            lambda view: self._by_time(view, time_ms, road),
+            lambda: self._behind.by_time(time_ms, road=road),
+        )
+
+    def _by_time(self, view: CompactedView, time_ms: int, road: Road) -> Found:
+        if view.summary.time_max_ms < time_ms:
+            # Up to the horizon no entry is as late as that.
+            return self._behind.by_time(time_ms, road=road)
+        io = IoCount()
+        row = view.find(Key.TIME, time_ms, by_records=road is Road.PREFIXES, io=io)
+        place = _place_of(row) if row is not None else self._first_behind(view, io)
+        if place is not None:
+            return Found(*place, False, io.reads, io.bytes_read)
+        end, next_index = self._log.end_position, self._log.next_index
+        return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
+
+    def by_index(self, index: int, *, road: Road = Road.INDEX) -> IndexPlace:
+        """The first entry that survived at or behind the one that holds the message ``index``.
+
+        ``batch_index`` is the message's place, 0 in an entry behind its own. Where no entry
+        survived there, it is the end: ``message_count`` 0, ``position`` where the next entry goes.
+        Raises IndexOutOfRangeError for an index that no message ever had.
+        """
+        return self._log.ask(
+            lambda view: self._by_index(view, index, road),
+            lambda: self._behind.by_index(index, road=road),
+        )
+
+    def _by_index(self, view: CompactedView, index: int, road: Road) -> IndexPlace:
+        log = self._log
+        next_index = log.next_index
+        if not 0 <= index < next_index:
+            raise IndexOutOfRangeError(index, 0, next_index)
+        if index >= max(view.summary.next_index, log.log.first_index):
+            return self._behind.by_index(index, road=road)
+        io = IoCount()
+        row = None
+        if index < view.summary.next_index:
+            row = view.find(Key.INDEX, index + 1, by_records=road is Road.PREFIXES, io=io)
+        place = _place_of(row) if row is not None else self._first_behind(view, io)
+        position, first, last, count, time_ms = place or (
+            log.end_position,
+            next_index,
+            next_index,
+            0,
+            0,
+        )
+        return IndexPlace(
+            position, max(0, index - first), first, last, count, time_ms, io.reads, io.bytes_read
+        )
+
+    def range(self, from_ms: int, to_ms: int, *, road: Road = Road.INDEX) -> IndexRange:
+        """What survived between two moments: indexes [first_index, end_index).
+
+        ``count`` is that of the indexes; fewer messages may have survived. Raises ValueError when
+        ``to_ms`` is before ``from_ms``.
+        """
+        if to_ms < from_ms:
+            raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
+        first = self.by_time(from_ms, road=road)
+        end = self.by_time(to_ms, road=road)
+        return IndexRange(
+            first.first_index,
+            end.first_index,
+            end.first_index - first.first_index,
+            first.position,
+            end.position,
+            first.reads + end.reads,
+            first.bytes_read + end.bytes_read,
+        )
+
+    def _first_behind(self, view: CompactedView, io: IoCount) -> _Place | None:
+        """The log's first entry behind the horizon."""
+        log = self._log.log
+        log_end = log.end_position  # first: what is appended meanwhile lies behind it
+        position = log.next_position(view.horizon)
+        if position >= log_end:
+            return None
+        first, end = log.index_before(position), log.index_before(log.next_position(position))
+        try:
+            entry = log.read(position, max_entries=1)[0]
+            io.add(len(entry.stored))
+            time_ms = time_of(entry.append_time_ms, entry.stored, entry.body)
+        except CorruptEntryError:
+            time_ms = view.summary.time_max_ms
+        return position, first, end - 1, end - first, time_ms
+
+
+def _place_of(row: ViewRow) -> _Place:
+    first = row.next_index - row.message_count
+    return row.position, first, row.next_index - 1, row.message_count, row.entry_time_ms

@@ -1,0 +1,256 @@
+"""Compaction's first pass: which messages are the latest of their keys.
+
+What an entry means to compaction, as in Pulsar where nothing else is said:
+
+==================================  =========================================================
+entry                               what becomes of it
+==================================  =========================================================
+control entry, Pulsar's markers     left out: the broker's own
+one message with a key              the latest of its key stays
+one message without key             left out (PIP-318)
+batch                               the same message by message; the others become holes
+encrypted message                   as any other: its key is not encrypted
+encrypted batch                     kept whole: its keys cannot be read
+batch that does not open,           kept whole: better one message too many than one too few
+or no Pulsar message at all
+chunked message                     all its chunks, or none. Pulsar takes every chunk for a
+                                    message of its own and keeps the last, of no use alone
+chunks that are not all there       kept as long as the rest may still come: as long as they
+                                    are not older than `INCOMPLETE_CHUNKS_AGE_MS`
+==================================  =========================================================
+
+A tombstone takes its key away, and is left out itself. A message is one if
+
+- its null_value flag is set, in the message's or in the batch member's header;
+- or it is empty: no payload. Of one that is compressed or encrypted the header's uncompressed
+  size tells, if it is there;
+- or the entry's prefix carries our ``tombstone`` field: then all its messages are.
+
+Pulsar 4.0.8 goes by the size alone, and takes for the size of an unbatched message without
+uncompressed size that of its header as well, which is never 0: so nulls sent by the Python client
+without compression and batching stay as the latest value. Here they delete, as was meant.
+
+Memory goes by the number of keys, not of messages: some 200 bytes each. Keys of 24 bytes and more
+are remembered by a 24-byte hash (BLAKE2b), so that their length does not count. Each message kept
+whole by the rules above costs 16 bytes, or nothing if it stands next to another one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from heapq import merge
+
+from ..ledger.entry import Entry, EntryKind
+from ..ledger.position import Position
+from ..metadata import MessageFormatError, MessageMetadata, PrefixError, payload_of, peek
+from ..metadata.message import partition_key_of, read_message_metadata
+from ..proto.pulsar_api_pb2 import CompressionType
+from .batch_rewrite import BatchFormatError, open_batch
+
+INCOMPLETE_CHUNKS_AGE_MS = 60 * 60 * 1000
+"""Consumers give up on incomplete chunked messages after a minute."""
+
+_HASH_BYTES = 24
+_PLACE_BITS = 32
+_ENTRY_BITS = 32
+_PLACE_MASK = (1 << _PLACE_BITS) - 1
+_ENTRY_MASK = (1 << _ENTRY_BITS) - 1
+
+
+def is_batch(metadata: MessageMetadata) -> bool:
+    """Whether the payload is made of messages with headers of their own; 1 is a batch, too."""
+    return metadata.HasField("num_messages_in_batch")
+
+
+@dataclass(slots=True)
+class _Chunks:
+    """The chunks of a message that have come so far."""
+
+    numbers: list[int] = field(default_factory=list)
+    append_time_ms: int = 0
+
+
+@dataclass(slots=True)
+class PassCounts:
+    """What the first pass came across."""
+
+    entries: int = 0
+    messages: int = 0
+    """Without those that an earlier compaction removed."""
+    bytes_read: int = 0
+    tombstones: int = 0
+    unkeyed: int = 0
+    unreadable: int = 0
+    """Entries kept whole because they do not open."""
+
+
+class LatestPerKey:
+    """Takes entries in order, and knows what is to be kept of them."""
+
+    def __init__(self, max_uncompressed_bytes: int) -> None:
+        self._max_bytes = max_uncompressed_bytes
+        self._latest: dict[bytes, int | tuple[int, ...]] = {}
+        self._whole = _PositionRuns()
+        self._chunks: dict[tuple[str, str], _Chunks] = {}
+        self._now_ms = 0
+        self.counts = PassCounts()
+
+    @property
+    def key_count(self) -> int:
+        """Keys that have a latest message."""
+        return len(self._latest)
+
+    def take(self, entry: Entry) -> None:
+        """The next entry of the log."""
+        counts = self.counts
+        counts.entries += 1
+        counts.bytes_read += len(entry.stored)
+        self._now_ms = entry.append_time_ms
+        if entry.kind is not EntryKind.DATA:
+            return
+        try:
+            metadata = read_message_metadata(entry.body)
+            prefix = peek(entry.prefix)
+            if metadata.HasField("marker_type"):
+                return
+            deletes = prefix is not None and prefix.tombstone
+            if is_batch(metadata):
+                self._take_batch(entry, metadata, deletes)
+            elif metadata.num_chunks_from_msg > 1:
+                self._take_chunk(entry, metadata)
+            else:
+                self._take_message(entry, metadata, deletes)
+        except (MessageFormatError, PrefixError, BatchFormatError):
+            counts.unreadable += 1
+            self._whole.add(entry.position)
+
+    def _take_batch(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
+        if metadata.encryption_keys:
+            self.counts.messages += entry.message_count
+            self._whole.add(entry.position)
+            return
+        batch = open_batch(metadata, entry.body, self._max_bytes)
+        first = _number(entry.position, 0)
+        for place, member in enumerate(batch.members):
+            if not member.hole:
+                self._put(member.key, first + place, deletes or member.empty)
+
+    def _take_message(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
+        deletes = deletes or metadata.null_value or _is_empty(entry, metadata)
+        self._put(partition_key_of(metadata), _number(entry.position, 0), deletes)
+
+    def _put(self, key: bytes | None, message: int | tuple[int, ...], deletes: bool) -> None:
+        self.counts.messages += 1
+        if key is None:
+            self.counts.unkeyed += 1
+            return
+        if len(key) >= _HASH_BYTES:
+            key = blake2b(key, digest_size=_HASH_BYTES).digest()
+        if deletes:
+            self.counts.tombstones += 1
+            self._latest.pop(key, None)
+        else:
+            self._latest[key] = message
+
+    def _take_chunk(self, entry: Entry, metadata: MessageMetadata) -> None:
+        """Gather chunks as consumers do: in order, from the first; one sent twice counts once."""
+        uuid = (metadata.producer_name, metadata.uuid)
+        if metadata.chunk_id == 0:
+            self._chunks[uuid] = _Chunks()
+        chunks = self._chunks.get(uuid)
+        if chunks is None or metadata.chunk_id < len(chunks.numbers):
+            return
+        if metadata.chunk_id > len(chunks.numbers):
+            del self._chunks[uuid]
+            return
+        chunks.numbers.append(_number(entry.position, 0))
+        chunks.append_time_ms = entry.append_time_ms
+        if len(chunks.numbers) == metadata.num_chunks_from_msg:
+            del self._chunks[uuid]
+            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes=False)
+
+    def kept(self) -> Iterator[Kept]:
+        """What is to be kept, in the order of the log. Ends this object's use."""
+        numbers: list[int] = []
+        for latest in self._latest.values():
+            if isinstance(latest, tuple):
+                numbers += latest
+            else:
+                numbers.append(latest)
+        self._latest.clear()
+        for chunks in self._chunks.values():
+            if self._now_ms - chunks.append_time_ms <= INCOMPLETE_CHUNKS_AGE_MS:
+                numbers += chunks.numbers
+        self._chunks.clear()
+        numbers.sort()
+        return _walk(numbers, self._whole)
+
+
+@dataclass(slots=True)
+class Kept:
+    """An entry with something to keep."""
+
+    position: Position
+    places: list[int] | None
+    """Places of a batch, from 0; [0] for a message alone; None: whatever it is, it stays whole."""
+
+
+def _walk(numbers: list[int], whole: _PositionRuns) -> Iterator[Kept]:
+    yield from merge(_by_entry(numbers), (Kept(p, None) for p in whole), key=lambda k: k.position)
+
+
+def _by_entry(numbers: list[int]) -> Iterator[Kept]:
+    kept: Kept | None = None
+    for number in numbers:
+        position = Position(
+            number >> _PLACE_BITS + _ENTRY_BITS, number >> _PLACE_BITS & _ENTRY_MASK
+        )
+        if kept is not None and kept.position == position:
+            assert kept.places is not None
+            kept.places.append(number & _PLACE_MASK)
+            continue
+        if kept is not None:
+            yield kept
+        kept = Kept(position, [number & _PLACE_MASK])
+    if kept is not None:
+        yield kept
+
+
+def _number(position: Position, place: int) -> int:
+    """A message as one number; numbers are in the order of the log."""
+    return (position.ledger_id << _ENTRY_BITS | position.entry_id) << _PLACE_BITS | place
+
+
+def _is_empty(entry: Entry, metadata: MessageMetadata) -> bool:
+    """Whether an unbatched message has no payload."""
+    if metadata.HasField("uncompressed_size") and (
+        metadata.encryption_keys or metadata.compression != CompressionType.NONE
+    ):
+        return metadata.uncompressed_size == 0
+    return not payload_of(entry.body)
+
+
+class _PositionRuns:
+    """Positions, added in order; neighbours cost nothing."""
+
+    def __init__(self) -> None:
+        self._ledgers: array[int] = array("Q")
+        self._firsts: array[int] = array("I")
+        self._lasts: array[int] = array("I")
+
+    def add(self, position: Position) -> None:
+        ledger_id, entry_id = position
+        if self._ledgers and self._ledgers[-1] == ledger_id and self._lasts[-1] + 1 == entry_id:
+            self._lasts[-1] = entry_id
+            return
+        self._ledgers.append(ledger_id)
+        self._firsts.append(entry_id)
+        self._lasts.append(entry_id)
+
+    def __iter__(self) -> Iterator[Position]:
+        for ledger_id, first, last in zip(self._ledgers, self._firsts, self._lasts, strict=True):
+            for entry_id in range(first, last + 1):
+                yield Position(ledger_id, entry_id)

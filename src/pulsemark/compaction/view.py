@@ -1,0 +1,349 @@
+"""Reading a compacted view: the entries that survived, found by position, time or index.
+
+A view is written once and never changed. Its index blocks are what is searched: the footer, kept
+in memory, picks the block, and one read brings it (a few blocks are kept). Where footer or block
+is damaged the records themselves are searched instead, by bisection over whole entries: slower,
+with the same answers. So damage costs the entry it hits, never more.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from copy import copy
+from enum import Enum
+from itertools import accumulate
+
+from ..ledger.entry import Entry, EntryKind
+from ..ledger.errors import CorruptEntryError
+from ..ledger.local.segment.segment import DamagedRecordError, Segment
+from ..ledger.local.segment.time_index import IoCount
+from ..ledger.position import Position
+from ..ledger.topic_log import TopicLog
+from .view_format import BLOCK_ROWS as _BLOCK_ROWS
+from .view_format import (
+    CONTINUED,
+    ENTRY_HEADER_BYTES,
+    RECORD,
+    BadViewError,
+    BlockPlace,
+    RecordType,
+    ViewBlock,
+    ViewRow,
+    ViewSummary,
+    unpack_entry_header,
+    unpack_footer,
+)
+
+_log = logging.getLogger(__name__)
+_BLOCKS_KEPT = 16
+
+
+class Key(Enum):
+    """What a view can be searched by."""
+
+    POSITION = "position"
+    TIME = "time_max_ms"
+    """The highest entry time in the log up to an entry: see `CompactedView.find`."""
+    INDEX = "next_index"
+
+
+_Value = Position | int
+
+
+class CompactedView:
+    """One view. Safe between threads."""
+
+    def __init__(
+        self, log: TopicLog, topic: str, generation: int, summary: ViewSummary | None = None
+    ) -> None:
+        """Open the view of ``topic`` that is in ``log``.
+
+        ``summary`` is what the catalog says of it, for a view whose footer is damaged. Raises
+        UnsupportedVersionError; CorruptEntryError without a footer and ``summary``.
+        """
+        self._log = log
+        self.topic = topic
+        self.generation = generation
+        self._blocks: list[BlockPlace] | None = None
+        self._firsts: dict[Key, list[_Value]] = {}
+        self._cache: OrderedDict[int, ViewBlock] = OrderedDict()
+        self._records = _Records(log)
+        try:
+            self.summary, self._blocks = self._read_footer()
+        except (BadViewError, CorruptEntryError) as error:
+            if summary is None:
+                end = log.end_position
+                raise CorruptEntryError(topic, end, end, "the view has no footer") from error
+            _log.error("%s: searched without its index: %s", log.name, error)
+            self.summary = summary
+            return
+        self._firsts = {
+            Key.POSITION: [block.position for block in self._blocks],
+            Key.TIME: [block.time_max_ms for block in self._blocks],
+            Key.INDEX: [block.next_index for block in self._blocks],
+        }
+
+    @property
+    def name(self) -> str:
+        """The view's own ledger's name."""
+        return self._log.name
+
+    @property
+    def horizon(self) -> Position:
+        """The last entry of the log that went into the view."""
+        return self.summary.horizon
+
+    @property
+    def behind_horizon(self) -> Position:
+        """Where reading goes on in the log."""
+        return Position(self.horizon.ledger_id, self.horizon.entry_id + 1)
+
+    def before(self, limit: Position, limit_index: int) -> CompactedView:
+        """The part of the view that lies before a position of the topic's log, and an index."""
+        first_out = self.find(Key.INDEX, limit_index + 1)
+        end = limit if first_out is None else min(limit, first_out.position)
+        last = self.find_before(end)
+        part = copy(self)
+        part.summary = ViewSummary(
+            Position(end.ledger_id, end.entry_id - 1),
+            limit_index,
+            last.time_max_ms if last is not None else 0,
+            last.ordinal + 1 if last is not None else 0,
+            last.messages_before + last.message_count if last is not None else 0,
+        )
+        return part
+
+    def _read_footer(self) -> tuple[ViewSummary, list[BlockPlace]]:
+        last = self._log.last_position
+        if last is None:
+            raise BadViewError("it is empty")
+        # A footer in pieces ends with the view: go back to where it begins.
+        at = last
+        while True:
+            record = self._log.read(at, max_entries=1)[0].body
+            if len(record) < RECORD.size or record[0] != RecordType.MORE:
+                break
+            if at == self._log.first_position:
+                raise BadViewError("it begins in the middle of a record")
+            at = self._log.previous_position(at)
+        whole, _ = self._whole_record(at)
+        return unpack_footer(whole, self.name)
+
+    # Searching
+
+    def find(
+        self, key: Key, value: _Value, *, by_records: bool = False, io: IoCount | None = None
+    ) -> ViewRow | None:
+        """The first entry whose ``key`` is >= ``value``; None if there is none.
+
+        By time: since a row's time is the highest up to it in the whole log, that is the first
+        entry that survived at or behind the one that the log gives for that time.
+
+        ``by_records`` searches the records, not the index blocks.
+        """
+        row = self._find(key, value, by_records, io or IoCount())
+        return row if row is None or row.ordinal < self.summary.entry_count else None
+
+    def _find(self, key: Key, value: _Value, by_records: bool, io: IoCount) -> ViewRow | None:
+        if self._blocks is not None and not by_records:
+            try:
+                return self._find_in_blocks(self._blocks, key, value, io)
+            except (BadViewError, CorruptEntryError) as error:
+                _log.error("%s: an index block is damaged: %s", self.name, error)
+        return self._records.find(key, value, io)
+
+    def find_before(self, position: Position) -> ViewRow | None:
+        """The last entry before ``position``; None if there is none."""
+        position = min(position, self.behind_horizon)
+        if self._blocks is not None:
+            try:
+                number = bisect_left(self._firsts[Key.POSITION], position) - 1
+                if number < 0:
+                    return None
+                block = self._block(self._blocks, number, IoCount())
+                return block.row(bisect_left(block.positions, position) - 1)
+            except (BadViewError, CorruptEntryError) as error:
+                _log.error("%s: an index block is damaged: %s", self.name, error)
+        return self._records.find_before(position)
+
+    def _find_in_blocks(
+        self, blocks: list[BlockPlace], key: Key, value: _Value, io: IoCount
+    ) -> ViewRow | None:
+        # Rows of one time may begin in the block before the one that begins with that time.
+        pick = bisect_right if key is Key.POSITION else bisect_left
+        number = max(0, pick(self._firsts[key], value) - 1)
+        while number < len(blocks):
+            block = self._block(blocks, number, io)
+            row = bisect_left(_column(block, key), value)
+            if row < len(block):
+                return block.row(row)
+            number += 1
+        return None
+
+    def _block(self, blocks: list[BlockPlace], number: int, io: IoCount) -> ViewBlock:
+        block = self._cache.get(number)
+        if block is None:
+            record, _ = self._whole_record(blocks[number].at)
+            io.add(len(record))
+            block = ViewBlock(record, number * _BLOCK_ROWS)
+            self._cache[number] = block
+            while len(self._cache) > _BLOCKS_KEPT:
+                try:
+                    self._cache.popitem(last=False)
+                except KeyError:
+                    break
+        return block
+
+    # Reading
+
+    def read(self, row: ViewRow, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.
+
+        Ends before a damaged entry. Raises CorruptEntryError, with the positions of the topic's
+        log, when ``row`` itself is damaged.
+        """
+        entries: list[Entry] = []
+        size = 0
+        max_entries = min(max_entries, self.summary.entry_count - row.ordinal)
+        try:
+            for entry in self._entries(row.at, max_entries, max_bytes):
+                size += len(entry.stored)
+                if entries and size > max_bytes:
+                    break
+                entries.append(entry)
+                if len(entries) >= max_entries or size >= max_bytes:
+                    break
+        except (BadViewError, CorruptEntryError) as error:
+            if entries:
+                return entries
+            position = row.position
+            following = self.find(Key.POSITION, Position(position[0], position[1] + 1))
+            raise CorruptEntryError(
+                self.topic,
+                position,
+                following.position if following is not None else self.behind_horizon,
+                str(error),
+            ) from error
+        return entries
+
+    def _entries(self, at: Position, max_entries: int, max_bytes: int) -> Iterator[Entry]:
+        """The entries whose records stand from ``at`` on."""
+        while True:
+            records = self._log.read(at, max_entries=max_entries + 1, max_bytes=max_bytes)
+            if not records:
+                return
+            for record in records:
+                at = Position(record.position.ledger_id, record.position.entry_id + 1)
+                body = record.body
+                if len(body) < RECORD.size or body[0] != RecordType.ENTRY:
+                    continue
+                if body[1] & CONTINUED:
+                    whole, at = self._whole_record(record.position)
+                    yield _entry(whole, record.position)
+                    break
+                yield _entry(body, record.position)
+
+    def _whole_record(self, at: Position) -> tuple[memoryview, Position]:
+        """The record at ``at``, its pieces joined, and where the next one begins."""
+        pieces: list[memoryview] = []
+        while True:
+            records = self._log.read(at, max_entries=1)
+            if not records:
+                raise BadViewError("a record is cut off")
+            body, at = records[0].body, records[0].position
+            if len(body) < RECORD.size or (body[0] == RecordType.MORE) is not bool(pieces):
+                raise BadViewError("a record's pieces are not together")
+            pieces.append(body[RECORD.size :] if pieces else body)
+            at = Position(at.ledger_id, at.entry_id + 1)
+            if not body[1] & CONTINUED:
+                break
+        return (pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))), at
+
+
+class _Records:
+    """The view searched without its index: bisection over its records."""
+
+    def __init__(self, log: TopicLog) -> None:
+        self._segments: list[Segment] = log.segments()
+        self._ends = list(accumulate(segment.entry_count for segment in self._segments))
+        self._count = self._ends[-1] if self._ends else 0
+
+    def find(self, key: Key, value: _Value, io: IoCount) -> ViewRow | None:
+        """The first entry whose ``key`` is >= ``value``."""
+        return self._lower_bound(key, value, io)[1]
+
+    def find_before(self, position: Position) -> ViewRow | None:
+        """The last entry before ``position``."""
+        io = IoCount()
+        number, _ = self._lower_bound(Key.POSITION, position, io)
+        while number > 0:
+            number -= 1
+            row = self._row(number, io)
+            if row is not None and row.position < position:
+                return row
+        return None
+
+    def _lower_bound(self, key: Key, value: _Value, io: IoCount) -> tuple[int, ViewRow | None]:
+        """Where the record of the first such entry can be looked for from, and its row."""
+        low, high = 0, self._count
+        found: ViewRow | None = None
+        while low < high:
+            middle = (low + high) // 2
+            number, row = self._first_entry(middle, high, io)
+            if row is None:
+                high = middle
+            elif _at_least(row, key, value):
+                found, high = row, middle
+            else:
+                low = number + 1
+        return low, found
+
+    def _first_entry(self, number: int, end: int, io: IoCount) -> tuple[int, ViewRow | None]:
+        """The first entry's record from ``number`` on; others, and damaged ones, are skipped."""
+        while number < end:
+            row = self._row(number, io)
+            if row is not None:
+                return number, row
+            number += 1
+        return number, None
+
+    def _row(self, number: int, io: IoCount) -> ViewRow | None:
+        place = bisect_right(self._ends, number)
+        segment = self._segments[place]
+        row = number - (self._ends[place] - segment.entry_count)
+        try:
+            record = segment.read(row, 1, 0)[0]
+            io.add(len(record.stored))
+            return unpack_entry_header(record.body, record.position)[0]
+        except (DamagedRecordError, BadViewError):
+            return None
+
+
+def _at_least(row: ViewRow, key: Key, value: _Value) -> bool:
+    if key is Key.POSITION:
+        assert isinstance(value, tuple)
+        return row.position >= value
+    assert isinstance(value, int)
+    return (row.time_max_ms if key is Key.TIME else row.next_index) >= value
+
+
+def _column(block: ViewBlock, key: Key) -> tuple[int, ...] | list[Position]:
+    if key is Key.POSITION:
+        return block.positions
+    return block.time_maxima if key is Key.TIME else block.next_indexes
+
+
+def _entry(record: memoryview, at: Position) -> Entry:
+    row, prefix_size = unpack_entry_header(record, at)
+    return Entry(
+        row.position,
+        EntryKind.DATA,
+        row.message_count,
+        row.next_index - 1,
+        row.append_time_ms,
+        prefix_size,
+        record[ENTRY_HEADER_BYTES:],
+    )

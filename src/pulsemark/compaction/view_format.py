@@ -1,0 +1,295 @@
+r"""Bytes of a compacted view. Nothing else does arithmetic on them.
+
+A view is a ledger of its own in the same store (`compaction` says when it is made and which one
+counts), so that each record here is the body of one of its entries: header, checksums and
+recovery are the ledger's. All integers are little-endian. Every record begins::
+
+     0  record type       u8    1 entry, 2 index block, 3 footer, 4 more of the record before
+     1  flags             u8    1: the record goes on in the next one
+
+A record larger than the store's largest entry is cut into pieces; each but the first begins with
+those two bytes only. An entry::
+
+     2  prefix size       u16   of the stamp, which stands first in the stored bytes
+     4  message count     u32
+     8  ledger id         u64   where the entry stands in the topic's log
+    16  entry id          u64
+    24  next index        u64   index of the entry's last message, plus 1
+    32  append time       u64   the broker's clock when the topic got it
+    40  entry time        u64   its own (PIP-70)
+    48  time maximum      u64   highest entry time in the log up to and with this entry, those
+                                that were left out included
+    56  ordinal           u64   entries of the view before this one
+    64  messages before   u64   their message counts, added up
+    72  stored bytes            prefix, then headers-and-payload
+
+Behind every `BLOCK_ROWS` entries and behind the last one, an index block::
+
+     2  zero              u16
+     4  rows              u32
+     8  columns                 one after another, each with a number per row, in the order of the
+                                entry's fields from message count to entry time; then ledger id and
+                                entry id of the record in the view, as u64 each; time maximum;
+                                messages before. All u64 but the message count (u32).
+
+The footer ends the view; without it the view was not finished::
+
+     2  version           u16   newer than ours: unsupported
+     4  blocks            u32
+     8  summary                 6 x u64: ledger and entry of the horizon, next index behind it, time
+                                maximum at it; entries and messages in the view
+    56  for each block          6 x u64: ledger, entry, next index, time maximum of its first row;
+                                ledger and entry of the block's record in the view
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from operator import attrgetter
+from pathlib import Path
+
+from ..ledger.errors import UnsupportedVersionError
+from ..ledger.local.io.files import Buffer
+from ..ledger.position import EARLIEST, Position
+
+VIEW_TOPIC_PREFIX = "compacted/"
+"""Names of views begin with this; those of clients' topics have a domain and a namespace."""
+VIEW_PROPERTY_KIND = "compaction"
+"""Kind of the catalog's property that names the view of a topic that counts."""
+VIEW_VERSION = 1
+BLOCK_ROWS = 512
+
+RECORD = struct.Struct("<BB")
+_ENTRY = struct.Struct("<BBHIQQQQQQQQ")
+ENTRY_HEADER_BYTES = _ENTRY.size
+_BLOCK = struct.Struct("<BBHI")
+_SUMMARY = struct.Struct("<6Q")
+_BLOCK_PLACE = struct.Struct("<6Q")
+_PROPERTY = struct.Struct("<HHI6Q")
+CONTINUED = 1
+
+
+class RecordType(IntEnum):
+    """The first byte of a record."""
+
+    ENTRY = 1
+    BLOCK = 2
+    FOOTER = 3
+    MORE = 4
+
+
+class BadViewError(Exception):
+    """The bytes are none of a view's; the view's reader does without them."""
+
+
+@dataclass(slots=True)
+class ViewRow:
+    """One entry of a view."""
+
+    position: Position
+    """In the topic's log."""
+    message_count: int
+    next_index: int
+    append_time_ms: int
+    entry_time_ms: int
+    time_max_ms: int
+    """Highest entry time in the log up to and with this entry."""
+    ordinal: int
+    messages_before: int
+    at: Position = EARLIEST
+    """Of its record, in the view's own ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSummary:
+    """What a view is, in the footer and in the catalog."""
+
+    horizon: Position
+    """The last entry of the log that went into it; everything behind it is read from the log."""
+    next_index: int
+    """Index of the first message behind the horizon."""
+    time_max_ms: int
+    """Highest entry time in the log up to the horizon."""
+    entry_count: int
+    message_count: int
+
+    def _numbers(self) -> tuple[int, ...]:
+        return (
+            *self.horizon,
+            self.next_index,
+            self.time_max_ms,
+            self.entry_count,
+            self.message_count,
+        )
+
+    def pack(self, generation: int) -> bytes:
+        """The catalog's property: version and generation of the view, and the summary."""
+        return _PROPERTY.pack(VIEW_VERSION, 0, generation, *self._numbers())
+
+
+def unpack_property(value: bytes, name: str) -> tuple[int, ViewSummary]:
+    """Generation and summary from the catalog. Raises BadViewError, UnsupportedVersionError."""
+    if len(value) < 2:
+        raise BadViewError("the catalog's property is cut off")
+    version = int.from_bytes(value[:2], "little")
+    if version > VIEW_VERSION:
+        raise UnsupportedVersionError(Path(name), "compacted view version", version, VIEW_VERSION)
+    if len(value) != _PROPERTY.size:
+        raise BadViewError(f"the catalog's property has {len(value)} bytes")
+    _, _, generation, *numbers = _PROPERTY.unpack(value)
+    return generation, _summary(numbers)
+
+
+def _summary(numbers: Sequence[int]) -> ViewSummary:
+    ledger_id, entry_id, *others = numbers
+    return ViewSummary(Position(ledger_id, entry_id), *others)
+
+
+def pack_entry_header(row: ViewRow, prefix_size_bytes: int) -> bytes:
+    """What stands in front of an entry's stored bytes."""
+    return _ENTRY.pack(
+        RecordType.ENTRY,
+        0,
+        prefix_size_bytes,
+        row.message_count,
+        *row.position,
+        row.next_index,
+        row.append_time_ms,
+        row.entry_time_ms,
+        row.time_max_ms,
+        row.ordinal,
+        row.messages_before,
+    )
+
+
+def unpack_entry_header(record: Buffer, at: Position) -> tuple[ViewRow, int]:
+    """An entry's row and the size of its prefix. Raises BadViewError."""
+    if len(record) < ENTRY_HEADER_BYTES or record[0] != RecordType.ENTRY:
+        raise BadViewError("no entry")
+    (_, _, prefix_size, count, ledger_id, entry_id, next_index, append_time, entry_time,
+     time_max, ordinal, messages_before) = _ENTRY.unpack_from(record)  # fmt: skip
+    row = ViewRow(
+        Position(ledger_id, entry_id),
+        count,
+        next_index,
+        append_time,
+        entry_time,
+        time_max,
+        ordinal,
+        messages_before,
+        at,
+    )
+    return row, prefix_size
+
+
+_COLUMNS = (
+    ("I", attrgetter("message_count")),
+    ("Q", attrgetter("position.ledger_id")),
+    ("Q", attrgetter("position.entry_id")),
+    ("Q", attrgetter("next_index")),
+    ("Q", attrgetter("append_time_ms")),
+    ("Q", attrgetter("entry_time_ms")),
+    ("Q", attrgetter("at.ledger_id")),
+    ("Q", attrgetter("at.entry_id")),
+    ("Q", attrgetter("time_max_ms")),
+    ("Q", attrgetter("messages_before")),
+)
+
+
+def pack_block(rows: Sequence[ViewRow]) -> bytes:
+    """An index block."""
+    parts = [_BLOCK.pack(RecordType.BLOCK, 0, 0, len(rows))]
+    parts += [struct.pack(f"<{len(rows)}{kind}", *map(get, rows)) for kind, get in _COLUMNS]
+    return b"".join(parts)
+
+
+class ViewBlock:
+    """An index block, taken apart for searching."""
+
+    def __init__(self, record: Buffer, first_ordinal: int) -> None:
+        """Raises BadViewError."""
+        try:
+            kind, _, _, count = _BLOCK.unpack_from(record)
+            at = _BLOCK.size
+            columns: list[tuple[int, ...]] = []
+            for letter, _ in _COLUMNS:
+                column = struct.Struct(f"<{count}{letter}")
+                columns.append(column.unpack_from(record, at))
+                at += column.size
+        except struct.error as error:
+            raise BadViewError("an index block is cut off") from error
+        if kind != RecordType.BLOCK or at != len(record) or not count:
+            raise BadViewError("no index block")
+        self._first_ordinal = first_ordinal
+        (self._counts, ledgers, entries, self.next_indexes, self._append_times, self._entry_times,
+         at_ledgers, at_entries, self.time_maxima, self._messages_before) = columns  # fmt: skip
+        self.positions = list(map(Position, ledgers, entries))
+        self._ats = list(map(Position, at_ledgers, at_entries))
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def row(self, number: int) -> ViewRow:
+        """One row."""
+        return ViewRow(
+            self.positions[number],
+            self._counts[number],
+            self.next_indexes[number],
+            self._append_times[number],
+            self._entry_times[number],
+            self.time_maxima[number],
+            self._first_ordinal + number,
+            self._messages_before[number],
+            self._ats[number],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlace:
+    """What the footer says of an index block: its first row, and where it stands in the view."""
+
+    position: Position
+    next_index: int
+    time_max_ms: int
+    at: Position
+
+    @classmethod
+    def of(cls, first: ViewRow, at: Position) -> BlockPlace:
+        """The place of a block that begins with ``first``."""
+        return cls(first.position, first.next_index, first.time_max_ms, at)
+
+
+def pack_footer(summary: ViewSummary, blocks: Sequence[BlockPlace]) -> bytes:
+    """The record that ends a view."""
+    parts = [
+        _BLOCK.pack(RecordType.FOOTER, 0, VIEW_VERSION, len(blocks)),
+        _SUMMARY.pack(*summary._numbers()),
+    ]
+    parts += [
+        _BLOCK_PLACE.pack(*block.position, block.next_index, block.time_max_ms, *block.at)
+        for block in blocks
+    ]
+    return b"".join(parts)
+
+
+def unpack_footer(record: Buffer, name: str) -> tuple[ViewSummary, list[BlockPlace]]:
+    """The footer. Raises BadViewError, UnsupportedVersionError."""
+    try:
+        kind, _, version, count = _BLOCK.unpack_from(record)
+        if kind == RecordType.FOOTER and version > VIEW_VERSION:
+            raise UnsupportedVersionError(
+                Path(name), "compacted view version", version, VIEW_VERSION
+            )
+        numbers = _SUMMARY.unpack_from(record, _BLOCK.size)
+        places = list(_BLOCK_PLACE.iter_unpack(record[_BLOCK.size + _SUMMARY.size :]))
+    except struct.error as error:
+        raise BadViewError("the footer is cut off") from error
+    if kind != RecordType.FOOTER or len(places) != count:
+        raise BadViewError("no footer")
+    return _summary(numbers), [
+        BlockPlace(Position(ledger, entry), next_index, time_max, Position(at_ledger, at_entry))
+        for ledger, entry, next_index, time_max, at_ledger, at_entry in places
+    ]

@@ -1,0 +1,1 @@
+"""Subscriptions' places in a topic, durable."""

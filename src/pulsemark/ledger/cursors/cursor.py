@@ -1,0 +1,369 @@
+"""A subscription's durable place in a topic.
+
+The mark delete position is the last entry up to which everything is acknowledged; above it
+single entries may be, and single messages of batches (Pulsar's ack_set: a set bit is a message
+still to be acknowledged). State changes are made at once in memory; ``persist`` writes them to
+the cursor ledger, through the same group commit as entries.
+
+Only entries that are in the log can be acknowledged. So what a cursor keeps is limited by the log:
+one bit an entry, and `partial_batches.MAX_BYTES`. What a record holds is limited, too, as in
+Pulsar (managedLedgerMaxUnackedRangesToPersist, managedLedgerMaxBatchDeletedIndexToPersist): the
+first so many ranges and batches above the mark delete position. What lies beyond is redelivered
+after a restart, and the mark delete position itself is always stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...proto.cursor_pb2 import CursorRecord
+from ..errors import LedgerError
+from ..local.commit.commit import DONE, Batch, Commit
+from ..position import LATEST, Position
+from .partial_batches import PartialBatches, bits_of, words_of
+from .position_ranges import BLOCK_ENTRIES, PositionRanges
+
+if TYPE_CHECKING:
+    from ..topic_log import TopicLog
+
+_CHANGES_PER_SNAPSHOT = 1000
+_MAX_RANGE_ENTRIES = 2**31
+"""A stored range that is longer than any ledger is no range of entries."""
+
+Write = Callable[[CursorRecord], Commit]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """What one cursor record holds at most."""
+
+    ranges: int = 10_000
+    batches: int = 10_000
+    batch_bytes: int = 1024 * 1024
+
+
+class Cursor:
+    """One subscription's acknowledgements. Not thread-safe: one thread (the loop) uses it."""
+
+    def __init__(
+        self,
+        log: TopicLog,
+        topic_id: int,
+        name: str,
+        mark_delete: Position,
+        write: Write | None,
+        properties: dict[str, int] | None = None,
+        subscription_properties: dict[str, str] | None = None,
+        limits: RecordLimits | None = None,
+    ) -> None:
+        self._log = log
+        self.topic_id = topic_id
+        self._write = write
+        self._limits = limits or RecordLimits()
+        self.name = name
+        self.properties: dict[str, int] = dict(properties or {})
+        self.subscription_properties: dict[str, str] = dict(subscription_properties or {})
+        """What the subscription's maker said about it; does not change."""
+        self.mark_delete = mark_delete
+        """Everything up to and with this position is acknowledged."""
+        self._acked = PositionRanges(self._messages_of)
+        self._epoch = log.epoch
+        self._batches = PartialBatches()
+        self._changed = PositionRanges()
+        self._changed_batches: set[Position] = set()
+        self._changes_written = 0
+        self._snapshot_due = True
+        #: Where a snapshot that left ranges out is to be followed by one that has them.
+        self._snapshot_due_at: Position | None = None
+        self._dirty = True
+        self._last_commit = DONE
+
+    @property
+    def durable(self) -> bool:
+        """Whether the cursor outlives the process."""
+        return self._write is not None
+
+    def follow(self, log: TopicLog) -> None:
+        """From now on, ``log`` is where the positions are."""
+        self._log = log
+        self._epoch = log.epoch
+        self._acked.recount()
+        self._batches.remove_if(self._acked.__contains__)
+
+    def forget(self) -> None:
+        """The cursor was deleted: what still holds it writes nothing any more."""
+        self._write = None
+
+    # Acknowledging
+
+    def ack(self, position: Position) -> None:
+        """Acknowledge one entry; again, or one that is not in the log, changes nothing."""
+        if self.is_acked(position):
+            return
+        messages = self._log.entry_message_count(position)
+        if messages is None:
+            return
+        self._batches.pop(position)
+        self._dirty = True
+        if position == self._log.next_position(self.mark_delete):
+            self._move_mark_delete(position)
+            self._advance()
+            return
+        self._acked.add_one(position, messages)
+        if self.durable:
+            self._changed.add_one(position)
+
+    def ack_batch(self, position: Position, remaining: Sequence[int]) -> list[int]:
+        """Acknowledge messages of a batch: those whose bit is not set in ``remaining``.
+
+        ``remaining`` are 64-bit words, signed as on the wire; bits beyond the batch mean nothing.
+        Returns the words of what remains with earlier acknowledgements taken into account; once
+        nothing does, the entry is acknowledged and the list is empty. Where too much is kept of
+        other batches already, nothing changes.
+        """
+        found = None if self.is_acked(position) else self._log.entry_message_count(position)
+        if found is None:
+            return []
+        messages = max(found, 1)
+        known = self._batches.get(position)
+        bits = bits_of(remaining, messages)
+        if known is not None:
+            bits &= known
+        if not bits:
+            self.ack(position)
+            return []
+        if not self._batches.put(position, bits):
+            return words_of(known if known is not None else (1 << messages) - 1)
+        if self.durable:
+            self._changed_batches.add(position)
+        self._dirty = True
+        return words_of(bits)
+
+    def remaining_in_batch(self, position: Position) -> list[int] | None:
+        """The ack_set words of a batch that is acknowledged in part; else None."""
+        bits = self._batches.get(position)
+        return None if bits is None or position in self._acked else words_of(bits)
+
+    def ack_cumulative(self, position: Position) -> None:
+        """Acknowledge everything up to and with ``position``.
+
+        Backwards changes nothing, and neither does a position at or behind the end: as in Pulsar
+        nothing is acknowledged then.
+        """
+        if position <= self.mark_delete or position >= self._log.end_position:
+            return
+        if self._log.entry_message_count(position) is None:
+            position = self._log.previous_position(Position(position[0], position[1] + 1))
+            if position <= self.mark_delete:
+                return
+        self._move_mark_delete(position)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Let the mark delete position follow what is acknowledged right behind it."""
+        while self._acked:
+            following = self._log.next_position(self.mark_delete)
+            last = self._acked.end_of(following)
+            if last is None:
+                return
+            self._move_mark_delete(Position(following.ledger_id, last))
+
+    def _move_mark_delete(self, position: Position) -> None:
+        self.mark_delete = position
+        if self._acked:
+            self._acked.remove_up_to(position)
+        if self._batches.size_bytes:
+            self._batches.remove_up_to(position)
+        if self._changed:
+            self._changed.remove_up_to(position)
+        self._dirty = True
+
+    def reset(self, read_position: Position) -> None:
+        """Read on from ``read_position``: mark delete before it, nothing else acknowledged."""
+        self.mark_delete = self._log.previous_position(read_position)
+        self._acked.clear()
+        self._batches.clear()
+        self._changed.clear()
+        self._changed_batches.clear()
+        self._snapshot_due = self._dirty = True
+
+    # Asking
+
+    def is_acked(self, position: Position) -> bool:
+        """Whether the whole entry is acknowledged."""
+        return position <= self.mark_delete or position in self._acked
+
+    @property
+    def first_unacked(self) -> Position:
+        """The first entry to deliver; the end of the log if there is none."""
+        # Not always right behind the mark delete position: the log's head may have been cut.
+        return self.next_unacked(self.mark_delete)
+
+    def next_unacked(self, after: Position) -> Position:
+        """The first unacknowledged entry behind ``after``; the end of the log if none."""
+        position = self._log.next_position(max(after, self.mark_delete))
+        while True:
+            last = self._acked.end_of(position)
+            if last is None:
+                return position
+            position = self._log.next_position(Position(position.ledger_id, last))
+
+    def nth_unacked(self, count: int) -> Position | None:
+        """The ``count``-th unacknowledged entry, from 1 on; the last entry if there are fewer.
+
+        None on an empty topic. Steps over whole blocks of entries, not over each.
+        """
+        log = self._log
+        start = self._settle()
+        for at, bits in self._acked.blocks_after(self.mark_delete):
+            before = log.count_entries(start, at) if start < at else 0
+            if before >= count:
+                break
+            count -= before
+            start = max(start, at)
+            block_end = Position(at.ledger_id, at.entry_id + BLOCK_ENTRIES)
+            acked = (bits >> (start.entry_id - at.entry_id)).bit_count()
+            here = log.count_entries(start, block_end) - acked
+            if here >= count:
+                unacked = (p for p in _entries(start, block_end) if p not in self._acked)
+                return next(islice(unacked, count - 1, None))
+            count -= here
+            start = block_end
+        return log.entry_behind(start, count - 1) or log.last_position
+
+    @property
+    def backlog_messages(self) -> int:
+        """Messages not yet acknowledged, batches counted whole."""
+        first = self._settle()
+        return max(self._log.message_count(first, LATEST) - self._acked.weight, 0)
+
+    def _settle(self) -> Position:
+        """Leave out of the count what is gone from the log; the first entry above mark delete."""
+        first = self._log.next_position(self.mark_delete)
+        if self._epoch != self._log.epoch:
+            # The log's tail may have been cut.
+            self._epoch = self._log.epoch
+            self._acked.recount()
+        if self._acked:
+            self._acked.remove_up_to(Position(first[0], first[1] - 1), recount=True)
+        return first
+
+    def _messages_of(self, ledger_id: int, first: int, last: int) -> int:
+        return self._log.message_count(Position(ledger_id, first), Position(ledger_id, last + 1))
+
+    # Keeping
+
+    def persist(self) -> Commit:
+        """Write what changed; durable when the returned commit is done.
+
+        Raises nothing: a record that the ledger refuses is a failed commit.
+        """
+        if self._write is None or not self._dirty:
+            return self._last_commit
+        snapshot = self._is_snapshot_due()
+        try:
+            commit = self._write(self.record(snapshot=snapshot))
+        except (LedgerError, OSError) as error:
+            self._last_commit = _failed(error)
+            self._snapshot_due = True
+            return self._last_commit
+        self._changes_written = 0 if snapshot else self._changes_written + 1
+        self._changed.clear()
+        self._changed_batches.clear()
+        self._snapshot_due = self._dirty = False
+        self._last_commit = commit
+        commit.add_done_callback(self._written)
+        return commit
+
+    def _written(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._snapshot_due = self._dirty = True
+
+    def _is_snapshot_due(self) -> bool:
+        if self._snapshot_due or self._changes_written >= _CHANGES_PER_SNAPSHOT:
+            return True
+        if self._snapshot_due_at is not None and self.mark_delete >= self._snapshot_due_at:
+            return True
+        return len(self._changed_batches) > self._limits.batches or (
+            next(islice(self._changed, self._limits.ranges, None), None) is not None
+        )
+
+    def record(self, *, snapshot: bool) -> CursorRecord:
+        """The state, or what changed since it was last written, within the limits."""
+        record = CursorRecord(
+            topic_id=self.topic_id,
+            subscription=self.name,
+            kind=CursorRecord.SNAPSHOT if snapshot else CursorRecord.CHANGE,
+            mark_delete_ledger_id=self.mark_delete.ledger_id,
+            mark_delete_entry_id=self.mark_delete.entry_id,
+        )
+        ranges = list(islice(self._acked if snapshot else self._changed, self._limits.ranges))
+        for ledger_id, first, last in ranges:
+            record.acked.add(ledger_id=ledger_id, first_entry_id=first, last_entry_id=last)
+        if snapshot:
+            is_cut = bool(ranges) and len(ranges) >= self._limits.ranges
+            middle = ranges[len(ranges) // 2] if is_cut else None
+            self._snapshot_due_at = Position(middle[0], middle[2]) if middle else None
+            record.properties.update(self.properties)
+            record.subscription_properties.update(self.subscription_properties)
+        size_bytes = 0
+        for position, bits in islice(self._batches_to_write(snapshot), self._limits.batches):
+            # A word takes up to ten bytes on disk.
+            size_bytes += 32 + bits.bit_length() // 6
+            if size_bytes > self._limits.batch_bytes:
+                break
+            words = [_signed(word) for word in words_of(bits)]
+            record.batches.add(ledger_id=position[0], entry_id=position[1], ack_set=words)
+        return record
+
+    def _batches_to_write(self, snapshot: bool) -> Iterator[tuple[Position, int]]:
+        if snapshot:
+            for position, bits in self._batches:
+                if position not in self._acked:
+                    yield position, bits
+            return
+        for position in sorted(self._changed_batches):
+            changed = self._batches.get(position)
+            if changed is not None:
+                yield position, changed
+
+    def apply(self, record: CursorRecord) -> None:
+        """Take over a record as it was written: used when a store is opened.
+
+        What lies at or below the mark delete position, or cannot be a range of entries, is left
+        out.
+        """
+        if record.kind == CursorRecord.SNAPSHOT:
+            self._acked.clear()
+            self._batches.clear()
+            self.properties = dict(record.properties)
+            self.subscription_properties = dict(record.subscription_properties)
+        self.mark_delete = Position(record.mark_delete_ledger_id, record.mark_delete_entry_id)
+        for acked in record.acked:
+            first, last = acked.first_entry_id, acked.last_entry_id
+            if 0 <= first <= last < first + _MAX_RANGE_ENTRIES:
+                self._acked.add(acked.ledger_id, first, last)
+        for batch in record.batches:
+            bits = bits_of(batch.ack_set, 64 * len(batch.ack_set))
+            if bits:
+                self._batches.put(Position(batch.ledger_id, batch.entry_id), bits)
+        self._acked.remove_up_to(self.mark_delete)
+        self._batches.remove_up_to(self.mark_delete)
+        self._dirty = False
+
+
+def _failed(error: BaseException) -> Commit:
+    commit = Commit(None, Batch(None))
+    commit.error = error
+    return commit
+
+
+def _entries(start: Position, end: Position) -> Iterator[Position]:
+    return (Position(start[0], entry_id) for entry_id in range(start[1], end[1]))
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word

@@ -1,0 +1,282 @@
+"""All durable cursors of a store, in one ledger of their own.
+
+The cursor ledger is a managed ledger like any other (its topic has no client-visible name), so
+cursors share the entries' group commit, checksums and recovery. Its records are snapshots and
+changes of single cursors; the last snapshot and the changes behind it make the state. When much
+more has been written than there are cursors, or the store was opened many times (each begins a
+ledger), every cursor writes a snapshot into a new ledger, and once those are durable the ledgers
+before it are removed. The snapshots are written a few with each record that is written anyway, so
+that no single acknowledgement waits for all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from ...proto.cursor_pb2 import CursorRecord
+from ..entry import Entry, EntryKind
+from ..errors import CorruptEntryError, InvalidCursorError
+from ..local.commit.commit import DONE, Commit
+from ..position import EARLIEST, Position
+from ..topic_log import TopicLog
+from .cursor import Cursor, RecordLimits
+
+if TYPE_CHECKING:
+    from ..managed_ledger import ManagedLedger
+
+_log = logging.getLogger(__name__)
+CURSOR_TOPIC = "cursors"
+"""Not a name a client can choose: those have a domain and a namespace."""
+_READ_BATCH = 1000
+_COMPACT_MIN_RECORDS = 20_000
+_COMPACT_RATIO = 8
+_MANY_SEGMENTS = 64
+"""Each costs a tenth of a millisecond when the store is opened."""
+
+_SNAPSHOTS_AT_ONCE = 64
+"""Snapshots of a compaction that are written along with one record."""
+_COMPACTION_STEPS = 64
+"""A compaction takes at most about so many records, however many cursors there are."""
+_RANGES_AT_ONCE = 2_000
+"""Ranges and batches in the snapshots written along with one record; one snapshot may have more."""
+_BATCH_BYTES = 1024 * 1024
+"""What the partly acknowledged batches take in a record at most."""
+_RANGE_SIZE_BYTES = 64
+"""What a range takes in a record at most, in round figures."""
+
+
+class CursorStore:
+    """The cursor ledger and what it says. Used on one thread, as cursors are."""
+
+    def __init__(self, ledger: ManagedLedger) -> None:
+        self._ledger = ledger
+        self._limits = _record_limits(ledger)
+        self._stored: dict[int, dict[str, Cursor]] = {}
+        self._count = 0
+        self._records = 0
+        #: Cursors whose snapshot a compaction that has begun is still to write.
+        self._to_snapshot: deque[Cursor] = deque()
+        self._snapshots: dict[Commit, None] = {}
+        self._compacted_from = EARLIEST
+        self._load()
+        self._is_scattered = len(ledger.segments()) > _MANY_SEGMENTS
+
+    def _load(self) -> None:
+        position = EARLIEST
+        while True:
+            try:
+                entries = self._ledger.read(position, max_entries=_READ_BATCH)
+            except CorruptEntryError as error:
+                # The records behind it still hold the latest state of most cursors.
+                _log.error("a cursor record is lost: %s", error)
+                position = error.next_position
+                if position >= self._ledger.end_position:
+                    return
+                continue
+            if not entries:
+                return
+            for entry in entries:
+                self._apply(entry)
+            last = entries[-1].position
+            position = Position(last.ledger_id, last.entry_id + 1)
+
+    def _apply(self, entry: Entry) -> None:
+        record = CursorRecord()
+        try:
+            record.ParseFromString(bytes(entry.body))
+        except DecodeError as error:
+            _log.error("cursor record %s is unreadable: %s", entry.position, error)
+            return
+        self._records += 1
+        if record.kind == CursorRecord.DELETED:
+            self._forget(record.topic_id, record.subscription)
+            return
+        cursor = self._stored.get(record.topic_id, {}).get(record.subscription)
+        if cursor is None:
+            # Its topic's log is not open yet.
+            log = TopicLog(CURSOR_TOPIC, ())
+            name = record.subscription
+            cursor = self._new_cursor(log, record.topic_id, name, EARLIEST, None, None)
+            self._keep(record.topic_id, cursor)
+        cursor.apply(record)
+
+    def _new_cursor(
+        self,
+        log: TopicLog,
+        topic_id: int,
+        name: str,
+        mark_delete: Position,
+        properties: dict[str, int] | None,
+        subscription_properties: dict[str, str] | None,
+    ) -> Cursor:
+        return Cursor(
+            log,
+            topic_id,
+            name,
+            mark_delete,
+            self._write,
+            properties,
+            subscription_properties,
+            self._limits,
+        )
+
+    def _keep(self, topic_id: int, cursor: Cursor) -> None:
+        self._stored.setdefault(topic_id, {})[cursor.name] = cursor
+        self._count += 1
+
+    def _forget(self, topic_id: int, name: str) -> None:
+        """Take a cursor out, if there is one of that name; what still holds it writes nothing."""
+        of_topic = self._stored.get(topic_id, {})
+        cursor = of_topic.pop(name, None)
+        if cursor is None:
+            return
+        cursor.forget()
+        self._count -= 1
+        if not of_topic:
+            del self._stored[topic_id]
+
+    def names(self, topic_id: int) -> list[str]:
+        """Subscriptions of a topic that have a durable cursor."""
+        return sorted(self._stored.get(topic_id, {}))
+
+    def attach(self, ledger: ManagedLedger) -> None:
+        """Bring the durable cursors of a topic that is being opened to life."""
+        of_topic = self._stored.get(ledger.topic_id, {})
+        for name in sorted(of_topic):
+            cursor = of_topic[name]
+            cursor.follow(ledger)
+            ledger.cursors[name] = cursor
+
+    def open(
+        self,
+        ledger: ManagedLedger,
+        name: str,
+        *,
+        initial: Position,
+        durable: bool,
+        properties: dict[str, int] | None,
+        subscription_properties: dict[str, str] | None = None,
+    ) -> Cursor:
+        """The cursor of that name, or a new one whose first entry is at or behind ``initial``.
+
+        Raises InvalidCursorError for a name or properties that no record can hold.
+        """
+        cursor = ledger.cursors.get(name)
+        if cursor is not None:
+            return cursor
+        mark_delete = ledger.previous_position(min(initial, ledger.end_position))
+        if not durable:
+            cursor = Cursor(
+                ledger,
+                ledger.topic_id,
+                name,
+                mark_delete,
+                None,
+                properties,
+                subscription_properties,
+            )
+            ledger.cursors[name] = cursor
+            return cursor
+        cursor = self._new_cursor(
+            ledger, ledger.topic_id, name, mark_delete, properties, subscription_properties
+        )
+        try:
+            cursor.record(snapshot=True).SerializeToString()
+        except (TypeError, ValueError) as error:
+            raise InvalidCursorError(ledger.name, name, str(error)) from error
+        ledger.cursors[name] = cursor
+        self._keep(ledger.topic_id, cursor)
+        cursor.persist()
+        return cursor
+
+    def delete(self, ledger: ManagedLedger, name: str) -> Commit:
+        """Forget a cursor; durable when the commit is done."""
+        is_stored = name in self._stored.get(ledger.topic_id, {})
+        commit = self._write(_deleted(ledger.topic_id, name)) if is_stored else DONE
+        cursor = ledger.cursors.pop(name, None)
+        if cursor is not None:
+            cursor.forget()
+        self._forget(ledger.topic_id, name)
+        return commit
+
+    def forget_topic(self, topic_id: int) -> list[Commit]:
+        """Forget all cursors of a deleted topic; durable when these commits are done."""
+        names = self.names(topic_id)
+        for name in names:
+            self._forget(topic_id, name)
+        return [self._write(_deleted(topic_id, name)) for name in names]
+
+    def _write(self, record: CursorRecord) -> Commit:
+        self._records += 1
+        is_long = self._records > max(_COMPACT_MIN_RECORDS, _COMPACT_RATIO * self._count)
+        if self._to_snapshot or self._snapshots:
+            self._compact_further()
+        elif is_long or self._is_scattered:
+            self._compact()
+        return self._ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
+
+    def _compact(self) -> None:
+        """Begin a ledger for a snapshot of every cursor; they make those before it needless."""
+        self._ledger.roll()
+        self._records = 0
+        self._is_scattered = False
+        self._compacted_from = Position(self._ledger.ledger_id, 0)
+        self._to_snapshot.extend(
+            cursor for of_topic in self._stored.values() for cursor in of_topic.values()
+        )
+        self._compact_further()
+
+    def _compact_further(self) -> None:
+        """Write some more snapshots; behind the last one the ledgers before can go."""
+        cursors = max(_SNAPSHOTS_AT_ONCE, self._count // _COMPACTION_STEPS)
+        ranges = _RANGES_AT_ONCE
+        while self._to_snapshot and cursors and ranges > 0:
+            cursor = self._to_snapshot[0]
+            if not self._is_stored(cursor):
+                self._to_snapshot.popleft()
+                continue
+            record = cursor.record(snapshot=True)
+            content = record.SerializeToString()
+            self._snapshots[self._ledger.append(content, kind=EntryKind.CONTROL).commit] = None
+            # Only now: where the ledger refuses, the next step tries this cursor again.
+            self._to_snapshot.popleft()
+            self._records += 1
+            cursors -= 1
+            ranges -= len(record.acked) + len(record.batches)
+        if not self._to_snapshot:
+            commits, self._snapshots = list(self._snapshots), {}
+            self._trim_after(commits, self._compacted_from)
+
+    def _is_stored(self, cursor: Cursor) -> bool:
+        return self._stored.get(cursor.topic_id, {}).get(cursor.name) is cursor
+
+    def _trim_after(self, commits: list[Commit], start: Position) -> None:
+        """Once all of these are durable; if one fails, the ledgers before are still needed."""
+        if not commits:
+            self._ledger.trim(start)
+            return
+
+        def then(error: BaseException | None) -> None:
+            if error is None:
+                self._trim_after(commits[1:], start)
+
+        commits[0].add_done_callback(then)
+
+
+def _record_limits(ledger: ManagedLedger) -> RecordLimits:
+    """What the store's options allow, and what fits into an entry whatever they allow."""
+    options = ledger.store.options
+    half_bytes = max(options.max_entry_size_bytes // 2 - 1024, 0)
+    return RecordLimits(
+        ranges=min(options.max_unacked_ranges_to_persist, half_bytes // _RANGE_SIZE_BYTES),
+        batches=options.max_batch_deleted_index_to_persist,
+        batch_bytes=min(_BATCH_BYTES, half_bytes),
+    )
+
+
+def _deleted(topic_id: int, name: str) -> CursorRecord:
+    return CursorRecord(topic_id=topic_id, subscription=name, kind=CursorRecord.DELETED)

@@ -1,0 +1,1 @@
+"""The catalog: what of a folder changes seldom."""

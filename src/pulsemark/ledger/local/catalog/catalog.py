@@ -1,0 +1,320 @@
+"""The catalog: what changes seldom, in SQLite.
+
+Topics with their ids, the list of each topic's segments, segments waiting to be removed, and
+a small key-value part for the broker (namespaces, partitioned topics, schemas). Every change
+is one transaction, durable when the call returns (WAL, synchronous=FULL). Calls block: the
+broker makes them off its loop. What SQLite cannot do is a CatalogError: nothing has changed then.
+
+The segments themselves name their topic; the lists here only save reading every header at
+start. Segments too new to be listed are found in the journal. A catalog that is lost, or older
+than the folder, is filled again from the segments (`rebuild`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ...errors import (
+    CatalogError,
+    CatalogFullError,
+    CorruptCatalogError,
+    UnsupportedVersionError,
+)
+
+CATALOG_VERSION = 1
+
+_TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE topic (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
+CREATE TABLE segment (
+    topic_id INTEGER NOT NULL, ledger_id INTEGER NOT NULL, segment_no INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, ledger_id, segment_no)) WITHOUT ROWID;
+CREATE TABLE removed (
+    ledger_id INTEGER NOT NULL, segment_no INTEGER NOT NULL,
+    PRIMARY KEY (ledger_id, segment_no)) WITHOUT ROWID;
+CREATE TABLE property (
+    kind TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (kind, key)) WITHOUT ROWID;
+"""
+
+_NO_SHARED_MEMORY = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+)
+"""How SQLite says that the file beside its WAL finds no room on the disk."""
+
+SegmentId = tuple[int, int]
+"""(ledger id, segment number)."""
+
+
+class Catalog:
+    """One connection, one user at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the catalog.
+
+        Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError where it may be
+        sound but cannot be used now.
+        """
+        self._path = path
+        self._lock = threading.RLock()
+        try:
+            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        except sqlite3.Error as error:
+            raise catalog_error(path, error) from error
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+        if problem != "ok":
+            raise CorruptCatalogError(self._path, " ".join(problem.split()))
+        if version == 0:
+            self._create()
+        elif version > CATALOG_VERSION:
+            raise UnsupportedVersionError(self._path, "catalog version", version, CATALOG_VERSION)
+
+    def _create(self) -> None:
+        with self._transaction() as db:
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version={CATALOG_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                raise self._error(error) from error
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):  # what was not committed never counts
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock:
+            try:
+                return self._db.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._error(error) from error
+
+    def _error(self, error: sqlite3.Error) -> CatalogError:
+        return catalog_error(self._path, error)
+
+    def close(self) -> None:
+        """Close the connection; SQLite folds its WAL back."""
+        with self._lock:
+            self._db.close()
+
+    # Ids
+
+    def reserve_ledger_ids(self, count: int, at_least: int = 0) -> int:
+        """Reserve ``count`` ledger ids, never given before and >= ``at_least``; the first."""
+        with self._transaction() as db:
+            return _reserve(db, count, at_least)
+
+    def next_ledger_id(self) -> int:
+        """Every ledger id ever reserved is below this."""
+        rows = self._rows("SELECT value FROM meta WHERE key='next_ledger_id'")
+        return int(rows[0][0]) if rows else 0
+
+    def highest_topic_id(self) -> int:
+        """The highest id that a topic has, or had; 0: there never was one."""
+        rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name='topic'")
+        return int(rows[0][0]) if rows else 0
+
+    def skip_topic_ids(self, highest: int) -> None:
+        """Topic ids up to ``highest`` are not given to new topics."""
+        with self._transaction() as db:
+            row = db.execute("SELECT max(id) FROM topic").fetchone()
+            if highest > (row[0] or 0):
+                # SQLite itself remembers the highest id there ever was.
+                db.execute("INSERT INTO topic(id, name) VALUES (?, '')", (highest,))
+                db.execute("DELETE FROM topic WHERE id=?", (highest,))
+
+    # Topics and their segments
+
+    def topics(self) -> dict[str, int]:
+        """Every topic's id by name."""
+        return dict(self._rows("SELECT name, id FROM topic"))
+
+    def create_topic(self, name: str, topic_id: int | None = None) -> int:
+        """Add a topic and return its id; the id of the one there is, if there is one."""
+        with self._transaction() as db:
+            row = db.execute("SELECT id FROM topic WHERE name=?", (name,)).fetchone()
+            if row:
+                return int(row[0])
+            return int(
+                db.execute("INSERT INTO topic(id, name) VALUES (?, ?)",
+                           (topic_id, name)).lastrowid or 0
+            )  # fmt: skip
+
+    def delete_topic(
+        self,
+        topic_id: int,
+        *,
+        unlisted: Iterable[SegmentId] = (),
+        note: tuple[str, str] | None = None,
+    ) -> list[SegmentId]:
+        """Remove a topic; its segments are noted for removal and returned.
+
+        ``unlisted`` are segments of it that may not be listed yet. ``note`` is the (kind, key) of
+        a property that is stored with it.
+        """
+        with self._transaction() as db:
+            if note is not None:
+                db.execute("INSERT OR REPLACE INTO property VALUES (?, ?, ?)", (*note, b""))
+            listed = _delete_topic(db, topic_id)
+            others = sorted(set(unlisted) - set(listed))
+            db.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?)", others)
+            return listed + others
+
+    def segments(self, topic_id: int) -> list[SegmentId]:
+        """A topic's segments, oldest first."""
+        rows = self._rows(
+            "SELECT ledger_id, segment_no FROM segment WHERE topic_id=? ORDER BY 1, 2", topic_id
+        )
+        return [(ledger, number) for ledger, number in rows]
+
+    def listed_segments(self) -> set[SegmentId]:
+        """The segments of all topics."""
+        rows = self._rows("SELECT ledger_id, segment_no FROM segment")
+        return {(ledger, number) for ledger, number in rows}
+
+    def add_segments(self, segments: Iterable[tuple[int, int, int]]) -> None:
+        """List segments: (topic id, ledger id, segment number) each.
+
+        Known ones are ignored, and so are those that were removed before they were ever listed.
+        """
+        with self._transaction() as db:
+            _add_segments(db, segments)
+
+    def adopt(
+        self,
+        topics: Mapping[str, int],
+        segments: Iterable[tuple[int, int, int]],
+        next_ledger_id: int,
+    ) -> None:
+        """Take in what the folder holds, in one transaction: ids by topic name, and segments.
+
+        Where a name is known under an older id, that topic was deleted: its segments are listed
+        for removal. Ledger ids below ``next_ledger_id`` are not given again.
+        """
+        with self._transaction() as db:
+            for name, topic_id in topics.items():
+                row = db.execute("SELECT id FROM topic WHERE name=?", (name,)).fetchone()
+                if row and row[0] < topic_id:
+                    _delete_topic(db, row[0])
+                db.execute("INSERT OR IGNORE INTO topic(id, name) VALUES (?, ?)", (topic_id, name))
+            _add_segments(db, segments)
+            _reserve(db, 0, next_ledger_id)
+
+    def remove_segments(self, topic_id: int, segments: Iterable[SegmentId]) -> None:
+        """Take segments off a topic's list; their files are to be removed."""
+        with self._transaction() as db:
+            for ledger_id, segment_no in segments:
+                db.execute("DELETE FROM segment WHERE topic_id=? AND ledger_id=? AND segment_no=?",
+                           (topic_id, ledger_id, segment_no))  # fmt: skip
+                db.execute("INSERT OR IGNORE INTO removed VALUES (?, ?)", (ledger_id, segment_no))
+
+    def removed(self) -> set[SegmentId]:
+        """Segments whose files are to be removed, and must not come back from the journal."""
+        rows = self._rows("SELECT ledger_id, segment_no FROM removed")
+        return {(ledger, number) for ledger, number in rows}
+
+    def forget_removed(self, segments: Iterable[SegmentId]) -> None:
+        """The files are gone for good, and the journal no longer speaks of them."""
+        with self._transaction() as db:
+            db.executemany("DELETE FROM removed WHERE ledger_id=? AND segment_no=?", segments)
+
+    # Properties
+
+    def put(self, kind: str, key: str, value: bytes) -> None:
+        """Store ``value`` under (kind, key)."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO property VALUES (?, ?, ?)", (kind, key, value))
+
+    def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
+        """Store several values, or remove them (None), in one transaction: (kind, key, value)."""
+        with self._transaction() as db:
+            for kind, key, value in changes:
+                if value is None:
+                    db.execute("DELETE FROM property WHERE kind=? AND key=?", (kind, key))
+                else:
+                    db.execute(
+                        "INSERT OR REPLACE INTO property VALUES (?, ?, ?)", (kind, key, value)
+                    )
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """What is stored under (kind, key); None where nothing is."""
+        rows = self._rows("SELECT value FROM property WHERE kind=? AND key=?", kind, key)
+        return bytes(rows[0][0]) if rows else None
+
+    def delete(self, kind: str, key: str) -> bool:
+        """Remove (kind, key); whether it was there."""
+        with self._transaction() as db:
+            cursor = db.execute("DELETE FROM property WHERE kind=? AND key=?", (kind, key))
+            return cursor.rowcount > 0
+
+    def items(self, kind: str) -> list[tuple[str, bytes]]:
+        """All of a kind, by key."""
+        rows = self._rows("SELECT key, value FROM property WHERE kind=? ORDER BY key", kind)
+        return [(key, bytes(value)) for key, value in rows]
+
+
+def _reserve(db: sqlite3.Connection, count: int, at_least: int) -> int:
+    row = db.execute("SELECT value FROM meta WHERE key='next_ledger_id'").fetchone()
+    first = max(row[0] if row else 0, at_least)
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('next_ledger_id', ?)", (first + count,))
+    return first
+
+
+def _delete_topic(db: sqlite3.Connection, topic_id: int) -> list[SegmentId]:
+    rows = db.execute("SELECT ledger_id, segment_no FROM segment WHERE topic_id=?",
+                      (topic_id,)).fetchall()  # fmt: skip
+    db.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?)", rows)
+    db.execute("DELETE FROM segment WHERE topic_id=?", (topic_id,))
+    db.execute("DELETE FROM topic WHERE id=?", (topic_id,))
+    return [(ledger, number) for ledger, number in rows]
+
+
+def _add_segments(db: sqlite3.Connection, segments: Iterable[tuple[int, int, int]]) -> None:
+    db.executemany(
+        "INSERT OR IGNORE INTO segment SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+        " (SELECT 1 FROM removed WHERE ledger_id=?2 AND segment_no=?3)",
+        segments,
+    )
+
+
+def catalog_error(path: Path, error: sqlite3.Error) -> CatalogError:
+    """What an error of SQLite's means: damage, or that the file cannot be used now."""
+    extended = getattr(error, "sqlite_errorcode", 0)
+    code = extended & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptCatalogError(path, str(error))
+    if code == sqlite3.SQLITE_FULL or extended in _NO_SHARED_MEMORY:
+        return CatalogFullError(path, str(error))
+    return CatalogError(path, str(error))

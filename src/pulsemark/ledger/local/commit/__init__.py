@@ -1,0 +1,1 @@
+"""Making entries durable: group commit, journal, checkpoint."""

@@ -1,0 +1,216 @@
+"""A batch on its way to the disk: one journal block, then each segment's part, then its rows.
+
+An entry's row comes into its segment's index once its bytes are in the segment, and not before.
+So an index never holds what is not durable, and an entry that fails leaves nothing to take back.
+
+Used between the batches of a `GroupCommit` only, by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
+
+from ..io.fd_cache import FdCache
+from ..io.files import Buffer, Files, write_all
+from ..segment.segment import Segment
+from .commit import Commit
+from .journal import Journal
+from .journal_format import GroupRef
+
+_log = logging.getLogger(__name__)
+
+_JOIN_BELOW_BYTES = 16 * 1024
+"""Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
+
+PendingEntry = tuple[Sequence[Buffer], int, int, int, int]
+"""The parts of its record, append time, highest entry time up to and with it, messages of the
+segment up to and with it, and where it ends in the segment."""
+
+
+class Owner(Protocol):
+    """The managed ledger a group belongs to, as the committer sees it."""
+
+    name: str
+    on_confirmed: list[Callable[[], None]]
+    """Called after each commit that added entries."""
+
+    def fence(self) -> None:
+        """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""
+
+
+@dataclass(slots=True)
+class Group:
+    """What one batch adds to one segment."""
+
+    owner: Owner
+    segment: Segment
+    offset: int
+    commit: Commit
+    entries: list[PendingEntry] = field(default_factory=list)
+    size_bytes: int = 0
+    buffers: list[Buffer] = field(default_factory=list)
+    """What is written, once the group is on its way."""
+
+    def gather(self) -> list[Buffer]:
+        """The entries' bytes, joined when they are small."""
+        self.buffers = list(chain.from_iterable(entry[0] for entry in self.entries))
+        if len(self.buffers) > 1 and self.size_bytes < _JOIN_BELOW_BYTES * len(self.buffers):
+            self.buffers = [b"".join(self.buffers)]
+        return self.buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A segment that was written to and is not synced, its owner, and a pinned descriptor."""
+
+    segment: Segment
+    owner: Owner
+    fd: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch's groups."""
+
+    good: list[Group] = field(default_factory=list)
+    failed: list[Group] = field(default_factory=list)
+    error: Exception | None = None
+
+
+class BatchWriter:
+    """Writes groups to the journal and into their segments."""
+
+    def __init__(self, files: Files, fds: FdCache, journal: Journal) -> None:
+        self._files = files
+        self._fds = fds
+        self.journal = journal
+        self._dirty: dict[Segment, Written] = {}
+        self.broken: list[Owner] = []
+        """Owners of segments that could not be synced, to be fenced after the batch."""
+
+    def write(self, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+        """Make groups durable and put them where readers find them, all but shown.
+
+        Without ``sync`` they are durable after the journal's next one; but the first block of a
+        segment since the last rotation is synced at once: so recovery knows of every segment where
+        it ends, and cuts off what was not synced.
+        """
+        refs, content = [], []
+        for group in groups:
+            header = group.segment.header
+            refs.append(
+                GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
+            )
+            content += group.gather()
+        sync = sync or any(group.segment not in self._dirty for group in groups)
+        try:
+            self.journal.write(refs, content, sync=sync)
+        except Exception as error:  # noqa: BLE001 - nothing of the block counts, whatever it is
+            _log_unless_disk("the journal", error)
+            return Outcome(failed=list(groups), error=error)
+        outcome = Outcome()
+        failed_owners: set[int] = set()
+        for group in groups:
+            if id(group.owner) in failed_owners:
+                # What follows a gap must not come into a file where readers would find it.
+                outcome.failed.append(group)
+                continue
+            try:
+                self._write_segment(group)
+            except Exception as error:  # noqa: BLE001 - the other groups must go on
+                _log_unless_disk(str(group.segment.path), error)
+                outcome.failed.append(group)
+                failed_owners.add(id(group.owner))
+                outcome.error = error
+                continue
+            self._take_in(group, group.entries)
+            outcome.good.append(group)
+        return outcome
+
+    def _write_segment(self, group: Group) -> None:
+        segment = group.segment
+        written = self._dirty.get(segment)
+        if written is None:
+            if len(self._dirty) >= self._fds.limit:
+                self._sync_some()
+            fd = self._fds.acquire(segment.path, create=True)
+            written = self._dirty[segment] = Written(segment, group.owner, fd)
+        try:
+            write_all(self._files, written.fd, group.buffers, group.offset)
+        except Exception:
+            self._show_what_came_whole(group, written.fd)
+            raise
+
+    def _show_what_came_whole(self, group: Group, fd: int) -> None:
+        """A reader of the folder may have seen these already: what was seen stays."""
+        try:
+            size = self._files.size(fd)
+        except OSError:
+            return
+        whole = [entry for entry in group.entries if entry[4] <= size]
+        if whole:
+            self._take_in(group, whole)
+            show(group.segment, whole[-1])
+
+    def _take_in(self, group: Group, entries: Sequence[PendingEntry]) -> None:
+        """Add the group's first entries, which are written, to the segment's index."""
+        index = group.segment.index
+        _, _, times_ms, nexts, ends = zip(*entries, strict=True)
+        index.append_many(times_ms, nexts, ends)
+        end = index.end_offset
+        offset = group.offset
+        for buffer in group.buffers:
+            if offset >= end:
+                return
+            cut = offset + len(buffer) > end
+            data = memoryview(buffer)[: end - offset] if cut else buffer
+            index.digest(data, offset)
+            offset += len(buffer)
+
+    def _sync_some(self) -> None:
+        """Sync the segments written first, ahead of the checkpoint: too many files are open."""
+        count = 1 + self._fds.limit // 4
+        for written in [w for w in self._dirty.values() if not w.segment.sync_failed][:count]:
+            try:
+                if not written.segment.removed:
+                    self._files.fdatasync(written.fd)
+            except OSError as error:
+                # It stays among the written: the checkpoint keeps the journal because of it.
+                _log.error("%s: sync failed, ledger fenced: %s", written.segment.path, error)
+                written.segment.sync_failed = True
+                self._fds.forget(written.segment.path)
+                self.broken.append(written.owner)
+            else:
+                self._fds.release(written.fd)
+                del self._dirty[written.segment]
+
+    def rotate(self) -> tuple[int, list[Written]]:
+        """End the journal's file; see ``GroupCommit.rotate_journal``."""
+        written, self._dirty = list(self._dirty.values()), {}
+        return self.journal.rotate(), written
+
+
+def show(segment: Segment, last: PendingEntry) -> None:
+    """Let readers see the segment up to ``last``, whose row is the last one there."""
+    _, append_time_ms, _, next_message, _ = last
+    segment.show_group(segment.index.count, next_message, append_time_ms)
+
+
+def flush_indexes(groups: Sequence[Group]) -> None:
+    """Move full chunks of rows to the index files."""
+    for group in groups:
+        segment = group.segment
+        try:
+            segment.index.flush(segment.entry_count)
+        except OSError as error:
+            # The index file is a cache: its rows stay in memory and are written later.
+            _log.warning("%s: index not written: %s", segment.path, error)
+
+
+def _log_unless_disk(what: str, error: Exception) -> None:
+    if not isinstance(error, OSError):
+        _log.error("%s", what, exc_info=error)

@@ -1,0 +1,212 @@
+"""The journal: the one file that is synced per group commit, whatever the number of topics.
+
+A block holds the bytes of all segments that a group commit adds to, and where they belong.
+Once the block is synced the bytes go into their segments (page cache only), and only then are
+the appends acknowledged; a checkpoint syncs the segments later and frees the journal's files.
+So at any time: what a segment holds is durable, here or there.
+
+Files are used in turn under growing journal ids and are not cut when freed, and a growing one is
+filled with zeros ahead of small blocks: overwriting in place spares the file system's own
+journal, which is most of an fdatasync's price.
+
+After a failed write or sync the file is closed and never synced again, only removed. The journal
+goes on in another file, whose header says how much of the one before counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from ..io.files import Buffer, Files, write_all
+from ..io.folder import journal_folder, journal_path, list_journal_slots
+from ..segment.segment_format import new_secret
+from .journal_format import (
+    JOURNAL_HEADER_SIZE,
+    BlockKey,
+    GroupRef,
+    JournalHeader,
+    pack_block_head,
+)
+
+
+@dataclass(slots=True)
+class _OpenJournal:
+    """The file being written."""
+
+    slot: int
+    fd: int
+    journal_id: int
+    key: BlockKey
+    header: bytes
+    """Not yet written: it goes with the first block."""
+    allocated: int
+    """The file's length: up to here a write changes no metadata, and a sync need not wait for
+    the file system's own journal. A third of the price for small blocks."""
+    end: int = JOURNAL_HEADER_SIZE
+    synced: bool = True
+
+
+_ZEROS = bytes(256 * 1024)
+_SMALL_BLOCK_BYTES = 64 * 1024
+"""Larger blocks pay more for writing zeros first than they gain."""
+
+
+class Journal:
+    """Appends blocks. Used by the committer's thread; ``free`` by the checkpoint's."""
+
+    def __init__(
+        self, files: Files, folder: Path, last_id: int = 0, *, sync_interval_ms: int = 0
+    ) -> None:
+        self._sync_interval_ms = sync_interval_ms
+        self._files = files
+        self._folder = folder
+        self._next_id = last_id + 1
+        self._previous = (0, 0)
+        self._slots = set(list_journal_slots(files, folder))
+        """Slots whose file has a durable name."""
+        self._in_use: dict[int, int] = {}
+        self._failed: set[int] = set()
+        """Slots whose file must not be synced again."""
+        self._open: _OpenJournal | None = None
+        self.is_syncing = False
+        """Whether the thread that writes waits for the disk."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the current file that hold blocks."""
+        return self._open.end - JOURNAL_HEADER_SIZE if self._open else 0
+
+    def write(
+        self, groups: Sequence[GroupRef], content: Sequence[Buffer], *, sync: bool = True
+    ) -> None:
+        """Append one block and sync it. After an exception nothing of the block counts.
+
+        Without ``sync`` the block is durable once ``sync`` has been called.
+        """
+        journal = self._open or self._begin()
+        head = pack_block_head(journal.key, journal.end, groups, content)
+        size = len(head) + sum(group.size_bytes for group in groups)
+        end = journal.end + size
+        grow = (_ZEROS,) if end > journal.allocated and size <= _SMALL_BLOCK_BYTES else ()
+        try:
+            if journal.header:
+                write_all(self._files, journal.fd, [journal.header, head, *content, *grow], 0)
+            else:
+                write_all(self._files, journal.fd, [head, *content, *grow], journal.end)
+            if sync:
+                self.is_syncing = True
+                self._files.fdatasync(journal.fd)
+        except BaseException:
+            self._leave(journal, failed=True)
+            raise
+        finally:
+            self.is_syncing = False
+        journal.synced = sync
+        journal.header = b""
+        journal.end = end
+        journal.allocated = max(journal.allocated, end + (len(_ZEROS) if grow else 0))
+
+    def sync(self) -> None:
+        """Make the blocks written without a sync durable. After an OSError they may be lost."""
+        journal = self._open
+        if journal is None or journal.synced:
+            return
+        try:
+            self._files.fdatasync(journal.fd)
+        except OSError:
+            self._leave(journal, failed=True)
+            raise
+        journal.synced = True
+
+    def rotate(self) -> int:
+        """End the current file; returns the highest journal id that ended."""
+        if self._open is not None:
+            self._leave(self._open)
+        return self._next_id - 1
+
+    def _begin(self) -> _OpenJournal:
+        slot = next(n for n in count() if n not in self._in_use and n not in self._failed)
+        path = journal_path(self._folder, slot)
+        fd = self._files.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            if slot not in self._slots:
+                self._files.sync_folder(journal_folder(self._folder))
+                self._slots.add(slot)
+            size = self._files.size(fd)
+        except OSError:
+            self._close(fd)
+            raise
+        header = JournalHeader(self._next_id, *self._previous, self._sync_interval_ms, new_secret())
+        self._in_use[slot] = self._next_id
+        self._open = _OpenJournal(slot, fd, self._next_id, header.block_key, header.pack(), size)
+        self._next_id += 1
+        return self._open
+
+    def _leave(self, journal: _OpenJournal, *, failed: bool = False) -> None:
+        self._open = None
+        self._close(journal.fd)
+        if failed:
+            self._failed.add(journal.slot)
+        if not journal.header:
+            self._previous = (journal.journal_id, journal.end)
+        elif failed:
+            with suppress(OSError):  # it holds nothing; what cannot be removed now is later
+                self._remove(journal.slot)
+                del self._in_use[journal.slot]
+
+    def _close(self, fd: int) -> None:
+        with suppress(OSError):  # a failing close has closed; what counts is synced
+            self._files.close(fd)
+
+    def free(self, first_id: int, last_id: int) -> None:
+        """Free the files of the ended journals ``first_id`` to ``last_id``: synced elsewhere.
+
+        Frees what can be freed; raises OSError if that is not all.
+        """
+        error: OSError | None = None
+        for slot, journal_id in sorted(self._in_use.items(), key=lambda item: item[1]):
+            if first_id <= journal_id <= last_id:
+                try:
+                    self._free(slot)
+                    del self._in_use[slot]
+                except OSError as failure:
+                    error = failure
+        if error is not None:
+            raise error
+
+    def _free(self, slot: int) -> None:
+        if slot not in self._failed:
+            try:
+                free_journal(self._files, journal_path(self._folder, slot))
+                return
+            except OSError:
+                self._failed.add(slot)
+        self._remove(slot)
+
+    def _remove(self, slot: int) -> None:
+        """Remove a slot's file, durably; the slot can be used again then."""
+        with suppress(FileNotFoundError):
+            self._files.unlink(journal_path(self._folder, slot))
+        self._slots.discard(slot)
+        self._files.sync_folder(journal_folder(self._folder))
+        self._failed.discard(slot)
+
+    def close(self) -> None:
+        """Close the current file, keeping what it holds."""
+        if self._open is not None:
+            self._leave(self._open)
+
+
+def free_journal(files: Files, path: Path) -> None:
+    """Make the file say that it holds nothing, durably."""
+    fd = files.open(path, os.O_RDWR)
+    try:
+        write_all(files, fd, [bytes(JOURNAL_HEADER_SIZE)], 0)
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)

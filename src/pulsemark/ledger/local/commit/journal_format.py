@@ -1,0 +1,190 @@
+r"""Bytes of a journal file: one header, twice, then blocks, one per group commit.
+
+All integers are little-endian. Header::
+
+     0  magic "PMKJRNL\n"    8
+     8  version              u16
+    10  features             u16
+    12  sync interval        u32   0: each block was synced before the next one was written; else
+                                   milliseconds within which blocks were synced, several at once
+    16  journal id           u64   1, 2, 3 ...; files are used again under a new id
+    24  previous id          u64   the journal before this one; 0: none
+    32  previous end         u64   how much of that one counts; what follows there never did
+    40  secret               8     random, drawn whenever a file is brought into use
+    48  CRC32C of all before u32
+    52  zero                 12
+
+In version 1 there is no secret: byte 40 to 44 are zero, and the CRC32C stands at byte 44.
+
+The header stands there twice, since a file whose header is lost is taken for one that was never
+brought into use: rot in one of them does no harm. Where both are all zeros the file is free. A
+block::
+
+     0  marker               4     the secret's first four bytes; "PMKB" in version 1
+     4  CRC32C               u32   seeded with the journal id, this block's offset and the secret's
+                                   last four bytes: bytes left from the file's last use are no block
+     8  group count          u32
+    12  content size         u32
+    16  groups               24 x count
+        content
+
+Blocks carry what clients sent, and a file that is used again still has all of that after its last
+block. Since the secret was drawn after those bytes were written, and no client ever sees it, none
+of them is a marker but by chance: where a reader looks for the next block it reads each byte once.
+
+A group says where its part of the content belongs; replaying it is one write::
+
+     0  ledger id            u64
+     8  segment number       u32
+    12  size                 u32
+    16  offset               u64   in the segment file
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ....metadata.crc import crc32c
+from ...errors import UnsupportedVersionError
+from ..io.files import Buffer
+
+JOURNAL_MAGIC = b"PMKJRNL\n"
+JOURNAL_VERSION = 2
+_HEADER = struct.Struct("<8sHHIQQQ8s")
+_VERSION_1_HEADER = struct.Struct("<8sHHIQQQI")
+_U16 = struct.Struct("<H")
+_VERSION_AT = 8
+_U32 = struct.Struct("<I")
+_COPY_SIZE = 64
+JOURNAL_HEADER_SIZE = 2 * _COPY_SIZE
+_LEAD = struct.Struct("<4sI")
+_BLOCK = struct.Struct("<II")
+BLOCK_HEADER_SIZE = _LEAD.size + _BLOCK.size
+_GROUP = struct.Struct("<QIIQ")
+GROUP_SIZE = _GROUP.size
+VERSION_1_MARKER = b"PMKB"
+"""Of every block in journals of version 1."""
+_SEED = struct.Struct("<QQ")
+MAX_GROUPS = 1 << 20
+assert (_HEADER.size + 4, BLOCK_HEADER_SIZE, GROUP_SIZE) == (52, 16, 24)
+
+
+class BlockKey(NamedTuple):
+    """What the blocks of one journal have in common, and no others."""
+
+    marker: bytes
+    """The first four bytes of each block."""
+    journal_id: int
+    salt: bytes
+    """What goes into their checksums, beside journal id and offset."""
+
+    def seed(self, block_offset: int) -> int:
+        """Where the checksum of the block at that offset starts."""
+        return crc32c(_SEED.pack(self.journal_id, block_offset) + self.salt)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHeader:
+    """Which journal a file holds now."""
+
+    journal_id: int
+    previous_id: int
+    previous_end: int
+    sync_interval_ms: int = 0
+    secret: bytes = field(default=b"", repr=False)
+    """What makes the journal's blocks its own (see `segment_format.new_secret`); empty: a journal
+    of version 1."""
+
+    @property
+    def block_key(self) -> BlockKey:
+        """How the journal's blocks are marked and summed."""
+        marker = self.secret[:4] or VERSION_1_MARKER
+        return BlockKey(marker, self.journal_id, self.secret[4:])
+
+    def pack(self) -> bytes:
+        """The header's bytes."""
+        layout = _HEADER if self.secret else _VERSION_1_HEADER
+        body = layout.pack(
+            JOURNAL_MAGIC, 2 if self.secret else 1, 0, self.sync_interval_ms,
+            self.journal_id, self.previous_id, self.previous_end, self.secret or 0,
+        )  # fmt: skip
+        return 2 * (body + _U32.pack(crc32c(body))).ljust(_COPY_SIZE, b"\0")
+
+
+def unpack_journal_header(data: bytes, path: Path) -> JournalHeader | None:
+    """The header, or None where there is none: a free file, or one never brought into use.
+
+    Where both copies are torn it is None too: they are synced together with the first block, so
+    nothing in such a file was ever acknowledged. Raises UnsupportedVersionError.
+    """
+    copies = data[:_COPY_SIZE], data[_COPY_SIZE:JOURNAL_HEADER_SIZE]
+    return _unpack_copy(copies[0], path) or _unpack_copy(copies[1], path)
+
+
+def _unpack_copy(data: bytes, path: Path) -> JournalHeader | None:
+    if len(data) < _COPY_SIZE or data[:8] != JOURNAL_MAGIC:
+        return None
+    is_version_1 = _U16.unpack_from(data, _VERSION_AT)[0] == 1
+    layout = _VERSION_1_HEADER if is_version_1 else _HEADER
+    (_, version, features, sync_interval_ms,
+     journal_id, previous_id, previous_end, secret) = layout.unpack_from(data)  # fmt: skip
+    (expected,) = _U32.unpack_from(data, layout.size)
+    if crc32c(data[: layout.size]) != expected:
+        return None
+    if version > JOURNAL_VERSION or features:
+        raise UnsupportedVersionError(path, "journal version", version, JOURNAL_VERSION)
+    secret = secret or b""
+    return JournalHeader(journal_id, previous_id, previous_end, sync_interval_ms, secret)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """Where a part of a block's content belongs."""
+
+    ledger_id: int
+    segment_no: int
+    size_bytes: int
+    offset: int
+
+
+def pack_block_head(
+    key: BlockKey, block_offset: int, groups: Sequence[GroupRef], content: Sequence[Buffer]
+) -> bytes:
+    """Block header and group table; ``content`` follows it as it is."""
+    size = sum(group.size_bytes for group in groups)
+    table = b"".join(_GROUP.pack(g.ledger_id, g.segment_no, g.size_bytes, g.offset) for g in groups)
+    core = _BLOCK.pack(len(groups), size) + table
+    crc = crc32c(core, key.seed(block_offset))
+    for buffer in content:
+        crc = crc32c(buffer, crc)
+    return _LEAD.pack(key.marker, crc) + core
+
+
+def unpack_block_sizes(data: bytes, key: BlockKey) -> tuple[int, int] | None:
+    """Group count and content size from a block's first 16 bytes; None: not a block's."""
+    if len(data) < BLOCK_HEADER_SIZE or data[:4] != key.marker:
+        return None
+    count, size = _BLOCK.unpack_from(data, _LEAD.size)
+    return (count, size) if 0 < count <= MAX_GROUPS else None
+
+
+def unpack_block(
+    data: Buffer, key: BlockKey, block_offset: int
+) -> list[tuple[GroupRef, memoryview]] | None:
+    """A whole block's groups with their bytes, or None where its checksum does not match."""
+    view = memoryview(data)
+    _, crc = _LEAD.unpack_from(view)
+    if crc32c(view[_LEAD.size :], key.seed(block_offset)) != crc:
+        return None
+    count, _ = _BLOCK.unpack_from(view, _LEAD.size)
+    at = BLOCK_HEADER_SIZE + count * GROUP_SIZE
+    parts = []
+    for number in range(count):
+        group = GroupRef(*_GROUP.unpack_from(view, BLOCK_HEADER_SIZE + number * GROUP_SIZE))
+        parts.append((group, view[at : at + group.size_bytes]))
+        at += group.size_bytes
+    return parts

@@ -1,0 +1,186 @@
+"""Layout of a data folder, its marker file and its lock.
+
+::
+
+    PULSEMARK                            what this folder is: JSON with the format version
+    LOCK                                 locked by the process that writes; holds its pid
+    RESERVE                              zeros: space that removing entries may use (`reserve`)
+    PROBE                                only while it is found out whether the disk is full
+    catalog.sqlite                       tenants, topics, segment lists
+    journal/<slot>.journal
+    ledgers/<ledger id>-<segment>.log    records
+    ledgers/<ledger id>-<segment>.idx    their addresses and times; may be deleted
+    ledgers/<ledger id>-<segment>.cut    how many first entries were removed
+    PULSEMARK.new, ledgers/*.cut.new     being written: renamed when they are whole
+
+No name a client chooses ever becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import FolderLockedError, ForeignFolderError, UnsupportedVersionError
+from .files import Files, read_file, read_up_to, write_all, write_file_durably
+
+FOLDER_VERSION = 1
+MARKER_NAME = "PULSEMARK"
+LOCK_NAME = "LOCK"
+CATALOG_NAME = "catalog.sqlite"
+PROBE_NAME = "PROBE"
+RESERVE_NAME = "RESERVE"
+_PROBE_BYTES = 1 << 20
+_SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.log")
+_JOURNAL_NAME = re.compile(r"([0-9a-f]{8})\.journal")
+
+
+def ledgers_folder(folder: Path) -> Path:
+    """Where segments and their indexes lie."""
+    return folder / "ledgers"
+
+
+def journal_folder(folder: Path) -> Path:
+    """Where the journal's files lie."""
+    return folder / "journal"
+
+
+def segment_path(folder: Path, ledger_id: int, segment_no: int) -> Path:
+    """The file of one segment."""
+    return ledgers_folder(folder) / f"{ledger_id:016x}-{segment_no:08x}.log"
+
+
+def index_path(segment: Path) -> Path:
+    """The index file beside a segment."""
+    return segment.with_suffix(".idx")
+
+
+def journal_path(folder: Path, slot: int) -> Path:
+    """One of the journal's files, which are used in turn."""
+    return journal_folder(folder) / f"{slot:08x}.journal"
+
+
+def list_segments(files: Files, folder: Path) -> list[tuple[int, int]]:
+    """(ledger id, segment number) of every segment file, in order."""
+    try:
+        names = files.listdir(ledgers_folder(folder))
+    except FileNotFoundError:
+        return []
+    found = (_SEGMENT_NAME.fullmatch(name) for name in names)
+    return sorted((int(m[1], 16), int(m[2], 16)) for m in found if m)
+
+
+def list_journal_slots(files: Files, folder: Path) -> list[int]:
+    """The slots that have a file."""
+    names = files.listdir(journal_folder(folder))
+    return sorted(int(m[1], 16) for m in map(_JOURNAL_NAME.fullmatch, names) if m)
+
+
+def check_marker(files: Files, folder: Path) -> None:
+    """Raise ForeignFolderError or UnsupportedVersionError unless this is a data folder of ours."""
+    try:
+        text = read_file(files, folder / MARKER_NAME)
+    except FileNotFoundError as error:
+        missing = not files.exists(folder)
+        reason = "it does not exist" if missing else f"it has no {MARKER_NAME} file"
+        raise ForeignFolderError(folder, reason) from error
+    except NotADirectoryError as error:
+        raise ForeignFolderError(folder, "it is not a folder") from error
+    try:
+        version = json.loads(text)["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ForeignFolderError(folder, f"its {MARKER_NAME} file is unreadable") from error
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ForeignFolderError(folder, f"its {MARKER_NAME} file says version {version!r}")
+    if version > FOLDER_VERSION:
+        raise UnsupportedVersionError(folder, "data folder version", version, FOLDER_VERSION)
+
+
+def prepare_folder(files: Files, folder: Path) -> None:
+    """Make sure ``folder`` is a data folder: a new or empty one becomes one.
+
+    Raises ForeignFolderError for a folder with something else in it.
+    """
+    try:
+        _make_durably(files, folder.absolute())
+        names = set(files.listdir(folder))
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ForeignFolderError(folder, "it is not a folder") from error
+    if MARKER_NAME not in names:
+        foreign = names - {MARKER_NAME + ".new", "ledgers", "journal", "lost+found"}
+        if foreign or _has_files(files, folder, names):
+            example = min(foreign) if foreign else "ledgers"
+            raise ForeignFolderError(folder, f"it has no {MARKER_NAME} file, but {example!r} in it")
+        files.mkdir(ledgers_folder(folder))
+        files.mkdir(journal_folder(folder))
+        content = {"what": "pulsemark data folder", "version": FOLDER_VERSION,
+                   "id": str(uuid.uuid4())}  # fmt: skip
+        write_file_durably(files, folder / MARKER_NAME, json.dumps(content).encode() + b"\n")
+        files.sync_folder(folder.absolute().parent)
+    check_marker(files, folder)
+    files.mkdir(ledgers_folder(folder))
+    files.mkdir(journal_folder(folder))
+
+
+def _make_durably(files: Files, folder: Path) -> None:
+    """Make a folder with its parents, and the names of those that were not there durable."""
+    missing = []
+    while not files.exists(folder) and folder != folder.parent:
+        missing.append(folder)
+        folder = folder.parent
+    if missing:
+        files.mkdir(missing[0])
+    for made in missing:
+        files.sync_folder(made.parent)
+
+
+def _has_files(files: Files, folder: Path, names: set[str]) -> bool:
+    return any(files.listdir(folder / name) for name in names & {"ledgers", "journal"})
+
+
+def lock_folder(files: Files, folder: Path) -> int:
+    """Take the folder's lock; returns the descriptor that holds it while it is open.
+
+    Raises FolderLockedError. The kernel frees the lock when its owner dies, however it dies.
+    """
+    fd = files.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        if not files.try_lock(fd):
+            owner = read_up_to(files, fd, 20, 0).strip()
+            raise FolderLockedError(folder, int(owner) if owner.isdigit() else None)
+        _write_owner(files, fd)
+    except BaseException:
+        files.close(fd)
+        raise
+    return fd
+
+
+def _write_owner(files: Files, fd: int) -> None:
+    """Write who has the folder, for others to read; a full disk does not keep us from having it."""
+    owner = str(os.getpid()).encode() + b"\n"
+    try:
+        write_all(files, fd, [owner], 0)
+        files.ftruncate(fd, len(owner))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
+def probe_folder(files: Files, folder: Path) -> None:
+    """Write a file of 1 MiB, sync it and remove it. Raises OSError where that cannot be done."""
+    path = folder / PROBE_NAME
+    try:
+        fd = files.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            write_all(files, fd, [bytes(_PROBE_BYTES)], 0)
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+    finally:
+        with suppress(FileNotFoundError):
+            files.unlink(path)

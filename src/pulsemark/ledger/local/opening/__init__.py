@@ -1,0 +1,1 @@
+"""Opening a folder: what a crash left is brought in order first."""

@@ -1,0 +1,127 @@
+"""An index made from the records: what recovery does, and whoever finds an index file damaged."""
+
+from __future__ import annotations
+
+from ...entry import LAST_KIND
+from ..io.files import Files, read_up_to
+from .head_cut import NO_CUT, HeadCut
+from .scan import scan_records, time_of
+from .segment_format import (
+    BROKER_TIMESTAMP_TAG,
+    FIRST_TAG_AT,
+    MAX_ENTRY_ID,
+    RECORD_HEADER_SIZE,
+    BadRecordError,
+    SegmentHeader,
+    record_size_bytes,
+    whole_record,
+)
+from .time_index import TimeIndex
+
+_WINDOW_BYTES = 1 << 20
+
+
+def index_from_records(
+    files: Files,
+    fd: int,
+    header: SegmentHeader,
+    index: TimeIndex,
+    append_time_ms: int,
+    *,
+    cut: HeadCut = NO_CUT,
+    row_limit: int = MAX_ENTRY_ID,
+) -> int:
+    """Add to ``index`` every record behind what it already holds; returns the last append time.
+
+    ``cut`` is what was removed from the segment's head. Stops before row ``row_limit``.
+
+    Entries lost to rot get rows as well (at the offset where the damage begins, with all their
+    messages counted for the last of them), so that ids and indexes behind them stay right.
+    """
+    if index.count == 0:
+        index.end_offset = header.size_bytes
+    _index_removed(index, cut, row_limit)
+    append_time_ms = _index_whole_records(files, fd, header, index, append_time_ms, row_limit)
+    for record in scan_records(
+        files, fd, header, index.end_offset, header.first_entry_id + index.count
+    ):
+        fields = record.fields
+        row = fields.entry_id - header.first_entry_id
+        next_message = fields.index + 1 - header.first_index
+        before = next_message - fields.message_count
+        damage = index.end_offset
+        while index.count < min(row, row_limit):
+            last_lost = index.count == row - 1
+            known = before if last_lost else index.next_message
+            index.append(0, known, damage, record.offset)
+            index.content_unknown()
+        if row >= row_limit:
+            break
+        index.append(record.entry_time_ms, next_message, record.offset, record.end_offset)
+        index.digest(record.data, record.offset)
+        if record.damaged is not None or record.offset != damage or fields.kind > LAST_KIND:
+            index.content_unknown()
+        append_time_ms = max(append_time_ms, fields.append_time_ms)
+    return max(append_time_ms, cut.append_time_max_ms)
+
+
+def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
+    """Rows for removed entries, the same whether their records are still there or not."""
+    start = index.end_offset
+    while index.count < min(cut.rows, row_limit):
+        known = cut.message_count if index.count == cut.rows - 1 else index.next_message
+        index.append(cut.entry_time_max_ms, known, start, cut.end_offset)
+        index.content_unknown()
+
+
+def index_lost_rows(index: TimeIndex, count: int, next_message: int) -> None:
+    """Rows, up to ``count``, for entries that are known and whose records are gone at the end.
+
+    ``next_message`` is what the last one of them must come to.
+    """
+    end = index.end_offset
+    while index.count < count:
+        known = next_message if index.count == count - 1 else index.next_message
+        index.append(0, max(known, index.next_message), end, end)
+        index.content_unknown()
+
+
+def _index_whole_records(
+    files: Files,
+    fd: int,
+    header: SegmentHeader,
+    index: TimeIndex,
+    append_time_ms: int,
+    row_limit: int,
+) -> int:
+    """The fast way, as far as every record is whole and small; the last append time.
+
+    Three times as fast as looking for records: it is what bounds the time of a recovery.
+    """
+    key = header.record_key
+    while index.count < row_limit:
+        start = index.end_offset
+        data = read_up_to(files, fd, _WINDOW_BYTES, start)
+        view = memoryview(data)
+        at, entry_id = 0, header.first_entry_id + index.count
+        while index.count < row_limit:
+            try:
+                record = whole_record(data, view, at, key)
+            except BadRecordError:
+                break
+            if record[6] != entry_id or record[4] > LAST_KIND:
+                break
+            end = at + record_size_bytes(record)
+            append_time_ms = record[8]
+            if record[3] and data[at + FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG:
+                time_ms = append_time_ms
+            else:
+                stored = view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record[2]]
+                time_ms = time_of(append_time_ms, stored, stored[record[3] :])
+            next_message = record[9] + 1 - header.first_index
+            index.append(time_ms, next_message, start + at, start + end)
+            at, entry_id = end, entry_id + 1
+        if at == 0:
+            break
+        index.digest(view[:at], start)
+    return append_time_ms

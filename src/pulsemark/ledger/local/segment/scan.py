@@ -1,0 +1,186 @@
+"""Reading a segment's records one after another, from bytes alone.
+
+This is what makes the index file expendable and damage bounded. The rules:
+
+- A record is whole when its header's checksum (which includes the ledger id) and its body's
+  checksum match.
+- Where the bytes are no whole record, the scan looks for the next marker that begins a whole
+  record of this ledger with a higher entry id. If there is one, the entries between are rot:
+  records are only written after everything before them was durable, so these were, too. They
+  keep their entry ids and their place in the index; reading them is a typed error.
+- If there is none, the rest is a torn tail: it was never acknowledged, and is no part of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ....metadata import MessageFormatError, PrefixError, entry_time_ms, peek
+from ..io.files import Files, read_up_to
+from .segment_format import (
+    CHECKED_BODY_BYTES,
+    RECORD_HEADER_SIZE,
+    BadRecordError,
+    RecordFields,
+    RecordKey,
+    SegmentHeader,
+    body_damage,
+    unpack_record_head,
+)
+
+_WINDOW_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class ScannedRecord:
+    """A record found at ``offset``."""
+
+    offset: int
+    fields: RecordFields
+    entry_time_ms: int
+    """0 where it stands in a damaged body: any other could hide all that follows from searches."""
+    data: memoryview
+    """The record's bytes."""
+    damaged: str | None = None
+    """Why its body is no good; None: the record is whole."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record should begin."""
+        return self.offset + self.fields.record_size_bytes
+
+
+class _Window:
+    """A piece of the file in memory, moved along on demand."""
+
+    def __init__(self, files: Files, fd: int) -> None:
+        self._files = files
+        self._fd = fd
+        self.size = files.size(fd)
+        self._start = 0
+        self._data = b""
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """``size`` bytes at ``offset``, fewer where the file ends."""
+        size = max(0, min(size, self.size - offset))
+        if offset < self._start or offset + size > self._start + len(self._data):
+            self._data = read_up_to(self._files, self._fd, max(size, _WINDOW_BYTES), offset)
+            self._start = offset
+        at = offset - self._start
+        return memoryview(self._data)[at : at + size]
+
+    def forget(self) -> None:
+        """Read again what is looked at next."""
+        self._data = b""
+
+    def find(self, needle: bytes, offset: int) -> int:
+        """Where ``needle`` stands next, or -1. What is in memory already is not read again."""
+        while len(self.view(offset, len(needle))) == len(needle):
+            at = self._data.find(needle, offset - self._start)
+            if at >= 0:
+                return self._start + at
+            offset = self._start + len(self._data) - len(needle) + 1
+        return -1
+
+
+def scan_records(
+    files: Files,
+    fd: int,
+    header: SegmentHeader,
+    offset: int,
+    next_entry_id: int,
+    *,
+    known_start: bool = True,
+) -> Iterator[ScannedRecord]:
+    """Every record from ``offset`` on whose header is right, with entry ids that only grow.
+
+    A record with a right header and a damaged body is given too (``damaged``), but not as the
+    last one: without a whole record behind it, it is a torn tail.
+
+    ``known_start``: entry ``next_entry_id`` stands, or stood, right at ``offset``. Then a record
+    behind damage is believed only if as many entries as its id says are lost can have stood
+    there: what a producer put into a payload is not taken for a record by its looks alone.
+    """
+    window = _Window(files, fd)
+    key = header.record_key
+    held: list[ScannedRecord] = []
+    sound, looked_again = (offset, next_entry_id), -1
+    while offset < window.size:
+        record = _record_at(window, offset, key)
+        if record is None or not (
+            _follows(record, offset, next_entry_id, held, sound)
+            if known_start
+            else record.fields.entry_id >= next_entry_id
+        ):
+            offset = window.find(key.marker, offset + 1)
+            if offset < 0:
+                return
+            continue
+        next_entry_id = record.fields.entry_id + 1
+        held.append(record)
+        if record.damaged is None:
+            damage = held[0].offset != sound[0] or held[0].damaged is not None
+            if damage and looked_again != sound[0]:
+                # A writer may have been in the middle of it; by now it is not.
+                looked_again = sound[0]
+                offset, next_entry_id = sound
+                held.clear()
+                window.forget()
+                continue
+            yield from held
+            held.clear()
+            offset = record.end_offset
+            sound = (offset, next_entry_id)
+        elif record.end_offset <= window.size:
+            offset = record.end_offset
+        else:
+            offset += RECORD_HEADER_SIZE
+
+
+def _follows(
+    record: ScannedRecord,
+    offset: int,
+    next_entry_id: int,
+    held: list[ScannedRecord],
+    sound: tuple[int, int],
+) -> bool:
+    """Whether a record at ``offset`` can be what its entry id says, counted from what is sure."""
+    expected = held[-1].end_offset if held else sound[0]
+    lost = record.fields.entry_id - next_entry_id
+    if offset == expected:
+        return lost == 0
+    return 0 < lost * RECORD_HEADER_SIZE <= offset - expected
+
+
+def _record_at(window: _Window, offset: int, key: RecordKey) -> ScannedRecord | None:
+    head = window.view(offset, RECORD_HEADER_SIZE + 1024)
+    try:
+        fields = unpack_record_head(head, 0, key)
+    except BadRecordError as bad:
+        if not bad.short:
+            return None
+        # A prefix larger than the first guess: look again with the largest possible.
+        head = window.view(offset, RECORD_HEADER_SIZE + (1 << 16) + CHECKED_BODY_BYTES)
+        try:
+            fields = unpack_record_head(head, 0, key)
+        except BadRecordError:
+            return None
+    record = window.view(offset, fields.record_size_bytes)
+    entry = record[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + fields.entry_size_bytes]
+    damage = body_damage(fields, record)
+    time_ms = 0
+    if damage is None or fields.prefix_size_bytes:  # the header's checksum covers the prefix
+        time_ms = time_of(fields.append_time_ms, entry, entry[fields.prefix_size_bytes :])
+    return ScannedRecord(offset, fields, time_ms, record, damage)
+
+
+def time_of(append_time_ms: int, entry: memoryview, body: memoryview) -> int:
+    """PIP-70's entry time: broker time, else publish time; for what has neither, append time.
+
+    Entries that are not Pulsar messages (control entries, cursors) have no publish time.
+    """
+    try:
+        return entry_time_ms(peek(entry), body)
+    except (PrefixError, MessageFormatError):
+        return append_time_ms

@@ -1,0 +1,484 @@
+"""Address and time of every entry of one segment: in memory while fresh, then in the index file.
+
+Rows live in chunks of 1024. Full chunks of durable rows go to the index file and leave memory;
+what stays is one time and one message count per chunk, enough to pick the right chunk of a
+segment of any size with one bisect. A chunk read back is checked and kept in a small shared
+cache.
+
+Row times are running maxima of entry times (PIP-70's entry time: broker time, else publish
+time): the first row whose running maximum is >= t is exactly the first entry whose own time is
+>= t, in whatever order the times come.
+
+Appending is done under the store's lock; reading needs none: chunks are replaced whole, and a
+reader passes ``limit``, the number of rows that are durable.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ....metadata.crc import crc32c
+from ..io.fd_cache import FdCache
+from ..io.files import Buffer, Files, read_up_to, write_all
+from .chunk_cache import ChunkCache
+from .index_format import (
+    CHUNK_HEADER_SIZE,
+    CHUNK_ROWS,
+    INDEX_HEADER_SIZE,
+    ROW_SIZE,
+    TRAILER_SIZE,
+    BadIndexError,
+    Chunk,
+    Trailer,
+    chunk_offset,
+    index_seed,
+    pack_index_header,
+    unpack_chunk,
+    unpack_trailer,
+)
+
+_CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
+
+
+@dataclass(slots=True)
+class IoCount:
+    """What a search cost: system calls that read, and the bytes they brought."""
+
+    reads: int = 0
+    bytes_read: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count one read."""
+        self.reads += 1
+        self.bytes_read += size_bytes
+
+
+class Row(NamedTuple):
+    """One entry's row."""
+
+    time_ms: int
+    """Running maximum of entry times."""
+    next_message: int
+    """Messages of the segment up to and with this entry."""
+    offset: int
+    end_offset: int
+
+
+def sealed_end(files: Files, path: Path, ledger_id: int, segment_no: int) -> int | None:
+    """Where a segment ends, as its sealed index file says; None: there is no such file."""
+    try:
+        fd = files.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        trailer = read_trailer(files, fd, files.size(fd), index_seed(ledger_id, segment_no))
+    finally:
+        files.close(fd)
+    return None if trailer is None else trailer.end_offset
+
+
+def read_trailer(files: Files, fd: int, size_bytes: int, seed: int) -> Trailer | None:
+    """The trailer of an index file of that size; None: it has none, or none that is whole."""
+    if size_bytes < INDEX_HEADER_SIZE + TRAILER_SIZE:
+        return None
+    return unpack_trailer(read_up_to(files, fd, TRAILER_SIZE, size_bytes - TRAILER_SIZE), seed)
+
+
+class TimeIndex:
+    """The rows of one segment. Row number = entry id - the segment's first entry id."""
+
+    def __init__(
+        self,
+        files: Files,
+        fds: FdCache,
+        path: Path,
+        ledger_id: int,
+        segment_no: int,
+        time_floor_ms: int,
+        cache: ChunkCache,
+        segment_header: bytes = b"",
+    ) -> None:
+        """``segment_header``: of which the file holds a copy; none in version 1."""
+        self._head = pack_index_header(ledger_id, segment_no, segment_header)
+        self._files = files
+        self._fds = fds
+        self._path = path
+        self._ledger_id = ledger_id
+        self._segment_no = segment_no
+        self._cache = cache
+        self._seed = index_seed(ledger_id, segment_no)
+        self._chunks: dict[int, Chunk] = {}
+        self._last: Chunk
+        """The chunk that grows, and its columns."""
+        self._times: array[int]
+        self._nexts: array[int]
+        self._offsets: array[int]
+        self._time_before: array[int] = array("Q")
+        self._next_before: array[int] = array("I")
+        self._end_before: array[int] = array("I")
+        self._in_file = 0
+        self._digesting = self._digested = 0
+        self.count = 0
+        self.time_max_ms = time_floor_ms
+        self.next_message = 0
+        self.end_offset = 0
+        self.sealed = False
+        self.sync_failed = False
+        """A sync of the file failed: it must never be synced again."""
+
+    # Appending
+
+    def append(self, time_ms: int, next_message: int, offset: int, end_offset: int) -> None:
+        """Add the row of the next entry; a time below the maximum counts as the maximum."""
+        if self.count % CHUNK_ROWS == 0:
+            self._begin_chunk()
+        if time_ms > self.time_max_ms:
+            self.time_max_ms = time_ms
+        self._times.append(self.time_max_ms)
+        self._nexts.append(next_message)
+        self._offsets.append(offset)
+        self._last.end_offset = self.end_offset = end_offset
+        self.next_message = next_message
+        self.count += 1
+
+    def append_many(
+        self, times_ms: Sequence[int], nexts: Sequence[int], ends: Sequence[int]
+    ) -> None:
+        """Add the rows of entries that follow one another from ``end_offset`` on.
+
+        ``times_ms`` are running maxima already, none below ``time_max_ms``.
+        """
+        done, count = 0, len(ends)
+        while done < count:
+            if self.count % CHUNK_ROWS == 0:
+                self._begin_chunk()
+            until = min(count, done + CHUNK_ROWS - self.count % CHUNK_ROWS)
+            self._times.extend(times_ms[done:until])
+            self._nexts.extend(nexts[done:until])
+            self._offsets.append(self.end_offset)
+            self._offsets.extend(ends[done : until - 1])
+            self._last.end_offset = self.end_offset = ends[until - 1]
+            self.time_max_ms = times_ms[until - 1]
+            self.next_message = nexts[until - 1]
+            self.count += until - done
+            done = until
+
+    def _begin_chunk(self) -> None:
+        self._times, self._nexts, self._offsets = array("Q"), array("I"), array("I")
+        self._last = Chunk(
+            self.count,
+            self.time_max_ms,
+            self.next_message,
+            self.end_offset,
+            self._times,
+            self._nexts,
+            self._offsets,
+        )
+        self._chunks[self.count // CHUNK_ROWS] = self._last
+        self._time_before.append(self.time_max_ms)
+        self._next_before.append(self.next_message)
+        self._end_before.append(self.end_offset)
+
+    def digest(self, data: Buffer, offset: int) -> None:
+        """Take the segment's bytes at ``offset`` into the sums of their chunks.
+
+        To be called with all bytes of the segment in order, once they are written, their rows
+        appended before.
+        """
+        while data and (chunk := self._chunks.get(self._digesting)) is not None:
+            start = chunk.offsets[0]
+            if offset < start:  # the segment's header, or a gap
+                data, offset = memoryview(data)[start - offset :], start
+            elif len(chunk.offsets) < CHUNK_ROWS:  # it still grows: all of this is its own
+                chunk.content_crc = crc32c(data, chunk.content_crc)
+                self._digested = offset + len(data)
+                return
+            else:
+                part = memoryview(data)[: chunk.end_offset - offset]
+                chunk.content_crc = crc32c(part, chunk.content_crc)
+                data, offset = memoryview(data)[len(part) :], offset + len(part)
+                self._digested = offset
+                if offset == chunk.end_offset:
+                    self._digesting += 1
+
+    def content_unknown(self) -> None:
+        """The chunk of the last row holds damage: its sum must not vouch for it."""
+        self._chunks[(self.count - 1) // CHUNK_ROWS].content_known = False
+
+    def truncate(self, count: int) -> tuple[int, int] | None:
+        """Forget all rows from ``count`` on, those in the file too.
+
+        Where the sum of the chunk that is now the last one covered more, it begins anew: the
+        bytes [start, end) of the segment that are returned are to be given to ``digest``.
+        """
+        if count >= self.count:
+            return None
+        number, keep = divmod(count, CHUNK_ROWS)
+        cut = self.chunk_of(number * CHUNK_ROWS)
+        self.end_offset = cut.offsets[keep]
+        for later in [n for n in self._chunks if n >= number]:
+            del self._chunks[later]
+        del self._time_before[number:], self._next_before[number:], self._end_before[number:]
+        self._cache.forget(self._ledger_id, self._segment_no)
+        self._in_file = min(self._in_file, number)
+        self._digesting = min(self._digesting, number)
+        self.sealed = False
+        self.count = number * CHUNK_ROWS
+        self.time_max_ms, self.next_message = cut.time_before_ms, cut.next_before
+        covered, self._digested = self._digested, min(self._digested, self.end_offset)
+        if keep:
+            end = self.end_offset
+            self._begin_chunk()
+            self._times.extend(cut.times[:keep])
+            self._nexts.extend(cut.nexts[:keep])
+            self._offsets.extend(cut.offsets[:keep])
+            self.count = count
+            self.time_max_ms, self.next_message = self._times[-1], self._nexts[-1]
+            self._last.end_offset = self.end_offset = end
+            self._last.content_crc, self._last.content_known = cut.content_crc, cut.content_known
+            if covered > end:
+                self._last.content_crc = 0
+                return self._offsets[0], end
+        return None
+
+    # The index file
+
+    def flush(self, durable: int) -> None:
+        """Move full chunks of durable rows to the file. Not synced: the file is a cache."""
+        last = durable // CHUNK_ROWS
+        if last <= self._in_file:
+            return
+        fd = self._open_to_write()
+        try:
+            for number in range(self._in_file, last):
+                chunk = self._chunks[number]
+                write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
+                self._in_file = number + 1
+                self._cache.put((self._ledger_id, self._segment_no, number), chunk)
+                del self._chunks[number]
+        finally:
+            self._files.close(fd)
+
+    def seal(self, append_time_max_ms: int) -> None:
+        """Write what is left, then the trailer, each synced: the segment has ended.
+
+        Where there is a trailer the chunks were durable before it, so what does not match its
+        checksum there is rot, and no write that a power cut has torn.
+        """
+        self.flush(self.count)
+        number, at = self._in_file, self._chunk_at(self._in_file)
+        rest = self._chunks.get(number)
+        trailer = Trailer(
+            self.count, self.next_message, self.end_offset, self.time_max_ms, append_time_max_ms
+        )
+        fd = self._open_to_write()
+        try:
+            end = at
+            if self._files.size(fd) > at:  # sealed before, when it had other rows
+                self._files.ftruncate(fd, at)
+                self._sync(fd)
+            if rest is not None:
+                end += write_all(self._files, fd, [rest.pack(self._seed)], at)
+            self._sync(fd)
+            write_all(self._files, fd, [trailer.pack(self._seed)], end)
+            self._sync(fd)
+        finally:
+            self._files.close(fd)
+        self.sealed = True
+        if rest is not None:
+            self._cache.put((self._ledger_id, self._segment_no, number), rest)
+            self._chunks.pop(number, None)
+            self._in_file = number + 1
+
+    def _chunk_at(self, number: int) -> int:
+        return chunk_offset(number, len(self._head))
+
+    def begin(self) -> None:
+        """Make the file's copy of the segment's header durable, and the file where there is none.
+
+        The folder is for the caller to sync. Raises OSError.
+        """
+        if self.sealed or self.sync_failed or len(self._head) == INDEX_HEADER_SIZE:
+            return
+        fd = self._open_to_write()
+        try:
+            self._sync(fd)
+        finally:
+            self._files.close(fd)
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self._files.fdatasync(fd)
+        except OSError:
+            self.sync_failed = True
+            raise
+
+    def _open_to_write(self) -> int:
+        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            if self._in_file == 0:
+                write_all(self._files, fd, [self._head], 0)
+        except BaseException:
+            self._files.close(fd)
+            raise
+        return fd
+
+    def load(self) -> Trailer | None:
+        """Take over what the file holds and can be trusted; returns the trailer if it is sealed.
+
+        Without a trailer all whole chunks are taken over; the rows behind them are to be read
+        from the segment. A bad chunk ends what is taken over: BadIndexError is never raised here.
+        """
+        try:
+            fd = self._files.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            return self._load(fd)
+        except BadIndexError:
+            return None
+        finally:
+            self._files.close(fd)
+
+    def _load(self, fd: int) -> Trailer | None:
+        size = self._files.size(fd)
+        if read_up_to(self._files, fd, len(self._head), 0) != self._head:
+            return None
+        trailer = read_trailer(self._files, fd, size, self._seed)
+        while self._chunk_at(self._in_file) < size:
+            number = self._in_file
+            data = read_up_to(self._files, fd, _CHUNK_BYTES, self._chunk_at(number))
+            if trailer is not None and self.count == trailer.row_count:
+                break
+            try:
+                chunk = unpack_chunk(data, self._seed, number * CHUNK_ROWS)
+            except BadIndexError:
+                trailer = None
+                break
+            if len(chunk.times) < CHUNK_ROWS and trailer is None:
+                break  # a last chunk without its trailer is read from the segment again
+            self._take_over(chunk)
+        if trailer is not None and trailer.row_count == self.count:
+            self.sealed = True
+            return trailer
+        # A trailer that an earlier seal left: a last, smaller chunk cannot grow where it is.
+        self.truncate(self.count - self.count % CHUNK_ROWS)
+        return None
+
+    def reopen(self) -> None:
+        """Let rows be added to a sealed index: those of its last, smaller chunk are forgotten."""
+        self.truncate(self.count - self.count % CHUNK_ROWS)
+        self.sealed = False
+
+    def _take_over(self, chunk: Chunk) -> None:
+        self._time_before.append(chunk.time_before_ms)
+        self._next_before.append(chunk.next_before)
+        self._end_before.append(self.end_offset)
+        self._in_file += 1
+        self._digesting = self._in_file
+        self._digested = chunk.end_offset
+        self.count += len(chunk.times)
+        self.time_max_ms = chunk.times[-1]
+        self.next_message = chunk.nexts[-1]
+        self.end_offset = chunk.end_offset
+
+    def before_chunk(self, number: int) -> TimeIndex:
+        """An index of the same segment that ends before chunk ``number``: to make it again."""
+        fresh = TimeIndex(
+            self._files,
+            self._fds,
+            self._path,
+            self._ledger_id,
+            self._segment_no,
+            self._time_before[number],
+            self._cache,
+            self._head[INDEX_HEADER_SIZE:],
+        )
+        fresh.count = number * CHUNK_ROWS
+        fresh.next_message = self._next_before[number]
+        fresh.end_offset = self._end_before[number]
+        fresh._digesting = number
+        return fresh
+
+    def mend(self, number: int, fresh: TimeIndex) -> None:
+        """Take chunk ``number`` from ``fresh``, and put it back into the file where we may."""
+        chunk = fresh._chunks[number]
+        self._cache.put((self._ledger_id, self._segment_no, number), chunk)
+        if self._fds.read_only:
+            return
+        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            write_all(self._files, fd, [self._head], 0)
+            write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
+        finally:
+            self._files.close(fd)
+
+    # Looking up
+
+    @property
+    def rows_in_memory(self) -> int:
+        """Rows that are not in the index file, as far as this reader knows."""
+        return max(0, self.count - self._in_file * CHUNK_ROWS)
+
+    def chunk_of(self, row: int, io: IoCount | None = None) -> Chunk:
+        """The chunk that holds ``row``. Raises BadIndexError when the file has gone bad since."""
+        number = row // CHUNK_ROWS
+        chunk = self._chunks.get(number)
+        if chunk is not None:
+            return chunk
+        key = (self._ledger_id, self._segment_no, number)
+        chunk = self._cache.get(key)
+        if chunk is None:
+            chunk = self._read_chunk(number, io)
+            self._cache.put(key, chunk)
+        return chunk
+
+    def _read_chunk(self, number: int, io: IoCount | None) -> Chunk:
+        try:
+            with self._fds.use(self._path) as fd:
+                data = read_up_to(self._files, fd, _CHUNK_BYTES, self._chunk_at(number))
+        except FileNotFoundError as error:
+            raise BadIndexError(f"{self._path} is gone", number * CHUNK_ROWS) from error
+        if io is not None:
+            io.add(len(data))
+        return unpack_chunk(data, self._seed, number * CHUNK_ROWS)
+
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        """One row; ``row`` must be below ``count``."""
+        chunk = self.chunk_of(row, io)
+        at = row - chunk.first_row
+        return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
+
+    def next_before(self, row: int, io: IoCount | None = None) -> int:
+        """Messages of the segment before ``row``; ``row`` may be ``count``."""
+        if row == 0:
+            return 0
+        return self.row(row - 1, io).next_message
+
+    def next_behind(self, number: int) -> int:
+        """Messages of the segment up to the end of chunk ``number``, whatever became of that."""
+        following = self._next_before[number + 1 : number + 2]
+        return following[0] if following else self.next_message
+
+    def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
+        """The first row below ``limit`` whose running maximum is >= ``time_ms``; else ``limit``."""
+        number = bisect_left(self._time_before, time_ms) - 1
+        if number < 0 or limit == 0:
+            return 0
+        chunk = self.chunk_of(min(number * CHUNK_ROWS, limit - 1), io)
+        return min(chunk.first_row + bisect_left(chunk.times, time_ms), limit)
+
+    def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
+        """The row of the entry that holds the segment's message ``message`` (from 0)."""
+        number = bisect_right(self._next_before, message) - 1
+        if number < 0 or limit == 0:
+            return 0
+        # Entries without messages may stand at a chunk's end: step over to where it is.
+        chunk = self.chunk_of(min(number * CHUNK_ROWS, limit - 1), io)
+        return min(chunk.first_row + bisect_right(chunk.nexts, message), limit)

@@ -1,0 +1,1 @@
+"""Looking after data folders: verifying them, and making a lost catalog again."""

@@ -1,0 +1,187 @@
+"""Reading a data folder completely and saying what is not as it should be.
+
+No lock is taken and nothing is changed, so that a folder in use can be verified, too.
+
+What is read: every segment's header; of the segments that make a log (`chain`), every record with
+both checksums, its index and time against those before it, the index file against the records,
+and each segment's end against what the next one says; the journal's blocks; cut files; the
+catalog against the segments; and what else lies in the folder. Segments that belong to no log
+(of deleted topics, or given up at their first write) are named, not read.
+
+What it cannot see: bytes that were wrong before they were first written, and the loss of the
+newest entries of a topic together with everything that tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from ..ledger.errors import CatalogError, CorruptCatalogError, CorruptFileError, TopicNotFoundError
+from ..ledger.local.io.files import Files, OsFiles
+from ..ledger.local.io.folder import CATALOG_NAME, check_marker, list_segments
+from ..ledger.local.segment.salvage import has_records, read_named_header, salvage_headers
+from .findings import (
+    DamagedCatalog,
+    DamagedHeader,
+    Finding,
+    JournalInUse,
+    LeftoverFile,
+    UnreadCatalog,
+)
+from .verify_catalog import CatalogContent, read_catalog
+from .verify_files import stray_files
+from .verify_journal import JournalContent, JournalOverlay, read_journal
+from .verify_topic import Checked, FolderView, TopicCheck
+
+__all__ = ["Checked", "verify_folder"]
+
+_REMOVED = "a segment that was removed; it goes at the next opening"
+
+
+def verify_folder(
+    path: Path | str,
+    *,
+    files: Files | None = None,
+    topics: Collection[str] | None = None,
+    checked: Checked | None = None,
+) -> Iterator[Finding]:
+    """Everything that is to be said of a data folder, as it is found.
+
+    ``topics`` (full names) limits it to these, and to what concerns them. ``checked`` is counted
+    up. Raises ForeignFolderError, UnsupportedVersionError (a newer program wrote a part of it),
+    TopicNotFoundError, OSError.
+    """
+    files, folder = files or OsFiles(), Path(path)
+    check_marker(files, folder)
+    view = FolderView(files, folder, checked or Checked())
+    view.journal = read_journal(files, folder)
+    _read_headers(view)
+    catalog_findings = list(_read_catalog(view))
+    _salvage(view)
+    names = _topics(view)
+    for name in topics or ():
+        if name not in names:
+            raise TopicNotFoundError(name)
+    if topics is None:
+        yield from _journal_findings(view.journal)
+        yield from catalog_findings
+        yield from _beyond_help(view)
+    for name, topic_id in sorted(names.items()):
+        if topics is None or name in topics:
+            view.checked.topics += "://" in name  # the store has topics for itself, too
+            yield from TopicCheck(view, name, topic_id).run()
+    if topics is None:
+        yield from _orphans(view, names)
+        yield from stray_files(files, folder)
+
+
+def _read_headers(view: FolderView) -> None:
+    for segment_id in list_segments(view.files, view.folder):
+        _read_header(view, view.files, segment_id)
+    overlay = JournalOverlay(view.files, view.folder, view.journal)
+    for segment_id in view.journal.pieces.keys() - view.headers.keys():
+        if _read_header(view, overlay, segment_id):
+            view.rotten.pop(segment_id, None)
+        elif not view.files.exists(view.path(segment_id)):
+            view.rotten.pop(segment_id, None)  # removed, and the journal has not forgotten it
+
+
+def _read_header(view: FolderView, files: Files, segment_id: tuple[int, int]) -> bool:
+    try:
+        view.headers[segment_id] = read_named_header(files, view.folder, segment_id)
+    except FileNotFoundError:
+        return False
+    except CorruptFileError as error:
+        view.rotten[segment_id] = error.reason
+        return False
+    return True
+
+
+def _read_catalog(view: FolderView) -> Iterator[Finding]:
+    path = view.folder / CATALOG_NAME
+    try:
+        catalog = read_catalog(path)
+    except CorruptCatalogError as error:
+        reason = f"{error.reason}; `pulsemark rebuild-catalog` makes it again from the segments"
+        yield DamagedCatalog(path=path, reason=reason)
+        return
+    except CatalogError as error:
+        yield UnreadCatalog(path=path, reason=error.reason)
+        return
+    highest = max((ledger_id for ledger_id, _ in view.headers), default=-1)
+    if catalog is not None and highest < catalog.next_ledger_id:
+        view.catalog = catalog
+    elif view.headers:
+        how = "it is missing" if catalog is None else "it is older than the folder"
+        reason = f"{how}; opening the folder fills it again from the segments"
+        yield DamagedCatalog(path=path, reason=reason)
+
+
+def _salvage(view: FolderView) -> None:
+    catalog = view.catalog or CatalogContent()
+    names = {topic_id: name for name, topic_id in catalog.topics.items()}
+    for segment_id in sorted(view.rotten):
+        if _read_header(view, view.files, segment_id):
+            del view.rotten[segment_id]  # its first write was under way
+            continue
+        topic_id = catalog.segments.get(segment_id, -1)
+        identity = (names[topic_id], topic_id) if topic_id in names else None
+        view.headers |= salvage_headers(
+            view.files, view.folder, [segment_id], view.headers.values(), identity
+        )
+    unread = (catalog.segments.keys() | view.rotten.keys()) - view.headers.keys()
+    view.lost = {ledger_id for ledger_id, _ in unread}
+
+
+def _topics(view: FolderView) -> dict[str, int]:
+    """The id of every topic. Without the catalog, of two of one name the newer one counts."""
+    if view.catalog is not None:
+        return view.catalog.topics
+    topics: dict[str, int] = {}
+    for header in view.headers.values():
+        topics[header.topic] = max(header.topic_id, topics.get(header.topic, 0))
+    return topics
+
+
+def _journal_findings(journal: JournalContent) -> Iterator[Finding]:
+    yield from journal.damaged
+    if journal.blocks:
+        yield JournalInUse(blocks=journal.blocks, size_bytes=journal.size_bytes)
+
+
+def _beyond_help(view: FolderView) -> Iterator[Finding]:
+    """Segments whose headers are damaged and could not be put together again."""
+    listed = view.catalog.segments if view.catalog else {}
+    removed = view.catalog.removed if view.catalog else set()
+    named = {header.previous_ledger_id for header in view.headers.values()}
+    for segment_id, reason in sorted(view.rotten.items()):
+        path = view.path(segment_id)
+        if segment_id in view.headers:
+            continue
+        is_known = segment_id in listed or segment_id[0] in named
+        try:
+            if segment_id in removed:
+                yield LeftoverFile(path=path, reason=_REMOVED)
+            elif is_known or has_records(view.files, view.folder, segment_id):
+                yield DamagedHeader(path=path, reason=reason, salvaged=False)
+            else:
+                why = "a segment without header and records: its first write never ended"
+                yield LeftoverFile(path=path, reason=why)
+        except FileNotFoundError:
+            continue
+
+
+def _orphans(view: FolderView, topics: dict[str, int]) -> Iterator[Finding]:
+    """Segments that no topic has any more."""
+    removed = view.catalog.removed if view.catalog else set()
+    for segment_id, header in sorted(view.headers.items()):
+        path = view.path(segment_id)
+        if segment_id in removed:
+            reason = _REMOVED
+        elif topics.get(header.topic) != header.topic_id:
+            reason = "a segment of a topic that was deleted"
+        else:
+            continue
+        if view.files.exists(path):
+            yield LeftoverFile(topic=header.topic, path=path, reason=reason)

@@ -1,0 +1,69 @@
+"""Reading a catalog beside its owner, without changing it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..ledger.errors import CorruptCatalogError, UnsupportedVersionError
+from ..ledger.local.catalog.catalog import CATALOG_VERSION, SegmentId, catalog_error
+
+
+@dataclass(slots=True)
+class CatalogContent:
+    """What a catalog says of topics and segments, at one moment."""
+
+    topics: dict[str, int] = field(default_factory=dict)
+    segments: dict[SegmentId, int] = field(default_factory=dict)
+    """The topic id of every listed segment."""
+    removed: set[SegmentId] = field(default_factory=set)
+    next_ledger_id: int = 0
+
+
+def read_catalog(path: Path) -> CatalogContent | None:
+    """What the catalog says; None where there is none.
+
+    Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError where it cannot be read.
+    """
+    if not path.exists():
+        return None
+    try:
+        with closing(connect_read_only(path)) as db:
+            db.execute("BEGIN")
+            return _content(path, db)
+    except sqlite3.Error as error:
+        raise catalog_error(path, error) from error
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing. Raises sqlite3.Error."""
+    wal = path.with_name(path.name + "-wal")
+    # Closed in order there is no WAL, and the file alone says all: then nothing is made beside it.
+    alone = not (wal.exists() and wal.stat().st_size)
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None)
+
+
+def _content(path: Path, db: sqlite3.Connection) -> CatalogContent:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > CATALOG_VERSION:
+        raise UnsupportedVersionError(path, "catalog version", version, CATALOG_VERSION)
+    problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if problem != "ok":
+        raise CorruptCatalogError(path, " ".join(problem.split()))
+    if version == 0:
+        return CatalogContent()
+    row = db.execute("SELECT value FROM meta WHERE key='next_ledger_id'").fetchone()
+    return CatalogContent(
+        dict(db.execute("SELECT name, id FROM topic")),
+        {
+            (ledger_id, number): topic_id
+            for topic_id, ledger_id, number in db.execute(
+                "SELECT topic_id, ledger_id, segment_no FROM segment"
+            )
+        },
+        {(ledger, number) for ledger, number in db.execute("SELECT * FROM removed")},
+        row[0] if row else 0,
+    )

@@ -1,0 +1,149 @@
+"""What the journal holds for the segments, and the folder as it will be once it is written out.
+
+After a power cut a segment may lack what the journal has: that is no damage. `JournalOverlay`
+shows segment files with the journal's bytes in their places, without changing anything.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..ledger.local.commit.journal_format import BLOCK_HEADER_SIZE, GROUP_SIZE
+from ..ledger.local.commit.journal_replay import JournalBlock, journal_blocks, journals
+from ..ledger.local.io.files import Files, OsFiles, read_up_to
+from ..ledger.local.io.folder import segment_path
+from .findings import DamagedJournal
+
+SegmentId = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Bytes of a segment that stand in the journal."""
+
+    offset: int
+    size_bytes: int
+    journal: Path
+    journal_offset: int
+
+
+@dataclass(slots=True)
+class JournalContent:
+    """What was found in the journal."""
+
+    blocks: int = 0
+    size_bytes: int = 0
+    damaged: list[DamagedJournal] = field(default_factory=list)
+    pieces: dict[SegmentId, list[_Piece]] = field(default_factory=dict)
+    """By segment, oldest first: later ones count."""
+
+    def end_offset(self, segment_id: SegmentId) -> int:
+        """How long the segment is at least, once the journal is written out; 0: not in it."""
+        pieces = self.pieces.get(segment_id, ())
+        return max((piece.offset + piece.size_bytes for piece in pieces), default=0)
+
+
+def read_journal(files: Files, folder: Path) -> JournalContent:
+    """Read every block that counts. Raises UnsupportedVersionError, OSError.
+
+    While a broker writes, a block can be read half written, or its file be freed and used again;
+    so what looks damaged is looked at twice.
+    """
+    content = _read(files, folder)
+    if content.damaged:
+        again = _read(files, folder)
+        again.damaged = [each for each in again.damaged if each in content.damaged]
+        return again
+    return content
+
+
+def _read(files: Files, folder: Path) -> JournalContent:
+    content = JournalContent()
+    try:
+        found = journals(files, folder)
+    except FileNotFoundError:
+        return content
+    for journal in found:
+        try:
+            for block in journal_blocks(files, journal):
+                _add(content, block)
+        except FileNotFoundError:
+            continue  # its store was closed meanwhile
+    return content
+
+
+def _add(content: JournalContent, block: JournalBlock) -> None:
+    if block.groups is None:
+        content.damaged.append(
+            DamagedJournal(path=block.path, offset=block.offset, end_offset=block.end_offset)
+        )
+        return
+    content.blocks += 1
+    content.size_bytes += block.end_offset - block.offset
+    at = block.offset + BLOCK_HEADER_SIZE + len(block.groups) * GROUP_SIZE
+    for group, _ in block.groups:
+        piece = _Piece(group.offset, group.size_bytes, block.path, at)
+        content.pieces.setdefault((group.ledger_id, group.segment_no), []).append(piece)
+        at += group.size_bytes
+
+
+class JournalOverlay(OsFiles):
+    """Files as they will be: for reading segments only."""
+
+    def __init__(self, files: Files, folder: Path, content: JournalContent) -> None:
+        self._files = files
+        self._pieces = {
+            segment_path(folder, *segment_id): pieces
+            for segment_id, pieces in content.pieces.items()
+        }
+        self._paths: dict[int, Path] = {}
+        self._without_file = 0
+        """Descriptors of segments that stand in the journal alone are negative."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """As Files.open."""
+        try:
+            fd = self._files.open(path, flags)
+        except FileNotFoundError:
+            if path not in self._pieces:
+                raise
+            self._without_file -= 1
+            fd = self._without_file - 1
+        self._paths[fd] = path
+        return fd
+
+    def close(self, fd: int) -> None:
+        """As Files.close."""
+        self._paths.pop(fd, None)
+        if fd >= 0:
+            self._files.close(fd)
+
+    def size(self, fd: int) -> int:
+        """As Files.size."""
+        pieces = self._pieces.get(self._paths[fd], ())
+        there = self._files.size(fd) if fd >= 0 else 0
+        return max([there, *(piece.offset + piece.size_bytes for piece in pieces)])
+
+    def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
+        """As Files.pread."""
+        end = min(offset + size_bytes, self.size(fd))
+        if end <= offset:
+            return b""
+        data = bytearray(self._files.pread(fd, end - offset, offset) if fd >= 0 else b"")
+        data.extend(bytes(end - offset - len(data)))
+        for piece in self._pieces.get(self._paths[fd], ()):
+            first = max(offset, piece.offset)
+            last = min(end, piece.offset + piece.size_bytes)
+            if first < last:
+                at = piece.journal_offset + first - piece.offset
+                data[first - offset : last - offset] = self._of_journal(piece, at, last - first)
+        return bytes(data)
+
+    def _of_journal(self, piece: _Piece, offset: int, size_bytes: int) -> bytes:
+        fd = self._files.open(piece.journal, os.O_RDONLY)
+        try:
+            return read_up_to(self._files, fd, size_bytes, offset).ljust(size_bytes, b"\0")
+        finally:
+            self._files.close(fd)

@@ -1,0 +1,255 @@
+"""Verifying one topic: its chain of segments, each read completely, and what the catalog says.
+
+What looks like damage is looked at again before it is reported, with the cut file, the catalog and
+the journal as they are then. In a folder in use, files go and heads are cut while they are read;
+after a power cut the journal restores what segments lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..ledger.errors import CatalogError
+from ..ledger.local.catalog.catalog import SegmentId
+from ..ledger.local.io.files import Files
+from ..ledger.local.io.folder import CATALOG_NAME, segment_path
+from ..ledger.local.segment.chain import Link, chain_of
+from ..ledger.local.segment.head_cut import cut_path, examine_cut
+from ..ledger.local.segment.segment_format import SegmentHeader
+from ..ledger.position import Position
+from .findings import (
+    DamagedCut,
+    DamagedHeader,
+    Finding,
+    IndexGap,
+    LeftoverFile,
+    LostEntries,
+    LostSegment,
+    RestoredByJournal,
+    Severity,
+    UnlistedSegment,
+    VoidSegment,
+)
+from .verify_catalog import CatalogContent, read_catalog
+from .verify_journal import JournalContent, JournalOverlay, read_journal
+from .verify_segment import SegmentCheck, SegmentPlan
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was read, for a summary."""
+
+    topics: int = 0
+    segments: int = 0
+    entries: int = 0
+    """Whole entries that count."""
+    messages: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class FolderView:
+    """A folder as it was found, before any record was read."""
+
+    files: Files
+    folder: Path
+    checked: Checked
+    catalog: CatalogContent | None = None
+    """None: there is none to compare with."""
+    headers: dict[SegmentId, SegmentHeader] = field(default_factory=dict)
+    """Also those that were put together again."""
+    rotten: dict[SegmentId, str] = field(default_factory=dict)
+    """Segments whose headers are damaged, and how."""
+    lost: set[int] = field(default_factory=set)
+    """Ledgers that should be there and cannot be read."""
+    journal: JournalContent = field(default_factory=JournalContent)
+
+    def path(self, segment_id: SegmentId) -> Path:
+        """A segment's file."""
+        return segment_path(self.folder, *segment_id)
+
+    def catalog_now(self) -> CatalogContent:
+        """What the catalog says by now."""
+        try:
+            now = read_catalog(self.folder / CATALOG_NAME)
+        except CatalogError:
+            now = None
+        return now or self.catalog or CatalogContent()
+
+
+class TopicCheck:
+    """One topic."""
+
+    def __init__(self, view: FolderView, name: str, topic_id: int) -> None:
+        self._view = view
+        self._name = name
+        self._topic_id = topic_id
+        removed = view.catalog.removed if view.catalog else set()
+        self._headers = [
+            header
+            for segment_id, header in sorted(view.headers.items())
+            if header.topic_id == topic_id and segment_id not in removed
+        ]
+        self._links = chain_of(self._headers, view.lost)
+
+    def run(self) -> Iterator[Finding]:
+        """All findings."""
+        yield from self._headers_put_together()
+        yield from self._against_catalog()
+        yield from self._outside()
+        next_index: int | None = None
+        for number, link in enumerate(self._links):
+            # What stood before may have been trimmed meanwhile.
+            if next_index != link.header.first_index and not self._is_first(number):
+                yield from self._gap(number, next_index)
+            check = yield from self._segment(number, link)
+            next_index = check.next_index if check is not None else None
+
+    def _gap(self, number: int, next_index: int | None) -> Iterator[Finding]:
+        """Between a segment and the one before it."""
+        header, before = self._links[number].header, self._links[number - 1].header
+        if header.ledger_id != before.ledger_id and header.first_entry_id:
+            yield LostEntries(
+                topic=self._name,
+                first=Position(header.ledger_id, 0),
+                end=Position(header.ledger_id, header.first_entry_id),
+                message_count=None if next_index is None else header.first_index - next_index,
+                reason="the ledger's first segments are gone",
+            )
+        elif next_index is not None:
+            yield IndexGap(
+                topic=self._name,
+                path=self._view.path(_id(header)),
+                position=Position(header.ledger_id, header.first_entry_id),
+                expected_index=next_index,
+                found_index=header.first_index,
+            )
+
+    def _headers_put_together(self) -> Iterator[Finding]:
+        for header in self._headers:
+            reason = self._view.rotten.get(_id(header))
+            if reason is not None:
+                path = self._view.path(_id(header))
+                yield DamagedHeader(topic=self._name, path=path, reason=reason, salvaged=True)
+
+    def _outside(self) -> Iterator[Finding]:
+        inside = {link.header for link in self._links}
+        for header in self._headers:
+            path = self._view.path(_id(header))
+            if header not in inside and self._view.files.exists(path):
+                yield VoidSegment(topic=self._name, path=path)
+
+    def _against_catalog(self) -> Iterator[Finding]:
+        """What the catalog lists must be there, and what is there must be listed.
+
+        But for new segments: they are listed before the journal lets go of them.
+        """
+        view = self._view
+        if view.catalog is None:
+            return
+        listed = {each for each, topic in view.catalog.segments.items() if topic == self._topic_id}
+        there = {_id(link.header) for link in self._links}
+        lost, unlisted = listed - view.headers.keys(), there - listed
+        if not lost and not unlisted:
+            return
+        in_journal = read_journal(view.files, view.folder).blocks > 0
+        now = view.catalog_now()
+        for ledger_id, segment_no in sorted(lost & now.segments.keys()):
+            path = view.path((ledger_id, segment_no))
+            yield LostSegment(
+                topic=self._name, path=path, ledger_id=ledger_id, segment_no=segment_no
+            )
+        for segment_id in sorted(unlisted - now.segments.keys() - now.removed):
+            path = view.path(segment_id)
+            if not in_journal and view.files.exists(path):
+                yield UnlistedSegment(topic=self._name, path=path)
+
+    # A segment
+
+    def _segment(self, number: int, link: Link) -> Generator[Finding, None, SegmentCheck | None]:
+        """Read a segment; the check, or None where the segment was removed meanwhile."""
+        view, segment_id = self._view, _id(link.header)
+        path = view.path(segment_id)
+        plan = SegmentPlan(
+            path,
+            link.header,
+            link.end_entry_id,
+            link.end_index,
+            is_ended=number + 1 < len(self._links) and not view.journal.blocks,
+            salvaged=segment_id in view.rotten,
+        )
+        cut_problem = None
+        if self._is_first(number):
+            plan, cut_problem = _with_cut(view.files, plan)
+        elif view.files.exists(cut_path(path)):
+            reason = "a cut file that does not count: the segment is not the first"
+            yield LeftoverFile(topic=self._name, path=cut_path(path), reason=reason)
+        try:
+            check, found = _run(view.files, plan)
+        except FileNotFoundError:
+            check, found = None, []
+        lacks = check is None or self._lacks_some(check, segment_id)
+        if lacks or _damages(found):
+            check, again, cut_problem = self._look_again(plan, segment_id, number)
+            mended = check is not None and (lacks or len(_damages(again)) < len(_damages(found)))
+            if mended and segment_id in view.journal.pieces:
+                yield RestoredByJournal(topic=self._name, path=path)
+            found = again
+        if cut_problem is not None:
+            yield DamagedCut(topic=self._name, path=cut_path(path), reason=cut_problem)
+        yield from found
+        if check is not None:
+            view.checked.segments += 1
+            view.checked.entries += check.entries
+            view.checked.messages += check.messages
+            view.checked.size_bytes += check.size_bytes
+        return check
+
+    def _is_first(self, number: int) -> bool:
+        """Whether nothing stands before this segment by now."""
+        view, before = self._view, self._links[:number]
+        return not any(view.files.exists(view.path(_id(link.header))) for link in before)
+
+    def _lacks_some(self, check: SegmentCheck, segment_id: SegmentId) -> bool:
+        """Whether the journal has entries that the segment has not."""
+        return not check.is_void and check.end_offset < self._view.journal.end_offset(segment_id)
+
+    def _look_again(
+        self, plan: SegmentPlan, segment_id: SegmentId, number: int
+    ) -> tuple[SegmentCheck | None, list[Finding], str | None]:
+        """Read a segment once more, with the journal's bytes, and the cut file as it is now."""
+        view = self._view
+        if segment_id in view.catalog_now().removed:
+            return None, [], None
+        journal = read_journal(view.files, view.folder)
+        files = view.files
+        if segment_id in journal.pieces:
+            files = JournalOverlay(files, view.folder, journal)
+            plan = replace(plan, is_in_journal=True)
+        cut_problem = None
+        if self._is_first(number):
+            plan, cut_problem = _with_cut(view.files, plan)
+        try:
+            return *_run(files, plan), cut_problem
+        except FileNotFoundError:
+            return None, [], None
+
+
+def _with_cut(files: Files, plan: SegmentPlan) -> tuple[SegmentPlan, str | None]:
+    cut, problem = examine_cut(files, plan.path, *_id(plan.header))
+    return replace(plan, cut=cut), problem
+
+
+def _run(files: Files, plan: SegmentPlan) -> tuple[SegmentCheck, list[Finding]]:
+    check = SegmentCheck(files, plan)
+    return check, list(check.run())
+
+
+def _damages(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity is Severity.DAMAGE]
+
+
+def _id(header: SegmentHeader) -> SegmentId:
+    return header.ledger_id, header.segment_no
