@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -335,8 +336,9 @@ def test_a_request_of_silly_size_is_refused_unread(serve, topics, orders):
 @pytest.mark.parametrize("name", ["search_threads", "max_concurrent_calls"])
 def test_options_that_cannot_work_are_refused_by_name(name):
     """No threads, no answers."""
+    settings: dict[str, Any] = {name: 0}
     with pytest.raises(ValueError, match=f"^{name}: "):
-        ServerOptions(**{name: 0})
+        ServerOptions(**settings)
 
 
 def test_a_stop_lets_calls_under_way_finish(topics, orders):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import pulsar
 import pytest
@@ -199,10 +200,12 @@ def test_the_official_client_puts_messages_together(client, topic, consumer_type
 
 def test_what_is_a_chunk():
     """An entry with uuid, chunk id and more than one chunk; anything else is none."""
-    fields = {"uuid": "u", "num_chunks_from_msg": 3}
+    fields: dict[str, Any] = {"uuid": "u", "num_chunks_from_msg": 3}
     first, last = (
         chunk_of(unbatched_message(b"x", publish_time_ms=1, chunk_id=n, **fields)) for n in (0, 2)
     )
+    assert first is not None
+    assert last is not None
     assert (first.is_last, last.is_last) == (False, True)
     assert first.message == last.message
     assert chunk_of(unbatched_message(b"\xd8\x01", publish_time_ms=1)) is None
@@ -211,14 +214,15 @@ def test_what_is_a_chunk():
     assert chunk_of(unbatched_message(b"x", publish_time_ms=1, **single)) is None
     assert chunk_of(batched_message([b"a", b"b"], publish_time_ms=1)) is None
     assert chunk_of(b"\xd8\x01" * 9) is None
-    long = {"properties": {"k": "x" * 3000}, "chunk_id": 1}
+    long: dict[str, Any] = {"properties": {"k": "x" * 3000}, "chunk_id": 1}
     assert chunk_of(unbatched_message(b"x", publish_time_ms=1, **fields, **long)) is not None
 
 
 def test_what_is_remembered_of_unfinished_messages_is_limited(monkeypatch):
     """A producer that never sends its last chunks: only the newest messages keep a consumer."""
     monkeypatch.setattr(chunks, "MAX_IDLE_MESSAGES", 10)
-    chunked, consumer = ChunkedMessages(), object()
+    consumer: Any = object()
+    chunked = ChunkedMessages()
     for number in range(100):
         chunked.sent(Chunk(number, is_last=False), Position(1, number), consumer)
         chunked.released([Position(1, number)])

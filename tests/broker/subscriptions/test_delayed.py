@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
+from typing import Any
 
 import pulsar
 import pytest
@@ -45,7 +46,7 @@ def test_what_is_no_message_is_not_delayed():
 async def test_entries_become_due_by_the_clock_in_order():
     """The earliest first; clear() forgets them all."""
     clock = SettableClock(1000)
-    due = asyncio.Queue()
+    due: asyncio.Queue[Any] = asyncio.Queue()
     delayed = DelayedEntries(clock, due.put_nowait)
     assert not delayed.holds_back(Position(1, 0), 1000)
     assert delayed.holds_back(Position(1, 1), 1030)
@@ -142,7 +143,7 @@ def test_the_limit_of_waiting_entries_is_looked_at_all_along(topic):
         RawClient.from_url(broker.service_url) as client,
     ):
         producer = client.create_producer(topic)
-        later = {"deliver_at_time": clock.now_ms() + 60_000}
+        later: dict[str, Any] = {"deliver_at_time": clock.now_ms() + 60_000}
         producer.send_many([unbatched_message(b"x", publish_time_ms=1, **later)] * 1000)
         consumer = client.subscribe(topic, "s", sub_type=Shared, earliest=True)
         consumer.flow(2000)
@@ -161,7 +162,7 @@ async def test_what_is_due_at_once_is_handed_over_in_parts(monkeypatch):
     """10 entries become due together: others have a turn after each 4."""
     monkeypatch.setattr("pulsemark.broker.subscriptions.delayed.MAX_DUE_AT_ONCE", 4)
     clock = SettableClock(1000)
-    due = asyncio.Queue()
+    due: asyncio.Queue[Any] = asyncio.Queue()
     delayed = DelayedEntries(clock, due.put_nowait)
     for n in range(10):
         delayed.holds_back(Position(1, n), 1010)

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import traceback
+from typing import Any
 
 import pytest
 
@@ -61,11 +62,15 @@ def test_every_method_is_refused_in_a_child(tmp_path):
         with store.committer.lock:
             pending = topic.append(b"pending").commit
             held = threading.Event()
-            holder = threading.Thread(
-                target=lambda: (store.committer.settling.acquire(), held.set())
-            )
+
+            def hold():
+                store.committer.settling.acquire()
+                held.set()
+
+            holder = threading.Thread(target=hold)
             holder.start()
             assert held.wait(10)
+            assert topic.first_position is not None
             cursor.ack(topic.first_position)
             calls = [
                 lambda: topic.append(b"y"),
@@ -196,7 +201,7 @@ def test_close_in_a_callback_beside_another_close(tmp_path, second):
 
 def test_close_by_a_notify_that_runs_calls_at_once_is_refused(tmp_path):
     """The thread that commits cannot wait for its own end."""
-    refused = []
+    refused: list[Any] = []
 
     def close_here(_error):
         try:
@@ -239,10 +244,13 @@ def test_an_interrupted_opening_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalStore, "_end_deletions", wait)
     before = signal.signal(signal.SIGUSR1, handler)
+
+    def send():
+        slow.wait(20)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
     try:
-        sender = threading.Thread(
-            target=lambda: (slow.wait(20), os.kill(os.getpid(), signal.SIGUSR1))
-        )
+        sender = threading.Thread(target=send)
         sender.start()
         with pytest.raises(AlarmError):
             LocalStore.open(tmp_path / "data")
@@ -327,7 +335,7 @@ def test_more_unwaited_appends_than_may_be_pending(tmp_path, monkeypatch, thread
         assert len(topic.read(EARLIEST, max_entries=5000)) == 2001
 
 
-def test_a_wait_with_a_time_out_ends_in_time(tmp_path):
+def test_a_wait_with_a_time_out_ends_in_time(tmp_path, monkeypatch):
     """Also in a thread that could commit itself, while the disk does not answer."""
     simulated = SimulatedStore(tmp_path / "data", options=OPTIONS, threaded=True)
     files = simulated.files()
@@ -335,7 +343,12 @@ def test_a_wait_with_a_time_out_ends_in_time(tmp_path):
     topic = store.open_topic(ORDERS)
     topic.append(b"x").commit.wait(10)
     gate, real, outcomes = threading.Event(), files.fdatasync, []
-    files.fdatasync = lambda fd: (gate.wait(20), real(fd))
+
+    def slow_sync(fd):
+        gate.wait(20)
+        real(fd)
+
+    monkeypatch.setattr(files, "fdatasync", slow_sync)
 
     def wait():
         try:
@@ -372,7 +385,7 @@ def test_fencing_reads_no_file(tmp_path, cause):
     with pytest.raises(FencedError):
         topic.append(b"fails").commit.wait(10)
     files.heal()
-    assert other.append(b"y").commit.wait(10) is None
+    other.append(b"y").commit.wait(10)
     after = topic.append(b"after")
     after.commit.wait(10)
     assert after.index == 3 * 1024 + 1
@@ -405,10 +418,12 @@ def test_what_cannot_be_repaired_stops_the_store_loudly(tmp_path, monkeypatch, c
     topic = store.open_topic(ORDERS)
     topic.append(b"kept").commit.wait(10)
     fail_in(place, store, monkeypatch)
-    told, outcomes = threading.Event(), []
+    told = threading.Event()
+    outcomes: list[Any] = []
     if place != "checkpoint":
         commit = topic.append(b"unknown").commit
-        commit.add_done_callback(lambda error: (outcomes.append(error), told.set()))
+        commit.add_done_callback(outcomes.append)
+        commit.add_done_callback(lambda error: told.set())
         with pytest.raises(StoreFailedError, match="a fault of our own"):
             commit.wait(10)
         assert told.wait(10)
