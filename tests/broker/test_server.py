@@ -129,12 +129,16 @@ def test_publishes_in_flight_are_answered_before_the_end(tmp_path, topic):
 
 
 def test_clients_that_are_connected_do_not_hold_up_the_end(make_client, topic):
-    """Idle producers, consumers and readers are closed; the official client survives it."""
-    with running_broker() as broker:
+    """Idle producers, consumers and readers are closed; the official client survives it.
+
+    The broker would wait much longer than this test may for a connection that does not end.
+    """
+    with running_broker(shutdown_timeout_ms=600_000) as broker:
         client = make_client(broker.service_url)
         client.create_producer(topic).send(b"x")
         client.subscribe(topic, "s")
         client.create_reader(topic, pulsar.MessageId.earliest)
+    assert broker.broker.services.sessions == set()
 
 
 def test_a_client_that_does_not_read_does_not_hold_up_the_end(topic):
@@ -153,6 +157,7 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(topic):
 
         while not broker.call(has_unsent):
             pass
+    assert broker.broker.services.sessions == set()
 
 
 def test_closing_twice_and_closing_unstarted_do_nothing():

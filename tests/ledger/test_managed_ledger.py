@@ -98,19 +98,25 @@ def test_failing_callback_does_not_stop_commits(topic, caplog):
     """An exception in somebody's callback or listener is logged, and commits go on."""
 
     def fail(*_):
-        raise RuntimeError("not ours")
+        raise RuntimeError("a callback that is not ours")
 
-    topic.on_confirmed.append(fail)
+    def fail_to_hear():
+        raise RuntimeError("a listener that is not ours")
+
+    topic.on_confirmed.append(fail_to_hear)
     called = threading.Event()
-    commit = topic.append(b"one").commit
-    commit.add_done_callback(fail) if not commit.done else None
+    with topic.store.committer.lock:
+        commit = topic.append(b"one").commit
+        commit.add_done_callback(fail)
+        assert not commit.done
     commit.wait(10)
     append_all(topic, [b"two", b"three"])
     assert len(everything(topic)) == 3
     topic.on_confirmed.append(called.set)
     topic.append(b"four")
     assert called.wait(10)
-    assert "not ours" in caplog.text
+    assert "a callback that is not ours" in caplog.text
+    assert "a listener that is not ours" in caplog.text
 
 
 def test_stamps_on_and_off_mix_without_a_gap(topic, clock):

@@ -14,7 +14,7 @@ from pulsemark.broker.subscriptions.consumer import Consumer
 from pulsemark.broker.subscriptions.sticky_keys import AutoSplit, StickyRanges, murmur3_32, slot_of
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RawTimeoutError, RequestRefusedError
+from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import MessageId
 
@@ -48,16 +48,6 @@ def subscribe(client, topic, meta=AUTO, **options):
     return consumer
 
 
-def drain(consumer):
-    """Everything that comes until it is quiet."""
-    found = []
-    while True:
-        try:
-            found.append(consumer.receive(timeout_s=0.1))
-        except RawTimeoutError:
-            return found
-
-
 def entry_ids(messages):
     """Entry ids of frames."""
     return [message.message_id.entry_id for message in messages]
@@ -89,7 +79,7 @@ def test_the_sticky_key_of_an_entry():
     assert murmur3_32(b"p-7") % 65536 == slot_of(bare)
 
 
-def test_each_key_goes_to_one_consumer_in_order(raw, other, topic):
+def test_each_key_goes_to_one_consumer_in_order(raw, other, topic, drain):
     """300 messages of 20 keys over two consumers: no key on both, order kept, nothing lost."""
     consumers = [subscribe(raw, topic), subscribe(other, topic)]
     producer = raw.create_producer(topic)
@@ -106,7 +96,7 @@ def test_each_key_goes_to_one_consumer_in_order(raw, other, topic):
         assert list(range(key, 300, 20)) == (seen[0] | seen[1])[key]
 
 
-def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic):
+def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic, drain):
     """A newcomer gets a key's messages only after the old consumer has acknowledged its own."""
     first = subscribe(raw, topic, consumer_name="first")
     producer = raw.create_producer(topic)
@@ -127,7 +117,7 @@ def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic):
     assert moved[3:] == entry_ids(drain(second))
 
 
-def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic):
+def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic, drain):
     """What it held comes first, then what is new."""
     first = subscribe(raw, topic)
     second = subscribe(other, topic)
@@ -141,7 +131,7 @@ def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic):
     assert list(range(60)) == sorted(lost + kept)
 
 
-def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic):
+def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic, drain):
     """The other one goes on; later the held keys come in order."""
     stopped = raw.subscribe(topic, "s", sub_type=Key_Shared, key_shared_meta=sticky((0, 32767)))
     running = subscribe(other, topic, sticky((32768, 65535)))
@@ -156,7 +146,7 @@ def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic
     assert [n for n in range(100) if slots[n] <= 32767] == entry_ids(drain(stopped))
 
 
-def test_redelivery_keeps_the_key_on_its_consumer(raw, other, topic):
+def test_redelivery_keeps_the_key_on_its_consumer(raw, other, topic, drain):
     """A message given back comes again to the same consumer, counted."""
     first = subscribe(raw, topic, sticky((0, 32767)))
     second = subscribe(other, topic, sticky((32768, 65535)))
@@ -193,7 +183,7 @@ def test_ranges_must_fit_together(raw, other, topic, first, second, error):
     consumer.get_last_message_id()
 
 
-def test_an_acknowledged_message_does_not_come_again(raw, topic):
+def test_an_acknowledged_message_does_not_come_again(raw, topic, drain):
     """After a restart of the only consumer the rest comes, in order."""
     consumer = subscribe(raw, topic)
     producer = raw.create_producer(topic)
@@ -341,7 +331,7 @@ def test_sticky_ranges_come_and_go():
 
 
 def test_what_a_consumer_left_unacknowledged_comes_at_the_others_pace(
-    raw, other, broker, topic, steps_of
+    raw, other, broker, topic, steps_of, drain
 ):
     """A dispatch of ten of many waiting entries takes no more steps than ten of few."""
     counts = []

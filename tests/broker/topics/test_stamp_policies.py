@@ -22,6 +22,7 @@ from pulsemark.metadata import (
     stamper_plugins,
 )
 from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing.raw_handles import SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 NAMESPACE = "/admin/v2/namespaces/public/default/brokerEntryMetadata"
@@ -415,7 +416,7 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
     ):
         producer = client.create_producer(topic)
         producer.post(unbatched_message(b"y", publish_time_ms=1))
-        with pytest.raises(Exception, match="vanishing"):
+        with pytest.raises(SendRefusedError, match="vanishing"):
             producer.receipts(1)
         consumer = client.subscribe(topic, "s", earliest=True)
         consumer.flow(10)

@@ -43,7 +43,8 @@ class CursorMachine(RuleBasedStateMachine):
         self.counts: dict[Position, int] = {}
         self.acked = set()
         self.batches = {}
-        self.open()
+        self.store = self.simulated.open()
+        self.topic = self.store.open_topic(ORDERS)
         self.append(3, 2)
         self.cursor = self.topic.open_cursor("s", initial=initial, properties={"p": 1})
         if initial == LATEST:

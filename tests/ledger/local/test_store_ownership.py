@@ -167,7 +167,9 @@ def test_callbacks_may_use_the_whole_store(tmp_path, threaded):
             errors.append(failure)
         ended.set()
 
-    topic.append(b"first").commit.add_done_callback(callback)
+    with store.committer.lock:
+        topic.append(b"first").commit.add_done_callback(callback)
+        assert errors == []
     if not threaded:
         store.committer.flush()
     assert ended.wait(30)
@@ -185,7 +187,10 @@ def test_close_in_a_callback_beside_another_close(tmp_path, second):
             store.close()
             closed.set()
 
-        store.open_topic(ORDERS).append(b"%d" % number).commit.add_done_callback(close_here)
+        topic = store.open_topic(ORDERS)
+        with store.committer.lock:
+            # It is not committed yet: the callback runs where commits are made.
+            topic.append(b"%d" % number).commit.add_done_callback(close_here)
         if second == "main":
             store.close()
         else:
@@ -210,8 +215,10 @@ def test_close_by_a_notify_that_runs_calls_at_once_is_refused(tmp_path):
             refused.append(error)
 
     with LocalStore.open(tmp_path / "data", notify=lambda call: call()) as store:
-        commit = store.open_topic(ORDERS).append(b"x").commit
-        commit.add_done_callback(close_here)
+        topic = store.open_topic(ORDERS)
+        with store.committer.lock:
+            commit = topic.append(b"x").commit
+            commit.add_done_callback(close_here)
         commit.wait(10)
         store.committer.flush()
     assert len(refused) == 1
@@ -287,7 +294,8 @@ def test_open_topic_in_a_callback_beside_delete_topic(tmp_path):
                 store.open_topic(name).append(b"x").commit.wait(10)
                 opened.set()
 
-            topic.append(b"x").commit.add_done_callback(callback)
+            with store.committer.lock:
+                topic.append(b"x").commit.add_done_callback(callback)
             store.delete_topic(gone.name)
             assert opened.wait(10)
 
@@ -307,7 +315,8 @@ def test_a_callback_that_notify_runs_at_once_is_refused_what_would_wait(tmp_path
                     errors.append(error)
             done.set()
 
-        topic.append(b"x").commit.add_done_callback(callback)
+        with store.committer.lock:
+            topic.append(b"x").commit.add_done_callback(callback)
         assert done.wait(10)
     assert len(errors) == 3
 
@@ -326,7 +335,8 @@ def test_more_unwaited_appends_than_may_be_pending(tmp_path, monkeypatch, thread
                 topic.append(b"x")
             done.set()
 
-        topic.append(b"x").commit.add_done_callback(callback)
+        with store.committer.lock:
+            topic.append(b"x").commit.add_done_callback(callback)
         for _ in range(1000):
             topic.append(b"x")
         store.committer.flush()
