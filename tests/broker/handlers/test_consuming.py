@@ -52,6 +52,16 @@ def test_permits_count_messages_and_may_go_negative(raw, topic, drain):
     assert came == [1, 0, 0, 1, 1]
 
 
+def test_a_batch_that_goes_beyond_the_permits_is_the_last_that_comes(raw, topic, drain):
+    """Of ten batches of 5 a FLOW of 12 brings three, however many were read for it."""
+    producer = raw.create_producer(topic)
+    consumer = raw.subscribe(topic, "s", earliest=True)
+    for _ in range(10):
+        producer.send_batch([b"x"] * 5)
+    consumer.flow(12)
+    assert len(drain(consumer)) == 3
+
+
 def test_permits_before_anything_is_published_are_kept(raw, topic, drain):
     """A consumer that waits gets what comes, as much as it permitted."""
     consumer = raw.subscribe(topic, "s")
