@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 from random import Random
+from typing import Any
 
 import pytest
 
 from pulsemark import ledger
-from pulsemark.ledger import EARLIEST, LocalStore, Position, StoreOptions
+from pulsemark.ledger import EARLIEST, LocalStore, ManagedLedger, Position, StoreOptions
 from pulsemark.ledger.local.commit.group_commit import GroupCommit
 from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
@@ -79,6 +80,11 @@ def opened(folder):
 
 class Program:
     """A program that appends to one topic and notes what was acknowledged."""
+
+    #: What an action uses besides: another topic, its commit, and the callbacks that were called.
+    other: ManagedLedger
+    commit: Any = None
+    calls: list[str]
 
     def __init__(self, folder):
         self.folder = folder
