@@ -107,7 +107,7 @@ class Program:
                     self.model.sent[entry.position] = Sent(
                         b"interrupted", 1, entry.position, entry.index, entry.append_time_ms
                     )
-            position = Position(*entries[-1].position[:1], entries[-1].position[1] + 1)
+            position = Position(entries[-1].position.ledger_id, entries[-1].position.entry_id + 1)
 
     def reopen(self):
         """Close, open again, and check."""
