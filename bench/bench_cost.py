@@ -7,6 +7,9 @@ the event loop's turn, the hand-over to the committer's thread and back, a sync,
 that does next to nothing sends one frame at a time, unbatched and 100 bytes each, when it is due.
 CPU comes from /proc, for each thread; "wake-ups" are the times a thread slept and went on.
 
+On a busy machine the sender is late and sends several frames at once, which then cost less: look
+at "writes of the sender" before comparing.
+
 The limit of each row is ``null_broker.py``, which stores nothing and has one thread: it is what
 the protocol and the sockets cost a Python process. ``--peer`` measures another broker that runs
 on this machine, say Apache Pulsar, under the same load.
@@ -20,7 +23,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,20 +85,20 @@ def run_sender(url: str, rate: int, seconds: float, result: object) -> None:
     result.send(sender.publish_at_rate(frames, rate, seconds))  # type: ignore[attr-defined]
 
 
-def measure(url: str, pid: int, rate: int, seconds: float) -> tuple[int, dict[int, Spent]]:
-    """How many messages were answered, and what each thread of the process used for them."""
+def measure(url: str, pid: int, rate: int, seconds: float) -> tuple[int, int, dict[int, Spent]]:
+    """How many messages were answered, how many writes they came in, and what each thread used."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=run_sender, args=(url, rate, seconds, theirs))
     process.start()
     try:
         ours.recv()
         before = thread_use(pid)
-        messages = ours.recv()
+        messages, writes = ours.recv()
         after = thread_use(pid)
     finally:
         process.join()
     used = {thread: spent.since(before.get(thread, NOTHING)) for thread, spent in after.items()}
-    return messages, used
+    return messages, writes, used
 
 
 @contextmanager
@@ -121,9 +123,10 @@ class Cost:
     system_us: float
     loop_wake_ups: float
     committer_wake_ups: float
+    writes: float
 
 
-def cost_of(pid: int, messages: int, used: dict[int, Spent]) -> Cost:
+def cost_of(pid: int, messages: int, writes: int, used: dict[int, Spent]) -> Cost:
     """The event loop has the main thread; of the others the busiest commits."""
     loop = used[pid]
     others = [spent for thread, spent in used.items() if thread != pid]
@@ -137,12 +140,13 @@ def cost_of(pid: int, messages: int, used: dict[int, Spent]) -> Cost:
         sum(spent.system_s for spent in everything) * to_us,
         loop.wake_ups / messages,
         committer.wake_ups / messages,
+        writes / messages,
     )
 
 
 def median(costs: Sequence[Cost], part: str) -> float:
     """Of one part, over the rounds."""
-    return statistics.median(getattr(cost, part) for cost in costs)
+    return float(statistics.median(getattr(cost, part) for cost in costs))
 
 
 def main() -> None:
@@ -164,7 +168,7 @@ def main() -> None:
                 costs.setdefault(rate, []).append(cost_of(pid, *got))
             if arguments.peer:
                 url, pid = arguments.peer[0], int(arguments.peer[1])
-                messages, used = measure(url, pid, rate, arguments.seconds)
+                messages, _, used = measure(url, pid, rate, arguments.seconds)
                 total_s = sum(spent.total_s for spent in used.values())
                 peers.setdefault(rate, []).append(total_s / messages * 1e6)
     figures: list[Figure] = []
@@ -189,6 +193,7 @@ def figures_of(
         row("CPU in the kernel", "system_us", "us/message", "system_us"),
         row("wake-ups of the loop", "loop_wake_ups", "1/message", "loop_wake_ups"),
         row("wake-ups of the committer", "committer_wake_ups", "1/message", None),
+        row("writes of the sender", "writes", "1/message", "writes"),
     ]
     if peers:
         total_us = median(ours, "total_us")

@@ -58,6 +58,8 @@ class Sender:
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
         self._socket = socket.create_connection((address.hostname, address.port), 30)
+        # As all clients do: what they send when it is due is not held back by their system.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self._socket.sendall(commands.connect("bench"))
         self.hear(1)
@@ -102,12 +104,14 @@ class Sender:
                 turn += 1
             heard += self.hear(1)
 
-    def publish_at_rate(self, frames: Sequence[bytes], rate: int, seconds: float) -> int:
-        """Send each frame when it is due, one write each; how many were sent and answered.
+    def publish_at_rate(
+        self, frames: Sequence[bytes], rate: int, seconds: float
+    ) -> tuple[int, int]:
+        """Send each frame when it is due: how many were sent and answered, in how many writes.
 
         Frames that are due together, because this process was late, go out in one write.
         """
-        sent = heard = 0
+        sent = heard = writes = 0
         total = int(rate * seconds)
         start = time.perf_counter()
         while sent < total:
@@ -115,11 +119,12 @@ class Sender:
             if due > sent:
                 self._socket.sendall(b"".join(frames[n % len(frames)] for n in range(sent, due)))
                 sent = due
+                writes += 1
             heard += self.heard_already()
             time.sleep(max(0.0, start + sent / rate - time.perf_counter()))
         while heard < sent:
             heard += self.hear(1)
-        return sent
+        return sent, writes
 
     def heard_already(self) -> int:
         """How many frames came, without waiting for one."""

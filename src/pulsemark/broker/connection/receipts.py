@@ -31,6 +31,7 @@ __all__ = ["PublishBudget", "PublishingSession", "Receipts", "Run"]
 
 log = logging.getLogger(__name__)
 
+
 class PublishingSession(Protocol):
     """A session, as its receipts see it."""
 
