@@ -83,8 +83,14 @@ class Gathering:
         self._timer = self._loop.call_later(self._wait_s, self._over)
         return True
 
+    def end(self) -> None:
+        """Handle what has gathered now."""
+        if self._timer is not None:
+            self.stop()
+            self._take()
+
     def stop(self) -> None:
-        """Wait no longer."""
+        """Wait no longer, and leave what has gathered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -323,6 +323,7 @@ class Session(Members, asyncio.BufferedProtocol):
     def stop_reading(self) -> None:
         """The broker is closing: take no more commands, answer those that came."""
         self._pauses.begin(Pause.CLOSING)
+        self._gathering.end()
 
     @property
     def is_busy(self) -> bool:
