@@ -71,6 +71,22 @@ def test_send_receipt_is_protobufs(
     )
 
 
+@given(
+    uint64s,
+    int64s,
+    st.lists(st.tuples(uint64s | st.integers(0, 200), int64s, st.integers(0, 2**63 - 1))),
+)
+@settings(deadline=None)
+def test_many_receipts_are_those_of_each(
+    producer_id: int, ledger_id: int, publishes: list[tuple[int, int, int]]
+) -> None:
+    """A producer's receipts made together are the receipts made one by one, in order."""
+    assert commands.send_receipts(producer_id, ledger_id, publishes) == b"".join(
+        commands.send_receipt(producer_id, sequence_id, ledger_id, entry_id, highest)
+        for sequence_id, highest, entry_id in publishes
+    )
+
+
 def test_a_receipt_without_highest_id_says_minus_one() -> None:
     """Pulsar's receipt of a SEND that named no highest id carries 2^64-1."""
     frame = commands.send_receipt(1, 2, 3, 4)

@@ -10,12 +10,18 @@ import sys
 import threading
 import time
 from random import Random
-from typing import Any
 
 import pytest
 
 from pulsemark import ledger
-from pulsemark.ledger import EARLIEST, LocalStore, ManagedLedger, Position, StoreOptions
+from pulsemark.ledger import (
+    EARLIEST,
+    Commit,
+    LocalStore,
+    ManagedLedger,
+    Position,
+    StoreOptions,
+)
 from pulsemark.ledger.local.commit.group_commit import GroupCommit
 from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
@@ -81,10 +87,12 @@ def opened(folder):
 class Program:
     """A program that appends to one topic and notes what was acknowledged."""
 
-    #: What an action uses besides: another topic, its commit, and the callbacks that were called.
     other: ManagedLedger
-    commit: Any = None
+    """A second topic, where a test has one."""
     calls: list[str]
+    """Which callbacks were called, where a test notes that."""
+    commit: Commit | None
+    """The commit that a test's action left."""
 
     def __init__(self, folder):
         self.folder = folder
