@@ -22,7 +22,6 @@ LONGER = {
 
 #: Still to be split; what is here may be short enough by now.
 TO_BE_SPLIT = {
-    "broker/connection/session.py",
     "broker/topics/registry.py",
     "ledger/local/commit/group_commit.py",
     "ledger/local/commit/record_builder.py: build",
