@@ -65,7 +65,6 @@ class LedgerWriter(TopicLog):
         self._pending = store.committer.pending
         self._group: Group | None = None
         """Where the last append went."""
-        self._options = store.options
         self._index_floor = index_floor
         self._opened_at_ledger_id = ledger_id
         self.topic_id = topic_id
@@ -79,7 +78,13 @@ class LedgerWriter(TopicLog):
         self._deleted = False
         self._removing = threading.Lock()
         """Held while entries are removed from the head: one removal after another."""
-        self.tail = Tail(
+        self.tail = self._tail_at_opening(ledger_id)
+        """Changed under the lock, by appends and by the committer."""
+
+    def _tail_at_opening(self, ledger_id: int) -> Tail:
+        """After the last durable entry; every opening begins a new ledger."""
+        segments = self._segments
+        return Tail(
             ledger_id=ledger_id,
             segment=None,
             entry_id=0,
@@ -92,7 +97,6 @@ class LedgerWriter(TopicLog):
             clock_ms=0,
             epoch=segments[-1].header.epoch if segments else 0,
         )
-        """Assigned by appends and by the committer, under the lock."""
 
     @property
     def store(self) -> LocalStore:
