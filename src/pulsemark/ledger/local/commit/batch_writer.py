@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
+from ...tail_cache import RecentEntries
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, write_all
 from ..segment.segment import Segment
@@ -37,6 +38,8 @@ class Owner(Protocol):
     name: str
     on_confirmed: list[Callable[[], None]]
     """Called after each commit that added entries."""
+    recent: RecentEntries
+    """Where its newest entries are kept for readers."""
 
     def fence(self) -> None:
         """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""

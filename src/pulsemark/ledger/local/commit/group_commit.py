@@ -44,6 +44,7 @@ from ..segment.segment import Segment
 from .batch_writer import BatchWriter, Group, Outcome, Owner, Written, flush_indexes, show
 from .commit import Batch, Commit
 from .delivery import Delivery
+from .remember import remember
 from .tail import MAX_PENDING_ENTRIES
 
 if TYPE_CHECKING:
@@ -432,6 +433,7 @@ class GroupCommit:
                         batch.is_cut_short = True
             for group in good:
                 show(group.segment, group.entries[-1])
+                remember(group)
             for owner in owners.values():
                 owner.fence()
             for group in (*good, *failed):
