@@ -124,7 +124,9 @@ class TailCache:
 
     # Called by `RecentEntries`
 
-    def add(self, recent: RecentEntries, ledger_id: int, entry_id: int, pieces: list[Piece]) -> None:
+    def add(
+        self, recent: RecentEntries, ledger_id: int, entry_id: int, pieces: list[Piece]
+    ) -> None:
         """Keep entries of a topic that follow one another from ``entry_id`` on."""
         now_ms = self._clock.now_ms()
         with self._lock:
@@ -219,6 +221,10 @@ class RecentEntries:
     def reached_end(self) -> None:
         """A reader found nothing behind the last entry: from now on it is worth keeping them."""
         self._is_read = True
+
+    def reader_left(self) -> None:
+        """The only reader at the end has gone."""
+        self._is_read, self._idle_commits = False, IDLE_COMMITS
 
     def missed(self, entries: list[Entry]) -> None:
         """These were read from the disk."""

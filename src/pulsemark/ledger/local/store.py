@@ -143,7 +143,9 @@ class LocalStore:
         )
         """Removes segments of topics, also on a full disk."""
         try:
-            self.cursors = CursorStore(self._open_ledger(CURSOR_TOPIC, create=True))
+            of_cursors = self._open_ledger(CURSOR_TOPIC, create=True)
+            self.cursors = CursorStore(of_cursors)
+            of_cursors.recent.reader_left()  # it was read to its end, and will not be again
             if threaded:
                 self._checkpointer.start()
             self._end_deletions()

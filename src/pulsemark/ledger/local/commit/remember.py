@@ -40,9 +40,7 @@ def remember(group: Group) -> None:
         joined[0] = joined[0][skip:]
         pieces = [(1, data) for data in joined]
     first_entry_id = segment.end_entry_id - len(group.entries)
-    recent.add(
-        segment.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces]
-    )
+    recent.add(segment.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces])
 
 
 def _cut(group: Group, skip: int) -> list[tuple[int, bytes]]:
