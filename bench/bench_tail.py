@@ -6,7 +6,8 @@ A sender publishes durably, 100 bytes each, unbatched, at a fixed rate; every su
 consumer that reads at the end of the topic and acknowledges now and then. Each round measures a
 new broker with the cache (``managedLedgerCacheSizeMB`` 32) and one without (0), in turns. CPU is
 that of the broker's process, of all its threads, for each message delivered; with 0 subscriptions
-for each message published: there the cache is to cost nothing.
+for each message published: there the cache is to cost nothing. Last comes reading alone, in this process: commits
+of so many entries, each read once by every reader.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from bench_produce import Sender, cpu_s, send_frame
 from bench_startup import broker, start, stop
 from report import Figure, lower, show
 
+from pulsemark.ledger import LocalStore, Position, StoreOptions
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandAck
+from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import MessageId, commands
 
 TOPIC = "persistent://public/default/tail"
@@ -40,6 +43,7 @@ CONSUMERS_PER_CONNECTION = 10
 ACK_EVERY = 97
 """Messages of a connection, without a common divisor with its consumers."""
 TICK_S = 0.004
+READ_COMMITS = 300
 CACHE_MB = 32
 
 
@@ -200,6 +204,45 @@ def _run(pid: int, ready: dict[str, str], subscriptions: int, rounds: Sequence[i
     return Cost(used / done * 1e6, rss, cache_bytes / 2**20, share)
 
 
+def reading(entries: int, readers: int, cache_mb: int) -> float:
+    """CPU of reading one entry, in microseconds, of commits of so many entries."""
+    options = StoreOptions(tail_cache_bytes=cache_mb << 20)
+    body = unbatched_message(bytes(100), publish_time_ms=0, producer_name="p", sequence_id=1)
+    used = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        store = LocalStore.open(Path(folder) / "data", options=options, threaded=False)
+        with store:
+            topic = store.open_topic(TOPIC)
+            position = topic.end_position
+            topic.read(position)
+            for _ in range(READ_COMMITS):
+                for _ in range(entries - 1):
+                    topic.append(body)
+                topic.append(body).commit.wait()
+                before = time.process_time()
+                for _ in range(readers):
+                    last = topic.read(position, max_entries=200)[-1].position
+                used += time.process_time() - before
+                position = Position(last.ledger_id, last.entry_id + 1)
+    return used / (READ_COMMITS * entries * readers) * 1e6
+
+
+def reading_figures(rounds: int) -> list[Figure]:
+    """Reading with and without the cache, in turns."""
+    figures = []
+    for entries in (1, 10):
+        for readers in (1, 10, 100):
+            runs: dict[int, list[float]] = {CACHE_MB: [], 0: []}
+            for _ in range(rounds):
+                for cache_mb, got in runs.items():
+                    got.append(reading(entries, readers, cache_mb))
+            ours, peers = runs.values()
+            name = f"read an entry, {entries} a commit, {readers} readers"
+            middle = statistics.median
+            figures.append(lower(name, middle(ours), middle(peers), "us", "no cache"))
+    return figures
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -216,7 +259,7 @@ def main() -> None:
             for cache_mb in (CACHE_MB, 0) if number % 2 else (0, CACHE_MB):
                 runs[cache_mb].append(measure(count, messages, cache_mb))
         figures += _figures(count, runs[CACHE_MB], runs[0])
-    show("tail cache", figures)
+    show("tail cache", figures + reading_figures(arguments.rounds))
 
 
 def _figures(count: int, with_cache: list[Cost], without: list[Cost]) -> list[Figure]:
