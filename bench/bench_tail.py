@@ -6,8 +6,8 @@ A sender publishes durably, 100 bytes each, unbatched, at a fixed rate; every su
 consumer that reads at the end of the topic and acknowledges now and then. Each round measures a
 new broker with the cache (``managedLedgerCacheSizeMB`` 32) and one without (0), in turns. CPU is
 that of the broker's process, of all its threads, for each message delivered; with 0 subscriptions
-for each message published: there the cache is to cost nothing. Last comes reading alone, in this process: commits
-of so many entries, each read once by every reader.
+for each message published: there the cache is to cost nothing. Last comes reading alone, in this
+process: commits of so many entries, each read once by every reader.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class TailMachine(RuleBasedStateMachine):
             clock=self.clock,
             threaded=False,
             options=StoreOptions(
-                tail_cache_bytes=9_000, segment_size_bytes=1_500, ledger_entries=12
+                tail_cache_bytes=15_000, segment_size_bytes=900, ledger_entries=30
             ),
         )
         self.number = 0
@@ -163,14 +163,22 @@ class TailMachine(RuleBasedStateMachine):
         """A reader begins anew."""
         self.readers[number] = EARLIEST
 
+    def check_places(self, entries):
+        """From where entries stood, gone or not, both ways of reading go on alike."""
+        for entry in entries:
+            cached = self.topic.read(entry.position, max_entries=1)
+            assert shown(cached) == shown(TopicLog.read(self.topic, entry.position, max_entries=1))
+
     @rule(share=st.floats(0, 1))
     def truncate_tail(self, share):
         """A new leader cuts off the end."""
         self.settle()
-        starts = [e.first_index for e in walk(self.topic.read) if e.message_count]
+        before = walk(self.topic.read)
+        starts = [e.first_index for e in before if e.message_count]
         if starts:
             index = starts[int(share * (len(starts) - 1))]
             self.topic.truncate_tail(index, epoch=self.topic.epoch + 1)
+        self.check_places(before)
 
     @rule()
     def truncate_tail_fails(self):
@@ -189,6 +197,7 @@ class TailMachine(RuleBasedStateMachine):
         if entries:
             before = entries[int(share * (len(entries) - 1))].position
             (self.topic.trim if whole else self.topic.truncate_head)(before)
+        self.check_places(entries)
 
     @rule()
     def roll(self):
@@ -278,6 +287,28 @@ def test_a_read_begins_and_ends_where_it_is_asked_to(topic):
     assert recent.read(third, 0, 1 << 20) == []
     for absent in ((first.ledger_id, 8), (first.ledger_id + 1, 0), EARLIEST):
         assert recent.read(Position(*absent), 9, 1 << 20) == []
+
+
+@pytest.mark.parametrize(
+    ("remove", "gone", "there"),
+    [
+        (lambda topic, at: topic.trim(at), [0, 1, 2], [8, 9]),
+        (lambda topic, at: topic.truncate_head(at), [0, 4, 7], [8, 9]),
+        (lambda topic, at: topic.truncate_tail(at.entry_id, epoch=1), [8, 9], []),
+        (lambda topic, at: topic.store.delete_topic(ORDERS), range(10), []),
+    ],
+    ids=["trim", "truncate_head", "truncate_tail", "delete"],
+)
+def test_what_was_removed_is_not_kept(open_store, remove, gone, there):
+    """Before a removal returns its entries have left the cache; others may stay."""
+    topic = open_store(threaded=False, segment_size_bytes=600).open_topic(ORDERS)
+    assert topic.read(EARLIEST) == []
+    places = [append(topic, b"%d" % number * 100)[0].position for number in range(10)]
+    assert all(topic.recent.read(place, 1, 1) for place in places)
+    assert len(topic.segments()) > 2
+    remove(topic, places[8])
+    assert [number for number in gone if topic.recent.read(places[number], 1, 1)] == []
+    assert [number for number in there if topic.recent.read(places[number], 1, 1)] == there
 
 
 def test_nothing_is_kept_for_no_one(store):
