@@ -216,9 +216,9 @@ def reading(entries: int, readers: int, cache_mb: int) -> float:
             position = topic.end_position
             topic.read(position)
             for _ in range(READ_COMMITS):
-                for _ in range(entries - 1):
+                for _ in range(entries):
                     topic.append(body)
-                topic.append(body).commit.wait()
+                store.committer.flush()
                 before = time.process_time()
                 for _ in range(readers):
                     last = topic.read(position, max_entries=200)[-1].position

@@ -12,7 +12,7 @@ from functools import partial
 from ...entry import Entry, EntryKind
 from ...position import Position
 from ..segment.segment_format import BODY_CRC_PRODUCER, RECORD_HEADER, RECORD_HEADER_SIZE
-from .batch_writer import Group, PendingEntry
+from .group import ROW_FIELDS, Group
 
 PIECE_BYTES = 64 * 1024
 """More than this is kept in pieces: a view on one entry keeps no more than that in memory."""
@@ -24,7 +24,8 @@ _OWN_CRC_SIZE = 4
 def remember(group: Group) -> None:
     """Keep the entries of a group, which is durable and shown, if its topic is read at its end.
 
-    Under the committer's lock, in the step that shows the group.
+    Under the committer's lock, in the step that shows the group. What the main thread commits is
+    not kept: a signal handler could end this half way.
     """
     recent = group.owner.recent
     if not recent.is_wanted():
@@ -33,33 +34,40 @@ def remember(group: Group) -> None:
     unpack = partial(unpack_entries, segment.ledger_id)
     # The segment's header stands before its first entry.
     skip = segment.header.size_bytes if group.offset == 0 else 0
-    if len(group.buffers) == 1:
-        pieces = _cut(group, skip)
-    else:  # large entries: each in a piece of its own
-        joined = [b"".join(entry[0]) for entry in group.entries]
-        joined[0] = joined[0][skip:]
-        pieces = [(1, data) for data in joined]
-    first_entry_id = segment.end_entry_id - len(group.entries)
+    pieces = _cut(group, skip) if len(group.buffers) == 1 else _one_by_one(group, skip)
+    first_entry_id = segment.end_entry_id - group.entry_count
     recent.add(segment.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces])
 
 
 def _cut(group: Group, skip: int) -> list[tuple[int, bytes]]:
     """The group's one buffer in pieces of whole records; as it is, without a copy, if small."""
-    buffer, entries = group.buffers[0], group.entries
+    buffer = group.buffers[0]
     if type(buffer) is bytes and not skip and len(buffer) <= PIECE_BYTES:
-        return [(len(entries), buffer)]
+        return [(group.entry_count, buffer)]
+    ends, view = group.rows[ROW_FIELDS - 1 :: ROW_FIELDS], memoryview(buffer)
     pieces = []
-    done, start, view = 0, group.offset + skip, memoryview(buffer)
-    while done < len(entries):
-        until = bisect_right(entries, start + PIECE_BYTES, done + 1, key=_end_offset)
-        end = _end_offset(entries[until - 1])
+    done, start = 0, group.offset + skip
+    while done < len(ends):
+        until = bisect_right(ends, start + PIECE_BYTES, done + 1)
+        end = ends[until - 1]
         pieces.append((until - done, bytes(view[start - group.offset : end - group.offset])))
         done, start = until, end
     return pieces
 
 
-def _end_offset(entry: PendingEntry) -> int:
-    return entry[4]
+def _one_by_one(group: Group, skip: int) -> list[tuple[int, bytes]]:
+    """Large entries, each in a piece of its own, without the memory they came in."""
+    ends = iter(group.rows[ROW_FIELDS - 1 :: ROW_FIELDS])
+    pieces, parts = [], []
+    offset, end = group.offset, next(ends, None)
+    for buffer in group.buffers:
+        parts.append(buffer)
+        offset += len(buffer)
+        if offset == end:
+            data = b"".join(parts)
+            pieces.append((1, data[skip:] if skip else data))
+            parts, skip, end = [], 0, next(ends, None)
+    return pieces
 
 
 def unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
