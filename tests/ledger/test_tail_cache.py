@@ -253,7 +253,7 @@ class TailMachine(RuleBasedStateMachine):
         assert 0 <= cache.entry_count <= cache.inserted_entries
 
 
-class TestTail(TailMachine.TestCase):
+class TestTail(TailMachine.TestCase):  # type: ignore[misc, valid-type]
     """What is read through the cache is what is on disk, and no more than may be kept is."""
 
     settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
