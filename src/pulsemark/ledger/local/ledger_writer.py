@@ -71,6 +71,8 @@ class LedgerWriter(TopicLog):
         self.on_confirmed: list[Callable[[], None]] = []
         """Called after each commit that added entries, where callbacks run."""
         self.cursors: dict[str, Cursor] = {}
+        self.recent = store.tail_cache.of_topic(self._mark_deletes)
+        """The newest entries, kept for those who read at the end of the log."""
         self.compaction: CompactionState | None = None
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self.stampers = StamperChain()
@@ -152,7 +154,19 @@ class LedgerWriter(TopicLog):
         """As ``TopicLog.read``; raises StoreClosedError once the store is closed."""
         if self._state.is_over:
             self._state.check()
-        return super().read(start, max_entries=max_entries, max_bytes=max_bytes)
+        entries = self.recent.read(start, max_entries, max_bytes)
+        if entries:
+            self.give_way()
+            return entries
+        entries = super().read(start, max_entries=max_entries, max_bytes=max_bytes)
+        if entries:
+            self.recent.missed(entries)
+        else:
+            self.recent.reached_end()
+        return entries
+
+    def _mark_deletes(self) -> list[Position]:
+        return [cursor.mark_delete for cursor in tuple(self.cursors.values())]
 
     def read_stored(
         self,

@@ -40,6 +40,7 @@ from .committer_thread import CommitterThread
 from .delivery import Delivery
 from .group import Group, Owner
 from .pending import Pending
+from .remember import remember
 from .unsynced import Unsynced
 
 _log = logging.getLogger(__name__)
@@ -307,6 +308,7 @@ class GroupCommit:
             dropped = self.pending.take_out(owners.keys())
             for group in outcome.good:
                 group.show()
+                remember(group)
             for owner in owners.values():
                 owner.fence()
             self.pending.count_out(dropped, ends=False)
