@@ -47,6 +47,7 @@ class Housekeeping:
         try:
             for session in tuple(self._services.sessions):
                 session.check_time(now_s)
+            self._services.cache.cache.evict_old()
             if self._subscriptions is None or self._subscriptions.done():
                 work = self._look_after_subscriptions(now_s)
                 self._subscriptions = self._loop.create_task(work)
@@ -80,6 +81,7 @@ class Housekeeping:
             subscription.end_if_unused()
 
     def _update_rates(self, elapsed_s: float) -> None:
+        self._services.cache.update(elapsed_s)
         for topic in self._services.topics.open_topics.values():
             topic.update_rates(elapsed_s)
 

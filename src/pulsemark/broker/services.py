@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Services:
     output: OutputMemory
     kept: KeptMemory
     storage: StorageHealth
+    cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
     #: URL of the binary protocol that clients are told.

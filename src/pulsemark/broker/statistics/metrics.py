@@ -188,6 +188,8 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             "0: entries are on disk before they are acknowledged; else what a power cut may lose",
             services.config.store_options.sync_interval_ms,
         ),
+        ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
+        *services.cache.figures(),
     ):
         yield _Family(name, text, [(cluster, value)])
 
