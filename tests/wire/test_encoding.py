@@ -168,9 +168,11 @@ def test_send_is_protobufs(
         sequence_id=sequence_id,
         num_messages=None if num_messages == 1 else num_messages,
         highest_sequence_id=highest,
-        is_chunk=is_chunk or None,
-        marker=marker or None,
     )
+    if is_chunk:
+        send.is_chunk = True
+    if marker:
+        send.marker = True
 
     header, body = commands.send(
         producer_id,
@@ -191,6 +193,7 @@ def test_every_type_with_a_body_has_protobufs_envelope() -> None:
     for field in pb.BaseCommand.DESCRIPTOR.fields:
         if field.number == 1:
             continue
+        assert field.message_type is not None
         body = getattr(pb, field.message_type.name)()
         for name in body.FindInitializationErrors():
             kind = body.DESCRIPTOR.fields_by_name[name]
@@ -198,7 +201,8 @@ def test_every_type_with_a_body_has_protobufs_envelope() -> None:
                 setattr(body, name, {9: "t", 12: b"b"}.get(kind.type, 1))
             else:
                 getattr(body, name).MergeFrom(_a_required(kind.message_type.name))
-        expected = pb.BaseCommand(type=field.number)
+        number: Any = field.number
+        expected = pb.BaseCommand(type=number)
         getattr(expected, field.name).CopyFrom(body)
 
         data = expected.SerializeToString()
@@ -211,7 +215,7 @@ def _a_required(name: str) -> Any:
     """The nested messages that are required somewhere."""
     return {
         "MessageIdData": pb.MessageIdData(ledgerId=1, entryId=2),
-        "Schema": pb.Schema(name="n", schema_data=b"", type=1),
+        "Schema": pb.Schema(name="n", schema_data=b"", type=pb.Schema.String),
     }[name]
 
 

@@ -11,7 +11,12 @@ from pulsemark.broker.connection.receipts import PublishBudget, Receipts
 from pulsemark.broker.statistics.counters import TopicCounters
 from pulsemark.broker.topics.producers import Producer
 from pulsemark.ledger import Appended
-from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandProducer, CommandSend
+from pulsemark.proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandProducer,
+    CommandSend,
+    ServerError,
+)
 from pulsemark.wire import Connection, Role, commands
 
 NAMES = {BaseCommand.SEND_RECEIPT: "receipt", BaseCommand.SEND_ERROR: "error"}
@@ -94,7 +99,7 @@ class Publishing:
 
     def refuse(self, number: int, sequence_id: int) -> None:
         """A SEND of producer `number` was refused."""
-        answer = commands.send_error(number, sequence_id, 0, "refused")
+        answer = commands.send_error(number, sequence_id, ServerError.UnknownError, "refused")
         self.receipts.answer_in_turn(self.producers[number], answer)
 
     def answers_of(self, number: int) -> list[tuple[str, int]]:
