@@ -24,9 +24,6 @@ LONGER = {
 TO_BE_SPLIT = {
     "broker/connection/session.py",
     "broker/topics/registry.py",
-    "ledger/local/commit/group_commit.py",
-    "ledger/local/commit/record_builder.py: build",
-    "ledger/local/ledger_writer.py: __init__",
     "ledger/local/segment/salvage.py",
     "ledger/local/segment/scan.py: scan_records",
     "ledger/local/segment/segment.py",
