@@ -30,12 +30,12 @@ from pulsemark.testing.loop_monitor import LoopMonitor, Stall
 class MonitoredBroker:
     """Such a broker as a child process, seen from a campaign."""
 
-    def __init__(self, folder: Path, log: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, log: Path, *, stall_ms: float = 50, **settings: Any) -> None:
         self.log = log
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, __file__, "--data-dir", str(folder),
-                 "--settings", json.dumps(settings)],
+                 "--settings", json.dumps(settings), "--stall-ms", str(stall_ms)],
                 stdout=subprocess.PIPE, stderr=stderr,
             )  # fmt: skip
         assert self.process.stdout is not None

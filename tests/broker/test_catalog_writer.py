@@ -123,22 +123,24 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         for number in range(5):
             policy = StampPolicy.from_json({"stampers": ["broker-time"] if number % 2 else []})
             changes += [
-                topics.put_tenant("tenant", {"number": number}),
-                topics.put_namespace("public/other", {"number": number}),
+                topics.namespaces.put_tenant("tenant", {"number": number}),
+                topics.namespaces.put("public/other", {"number": number}),
                 topics.stamp_policies.set_for_topic(NAME, policy),
                 topics.stamp_policies.set_for_namespace("public/default", policy),
                 topics._partitioned.put(many, number + 1),
                 topic.producers._store_epoch(number),
             ]
-        changes += [topics.put_tenant("short", {}), topics.delete_tenant("short")]
+        tenants = topics.namespaces
+        changes += [tenants.put_tenant("short", {}), tenants.delete_tenant("short")]
         await asyncio.gather(*changes)
-        assert topics.tenants["tenant"] == {"number": 4}
+        assert topics.namespaces.tenants["tenant"] == {"number": 4}
         assert topics.namespaces["public/other"] == {"number": 4}
         assert topics.partitions_of(many) == 5
         assert topics.stamp_policies.of_topic(NAME) == StampPolicy((), StamperChain())
         again, _ = await start(store)
-        for registry in ("tenants", "namespaces", "_topic_epochs"):
-            assert getattr(again, registry) == getattr(topics, registry), registry
+        assert again.namespaces.tenants == topics.namespaces.tenants
+        assert dict(again.namespaces) == dict(topics.namespaces)
+        assert again._topic_epochs == topics._topic_epochs
         assert again.partitions_of(many) == 5
         assert again._topic_epochs[str(NAME)] == 4
         for policies in (topics.stamp_policies, again.stamp_policies):
@@ -155,12 +157,12 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         topics, pool = await start(store)
         schemas = Schemas(topics.catalog_writer, BrokerConfig())
         topic = await topics.open(NAME, create=True)
-        await topics.put_namespace("public/empty", {})
+        await topics.namespaces.put("public/empty", {})
         pool.fail = {"write", "freeing"}
         policy = StampPolicy.from_json({"stampers": ["broker-time"]})
         for change in (
-            lambda: topics.put_tenant("tenant", {}),
-            lambda: topics.put_namespace("public/other", {}),
+            lambda: topics.namespaces.put_tenant("tenant", {}),
+            lambda: topics.namespaces.put("public/other", {}),
             lambda: topics.delete_namespace("public/empty"),
             lambda: topics.stamp_policies.set_for_topic(NAME, policy),
             lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
@@ -172,8 +174,9 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
                 await change()
         pool.fail = set()
         again, _ = await start(store)
-        for registry in ("tenants", "namespaces", "_topic_epochs"):
-            assert getattr(again, registry) == getattr(topics, registry), registry
+        assert again.namespaces.tenants == topics.namespaces.tenants
+        assert dict(again.namespaces) == dict(topics.namespaces)
+        assert again._topic_epochs == topics._topic_epochs
         assert (again.partitions_of(NAME), topics.partitions_of(NAME)) == (0, 0)
         assert topic.ledger.stampers.names == ()
         assert await schemas.versions(NAME) == []
@@ -187,15 +190,16 @@ def test_cancelled_change_is_shown_all_the_same(store):
 
     async def run() -> None:
         topics, _ = await start(store)
-        changes = [asyncio.ensure_future(topics.put_tenant(f"t{n}", {})) for n in range(4)]
+        put = topics.namespaces.put_tenant
+        changes = [asyncio.ensure_future(put(f"t{n}", {})) for n in range(4)]
         await asyncio.sleep(0)
         for change in changes[1:]:
             change.cancel()
         await asyncio.gather(*changes, return_exceptions=True)
         await topics.catalog_writer.settled()
         again, _ = await start(store)
-        assert again.tenants == topics.tenants
-        assert set(topics.tenants) == {"public", "t0", "t1", "t2", "t3"}
+        assert again.namespaces.tenants == topics.namespaces.tenants
+        assert set(topics.namespaces.tenants) == {"public", "t0", "t1", "t2", "t3"}
 
     asyncio.run(run())
 
@@ -218,7 +222,7 @@ def test_turn_within_a_turn_is_refused(store):
 
 
 AT_THE_START = {
-    "registry.py:_load",
+    "namespaces.py:load",
     "registry.py:_finish_deletions",
     "registry.py:_stored_epochs",
     "partitioned_topics.py:finish",

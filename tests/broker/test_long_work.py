@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pulsemark.broker.subscriptions.long_work import PIECE_IDS, LongWork
+from pulsemark.broker.long_work import PIECE_IDS, LongWork
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
 from pulsemark.wire import MessageId

@@ -118,8 +118,9 @@ class Dispatcher(ABC):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is to be sent: the dispatcher is closed, or a seek is under way."""
-        return self._is_closed or self.subscription.is_fenced
+        """Whether nothing is to be sent: the topic is closed, or a seek is under way."""
+        subscription = self.subscription
+        return self._is_closed or subscription.is_fenced or not subscription.topic.is_open
 
     def next_turn(self) -> None:
         """Go on after the others on the event loop had theirs."""

@@ -65,6 +65,8 @@ class KeySharedDispatcher(SharedDispatcher):
         self._selector.remove(consumers)
         self._slots_moved = True
         super().remove(consumers)
+        if self.consumers:
+            self.subscription.work.add(self._selector.sweeping())
 
     def rewind(self) -> None:
         """Start again from the cursor, with nothing held."""

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, Position
 from ...metadata import Buffer
+from ..long_work import PIECE_IDS
 from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
-from .long_work import PIECE_IDS
 from .ready_ring import ReadyRing
 from .replay import ReplayQueue
 

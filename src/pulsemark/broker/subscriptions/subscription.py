@@ -20,12 +20,13 @@ from ...ledger import Cursor, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
 from ..commits import durable
 from ..errors import RefusedError
+from ..long_work import PIECE_IDS, LongWork
 from .consumer import Consumer
 from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
-from .long_work import PIECE_IDS, LongWork
 from .positions import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
+from .telling import telling
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic
@@ -88,10 +89,15 @@ class Subscription:
         """The connected consumers."""
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it was not removed, and its topic is open."""
+        return self.topic.is_open and self.topic.subscriptions.get(self.name) is self
+
     def check_is_there(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the subscription or its topic was removed."""
         self.topic.check_is_open()
-        if self.topic.subscriptions.get(self.name) is not self:
+        if not self.is_there:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription was just removed")
 
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
@@ -151,29 +157,33 @@ class Subscription:
 
     def end_if_unused(self) -> None:
         """A non-durable subscription goes when nobody is connected and nobody is to come back."""
-        is_there = self.topic.subscriptions.get(self.name) is self and self.topic.is_open
-        if is_there and not self.durable and not self.consumers and self.kept_until is None:
+        if self.is_there and not self.durable and not self.consumers and self.kept_until is None:
             self.topic.remove_subscription(self)
 
     def detach_all(self) -> list[Consumer]:
-        """Disconnect every consumer at once, without handing on what they held."""
+        """Disconnect every consumer at once, without handing on what they held.
+
+        They are to be told with `telling`.
+        """
         consumers = list(self.consumers)
         if self.dispatcher is not None:
             self.dispatcher.close()
             self.dispatcher = None
         for consumer in consumers:
             consumer.subscription = None
-            consumer.release_all()
         return consumers
 
-    def disconnect_all(self, *, but: Consumer | None = None) -> None:
-        """The same, and tell their clients, which may subscribe again; `but` knows already."""
-        for consumer in self.detach_all():
-            if consumer is not but:
-                consumer.outlet.close_consumer(consumer)
+    def disconnecting(self) -> Iterator[None]:
+        """The same, and tell their clients, which may subscribe again.
+
+        The first piece disconnects all of them.
+        """
+        consumers = self.detach_all()
+        yield
+        yield from telling(consumers)
 
     def fence(self) -> list[Consumer]:
-        """Begin a seek: disconnect everybody, let nobody in."""
+        """Begin a seek: disconnect everybody, let nobody in. They are told when it ends."""
         self.is_fenced = True
         if not self.durable:
             timeout_s = self.topic.config.non_durable_return_timeout_ms / 1000

@@ -12,7 +12,7 @@ registry in `topics`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from ...ledger import (
     EARLIEST,
@@ -33,6 +33,7 @@ from ..statistics.counters import RateMeter, TopicCounters
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import position_of
 from ..subscriptions.subscription import Subscription
+from ..subscriptions.telling import telling
 from .producers import TopicProducers
 
 __all__ = ["Topic"]
@@ -72,23 +73,27 @@ class Topic:
         ledger.on_confirmed.append(self._entries_confirmed)
 
     def close(self) -> None:
-        """Let nobody in any more and stop all dispatch; the ledger is the store's to close."""
+        """Let nobody in any more and stop all dispatch; the ledger is the store's to close.
+
+        What is connected is to be disconnected with `disconnecting`, which takes its time.
+        """
         self.is_open = False
         self.producers.close()
         self.ledger.on_confirmed.remove(self._entries_confirmed)
-        for subscription in self.subscriptions.values():
-            subscription.detach_all()
 
     def check_is_open(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
         if not self.is_open:
             raise RefusedError(ServerError.ServiceNotReady, f"{self.name} is being closed")
 
-    def disconnect_all(self) -> None:
-        """Close every producer and consumer from the broker's side; readers' subscriptions end."""
-        self.producers.disconnect_all()
+    def disconnecting(self) -> Iterator[None]:
+        """Close every producer and consumer from the broker's side; readers' subscriptions end.
+
+        In pieces; who comes back meanwhile stays where the pieces have been already.
+        """
+        yield from self.producers.disconnecting()
         for subscription in tuple(self.subscriptions.values()):
-            subscription.disconnect_all()
+            yield from subscription.disconnecting()
             subscription.end_if_unused()
 
     def update_rates(self, elapsed_s: float) -> None:
@@ -185,7 +190,9 @@ class Topic:
         subscription.check_is_there()
         commit = self.ledger.delete_cursor(subscription.name)
         del self.subscriptions[subscription.name]
-        subscription.disconnect_all(but=asked_by)
+        # All of its consumers lose it in this step; their clients are told in pieces.
+        consumers = subscription.detach_all()
+        subscription.work.add(telling(consumers, but=asked_by))
         return commit
 
     # -- reading --------------------------------------------------------------------------------
