@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pulsemark.broker import Broker, BrokerConfig
+from pulsemark.broker.collector import Collector
 from pulsemark.broker.embed import new_event_loop
 from pulsemark.testing.loop_monitor import LoopMonitor, Stall
 
@@ -105,7 +106,7 @@ async def serve(config: BrokerConfig, stall_ms: float) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config) as broker:
+    async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
         print(
             json.dumps(
                 {

@@ -85,13 +85,14 @@ def test_acknowledged_schema_versions_are_there_after_a_restart(store, seed):
 
     async def run() -> None:
         topics, _ = await start(store, seed)
+        topic = await topics.open(NAME, create=True)
         schemas = Schemas(topics.catalog_writer, BrokerConfig())
-        given = await asyncio.gather(*(schemas.register(NAME, schema(n % 6)) for n in range(12)))
+        given = await asyncio.gather(*(schemas.register(topic, schema(n % 6)) for n in range(12)))
         assert set(given) == {version_bytes(n) for n in range(6)}
         again = Schemas((await start(store))[0].catalog_writer, BrokerConfig())
         assert await again.versions(NAME) == await schemas.versions(NAME)
         for number in range(12):
-            assert await again.register(NAME, schema(number % 6)) == given[number]
+            assert await again.register(topic, schema(number % 6)) == given[number]
 
     asyncio.run(run())
 
@@ -102,11 +103,12 @@ def test_forgotten_schemas_do_not_come_back(store, seed):
 
     async def run() -> None:
         topics, _ = await start(store, seed)
-        await Schemas(topics.catalog_writer, BrokerConfig()).register(NAME, schema(0))
+        topic = await topics.open(NAME, create=True)
+        await Schemas(topics.catalog_writer, BrokerConfig()).register(topic, schema(0))
         schemas = Schemas(topics.catalog_writer, BrokerConfig())  # nothing is known yet
         await asyncio.gather(*(schemas.versions(NAME) for _ in range(3)), schemas.forget(NAME))
         assert await schemas.versions(NAME) == []
-        assert await schemas.register(NAME, schema(7)) == version_bytes(0)
+        assert await schemas.register(topic, schema(7)) == version_bytes(0)
 
     asyncio.run(run())
 
@@ -168,7 +170,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
             lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
             lambda: topics._partitioned.put(NAME, 3),
             lambda: topic.producers._store_epoch(1),
-            lambda: schemas.register(NAME, schema(0)),
+            lambda: schemas.register(topic, schema(0)),
         ):
             with pytest.raises(CatalogError):
                 await change()
@@ -180,7 +182,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         assert (again.partitions_of(NAME), topics.partitions_of(NAME)) == (0, 0)
         assert topic.ledger.stampers.names == ()
         assert await schemas.versions(NAME) == []
-        assert await schemas.register(NAME, schema(1)) == version_bytes(0)
+        assert await schemas.register(topic, schema(1)) == version_bytes(0)
 
     asyncio.run(run())
 

@@ -21,9 +21,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TypeVar
 
 __all__ = ["PIECE_IDS", "LongWork", "Turns", "at_once"]
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +101,16 @@ class Turns:
                 await asyncio.sleep(0)
                 if _slice(remaining):
                     return
+
+    async def result(self, pieces: Generator[object, None, T]) -> T:
+        """The same; what the generator returns in the end."""
+        found: list[T] = []
+
+        def keeping() -> Iterator[object]:
+            found.append((yield from pieces))
+
+        await self.work(keeping())
+        return found[0]
 
 
 def _slice(remaining: Iterator[object]) -> bool:

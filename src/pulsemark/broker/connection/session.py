@@ -131,6 +131,7 @@ class Session(asyncio.BufferedProtocol):
         self.close_state()
         self.services.sessions.discard(self)
         self.services.output.forget(self)
+        self.receipts.close()
 
     def pause_writing(self) -> None:
         """More is unsent than the high-water mark."""

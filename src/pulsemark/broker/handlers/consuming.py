@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...ledger import Commit, Position
+from ...ledger import Commit, LedgerError, Position
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
@@ -246,10 +246,21 @@ async def _seek(
 def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
     """The last message there is, and where the subscription stands."""
     _, subscription = _connected(session, command.consumer_id)
+    session.run(command.request_id, _last_message_id(session, command, subscription))
+
+
+async def _last_message_id(
+    session: Session, command: CommandGetLastMessageId, subscription: Subscription
+) -> None:
+    turns = session.services.topics.turns
+    try:
+        last = await turns.result(subscription.topic.finding_last_id())
+    except (LedgerError, OSError) as error:
+        raise RefusedError(ServerError.PersistenceError, str(error)) from error
     session.write(
         commands.get_last_message_id_response(
             command.request_id,
-            subscription.topic.last_message_id(),
+            last,
             MessageId(*subscription.cursor.mark_delete),
         )
     )

@@ -86,7 +86,8 @@ async def last_message_id(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The last message's id."""
-    last = (await open_topic(request, domain, tenant, namespace, topic)).last_message_id()
+    opened = await open_topic(request, domain, tenant, namespace, topic)
+    last = await request.services.topics.turns.result(opened.finding_last_id())
     return Response.of_json(
         {
             "ledgerId": last.ledger_id,

@@ -64,6 +64,8 @@ class Subscription:
         self.messages_out = 0
         self.bytes_out = 0
         self._is_stored = is_stored
+        #: Consumers whose connection has ended, and who are to leave in a coming turn.
+        self._leaving: list[Consumer] = []
         #: Acknowledgements and redeliveries of many messages.
         self.work = LongWork()
         self._waiting_persisted: list[Persisted] = []
@@ -86,7 +88,8 @@ class Subscription:
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """The connected consumers."""
+        """The connected consumers; those who are to leave do so before."""
+        self.let_leave()
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
     @property
@@ -123,6 +126,7 @@ class Subscription:
         if consumer.has_left:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
         self.check_is_there()
+        self.let_leave()
         if self.is_fenced:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
@@ -149,6 +153,17 @@ class Subscription:
             consumer.subscription = None
         if self.dispatcher is not None:
             self.dispatcher.remove(consumers)
+
+    def leave_soon(self, consumer: Consumer) -> None:
+        """A consumer's connection has ended; it gets nothing more, and leaves with `let_leave`."""
+        self._leaving.append(consumer)
+
+    def let_leave(self) -> int:
+        """Let those go who are to leave, all in one step; returns how many."""
+        leaving, self._leaving = self._leaving, []
+        if leaving:
+            self.consumers_left(leaving)
+        return len(leaving)
 
     def consumers_left(self, consumers: Sequence[Consumer]) -> None:
         """Consumers are gone for good; a reader's subscription goes with its last one."""
@@ -233,10 +248,15 @@ class Subscription:
             self.dispatcher.redeliver(consumer, positions)
 
     def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
-        """The same for many entries, in pieces."""
+        """The same for many entries, in pieces.
+
+        What is named again after it was sent again is not sent and counted a second time.
+        """
         remaining = iter(positions)
+        named: set[Position] = set()
         while piece := list(islice(remaining, PIECE_IDS)):
-            self.redeliver(consumer, piece)
+            self.redeliver(consumer, [one for one in piece if one not in named])
+            named.update(piece)
             yield
 
     def count_sent(self, messages: int, size_bytes: int) -> None:
