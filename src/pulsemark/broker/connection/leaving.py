@@ -25,7 +25,8 @@ LEFT_AT_ONCE = 200
 def leave_together(everything: Iterable[Producer | Consumer]) -> None:
     """End producers and consumers. Twice is once."""
     subscriptions: dict[Subscription, None] = {}
-    for one in everything:
+    ended = list(everything)
+    for one in ended:
         if isinstance(one, Producer):
             one.leave()
             continue
@@ -33,13 +34,19 @@ def leave_together(everything: Iterable[Producer | Consumer]) -> None:
         if one.subscription is not None:
             one.subscription.leave_soon(one)
             subscriptions[one.subscription] = None
-    LongWork().add(_leaving(subscriptions))
+    LongWork().add(_leaving(subscriptions, ended))
 
 
-def _leaving(subscriptions: Iterable[Subscription]) -> Iterator[None]:
+def _leaving(
+    subscriptions: Iterable[Subscription], ended: list[Producer | Consumer]
+) -> Iterator[None]:
     left = 0
     for subscription in subscriptions:
         left += subscription.let_leave()
         if left >= LEFT_AT_ONCE:
             left = 0
             yield
+    # What they kept is freed in pieces, too.
+    while ended:
+        del ended[-LEFT_AT_ONCE:]
+        yield

@@ -145,8 +145,12 @@ class AutoSplit:
         label = self._labels.setdefault(consumer.name, _Labels()).take()
         self._label_of[consumer] = label
         for slot in _points_of(f"{consumer.name}#{label}"):
-            self._numbers.setdefault(slot, []).append(number)
-            self._points.add(slot)
+            numbers = self._numbers.get(slot)
+            if numbers is not None:
+                numbers.append(number)
+            else:
+                self._numbers[slot] = [number]
+                self._points.add(slot)
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
         """Take consumers off."""
