@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import pulsemark.broker
 from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.topics.catalog_writer import CatalogWriter
 from pulsemark.broker.topics.registry import Topics
 from pulsemark.broker.topics.schemas import Schemas, version_bytes
@@ -109,6 +111,30 @@ def test_forgotten_schemas_do_not_come_back(store, seed):
         await asyncio.gather(*(schemas.versions(NAME) for _ in range(3)), schemas.forget(NAME))
         assert await schemas.versions(NAME) == []
         assert await schemas.register(topic, schema(7)) == version_bytes(0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_deleted_topic_leaves_no_schema(store, seed):
+    """A producer that brings a schema beside the deletion is refused, or its schema goes, too."""
+
+    async def run() -> None:
+        topics, _ = await start(store, seed)
+        schemas = Schemas(topics.catalog_writer, BrokerConfig())
+        topics.after_delete = schemas.forget
+        topic = await topics.open(NAME, create=True)
+
+        deletion = asyncio.ensure_future(topics.delete(NAME, force=True))
+        is_over = False
+        while not is_over:
+            is_over = deletion.done()
+            with suppress(RefusedError):
+                await schemas.for_producer(topic, schema(0))
+            await asyncio.sleep(0)
+        await deletion
+        assert await schemas.versions(NAME) == []
+        assert store.catalog.get("schema", str(NAME)) is None
 
     asyncio.run(run())
 
