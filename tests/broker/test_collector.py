@@ -21,7 +21,12 @@ from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
 
 KINDS = (Session, Producer, Consumer, Dispatcher, Subscription, Topic)
-TYPES = tuple(CommandSubscribe.SubType.values())
+TYPES = (
+    CommandSubscribe.Exclusive,
+    CommandSubscribe.Shared,
+    CommandSubscribe.Failover,
+    CommandSubscribe.Key_Shared,
+)
 
 
 @contextmanager

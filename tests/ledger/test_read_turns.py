@@ -19,7 +19,7 @@ COUNT = 1000
 @pytest.fixture
 def sleeps(monkeypatch):
     """How long readers slept, each time; a slice is over as soon as it has begun."""
-    slept = []
+    slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, perf_counter=time.perf_counter)
     monkeypatch.setattr(read_turns, "time", clock)
     monkeypatch.setattr(read_turns, "SLICE_S", 0)
@@ -72,7 +72,7 @@ def test_nobody_waits_where_nothing_is_pending(topic, sleeps, way):
 def test_a_long_read_gives_way_in_small_slices(topic, sleeps, way, monkeypatch):
     """Beside pending commits a reader pauses each time it has had so many entries."""
     how, slice_entries = WAYS[way]
-    monkeypatch.setattr(topic.store.committer, "pending_bytes", 1)
+    monkeypatch.setattr(topic.store.committer.pending, "size_bytes", 1)
     assert how(topic) == COUNT
     monkeypatch.undo()
     assert len(sleeps) >= COUNT / slice_entries
@@ -81,7 +81,7 @@ def test_a_long_read_gives_way_in_small_slices(topic, sleeps, way, monkeypatch):
 def test_the_thread_of_the_callbacks_never_waits(topic, sleeps, monkeypatch):
     """An event loop that commit callbacks are handed to reads without a pause."""
     committer = topic.store.committer
-    monkeypatch.setattr(committer, "pending_bytes", 1)
+    monkeypatch.setattr(committer.pending, "size_bytes", 1)
     monkeypatch.setattr(committer._delivery, "_notify", lambda call: call())
     committer._delivery.put([lambda: None])
     assert read(topic) == COUNT
@@ -107,7 +107,12 @@ def test_readers_pause_one_after_another(monkeypatch):
     monkeypatch.setattr(read_turns, "time", clock)
     monkeypatch.setattr(read_turns, "SLICE_S", 0)
     turns = ReadTurns(lambda: True)
-    threads = [threading.Thread(target=lambda: [turns.wait() for _ in range(25)]) for _ in range(4)]
+
+    def take_turns():
+        for _ in range(25):
+            turns.wait()
+
+    threads = [threading.Thread(target=take_turns) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

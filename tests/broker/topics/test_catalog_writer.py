@@ -71,7 +71,11 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
     """The registry as a starting broker makes it."""
     pool = Shuffled(seed)
-    topics = Topics(store, BrokerConfig(), StamperChain(), pool)
+    writer = CatalogWriter(store, pool)
+    schemas = Schemas(writer, BrokerConfig())
+    topics = Topics(
+        store, BrokerConfig(), StamperChain(), pool, writer, after_delete=schemas.forget
+    )
     await topics.load()
     return topics, pool
 
@@ -122,7 +126,7 @@ def test_a_deleted_topic_leaves_no_schema(store, seed):
     async def run() -> None:
         topics, _ = await start(store, seed)
         schemas = Schemas(topics.catalog_writer, BrokerConfig())
-        topics.after_delete = schemas.forget
+        topics._after_delete = schemas.forget
         topic = await topics.open(NAME, create=True)
 
         deletion = asyncio.ensure_future(topics.delete(NAME, force=True))

@@ -64,17 +64,20 @@ class Topics:
         config: BrokerConfig,
         stampers: StamperChain,
         run_blocking: RunBlocking,
+        catalog_writer: CatalogWriter,
         *,
+        after_delete: Callable[[TopicName], Awaitable[None]],
         broker_name: str = "",
     ) -> None:
+        """`after_delete` is called with the name of each topic that was deleted."""
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.names = TopicNames()
         #: Works through what is long, for all of the broker.
         self.turns = Turns()
-        self.catalog_writer = CatalogWriter(store, run_blocking)
-        self.namespaces = Namespaces(store.catalog, self.catalog_writer)
-        self._partitioned = PartitionedTopics(store.catalog, self.catalog_writer)
+        self.catalog_writer = catalog_writer
+        self.namespaces = Namespaces(store.catalog, catalog_writer)
+        self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.stamp_policies = StampPolicies(
             StampPolicy(config.stampers, stampers),
             self.catalog_writer,
@@ -89,8 +92,7 @@ class Topics:
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
         self._locks = NameLocks()
-        #: Called with the name of each topic that was deleted.
-        self.after_delete: Callable[[TopicName], Awaitable[None]] | None = None
+        self._after_delete = after_delete
         self._background = Background()
 
     async def load(self) -> None:
@@ -278,8 +280,7 @@ class Topics:
                 if self.exists(name.partition(index)):
                     await self._delete_alone(name.partition(index), force=True)
             await self.stamp_policies.forget(name)
-            if self.after_delete is not None:
-                await self.after_delete(name)
+            await self._after_delete(name)
             await self._partitioned.forget(name)
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
@@ -304,8 +305,7 @@ class Topics:
             )
             self.names.discard(full)
             await self.stamp_policies.forget(name)
-            if self.after_delete is not None:
-                await self.after_delete(name)
+            await self._after_delete(name)
 
     def _close(self, topic: Topic) -> None:
         """Close a topic for those who use it. It is opened anew when needed."""

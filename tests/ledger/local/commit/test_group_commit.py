@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, StoreOptions
-from pulsemark.ledger.local.commit import group_commit
+from pulsemark.ledger.local.commit import committer_thread
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
 
@@ -40,22 +40,23 @@ def test_one_sync_for_all_that_gathered(simulated):
 
 def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
     """It is committed with what came meanwhile, once nothing more does: one sync for all."""
-    slept, done = [], threading.Event()
+    done = threading.Event()
+    slept: list[float] = []
 
-    def sleep(_seconds):
-        slept.append(None)
+    def sleep(seconds):
+        slept.append(seconds)
         if len(slept) <= 5:
             topics[0].append(b"more").commit.add_done_callback(lambda _error: done.set())
 
     fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(group_commit, "time", fake_time)
-    monkeypatch.setattr(group_commit, "_GATHER_RATIO", 1e15)
-    monkeypatch.setattr(group_commit, "_GATHER_MAX_S", 10)
+    monkeypatch.setattr(committer_thread, "time", fake_time)
+    monkeypatch.setattr(committer_thread, "_GATHER_RATIO", 1e15)
+    monkeypatch.setattr(committer_thread, "_GATHER_MAX_S", 10)
     files = simulated.files()
     store = simulated.open(files)
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(100)]
     settle(store)
-    store.committer._took_s = 10.0
+    store.committer.thread._commit_s = 10.0
     before = files.calls["fdatasync"]
     with store.committer.lock:
         for topic in topics:
@@ -224,7 +225,7 @@ def test_open_files_stay_within_bounds(tmp_path, fault):
     store.checkpoint()
     simulated.power_off()
     store = simulated.open()
-    for name, topic in model.topics.items():
-        assert topic.problems(store.open_topic(name), reopened=True) == []
+    for name, known in model.topics.items():
+        assert known.problems(store.open_topic(name), reopened=True) == []
     assert model.acknowledged >= (4 * 60 if not fault else 4 * 60 - 20)
     simulated.close()
