@@ -29,13 +29,13 @@ __all__ = ["Collector"]
 
 INTERVAL_S = 1.0
 #: Allocations, less what was freed, between two collections of the youngest.
-YOUNG_OBJECTS = 10_000
+YOUNG_OBJECTS = 5_000
 #: Collections of the youngest before one of those that survived a first time.
 YOUNG_COLLECTIONS = 4
 #: Old objects from which on it is worth collecting them.
-OLD_OBJECTS = 10_000
+OLD_OBJECTS = 5_000
 #: Old objects that are collected in one go, at 0.1 to 0.8 us each.
-MAX_OLD_OBJECTS = 40_000
+MAX_OLD_OBJECTS = 20_000
 #: No process gets there: full collections do not begin by themselves.
 NEVER = 1 << 30
 

@@ -367,7 +367,7 @@ class Session(Members, asyncio.BufferedProtocol):
             return
         self.is_closed = True
         self._writable = False
-        self._gathering.stop()
+        self._gathering.close()
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)
