@@ -18,7 +18,7 @@ from ..errors import RefusedError
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..connection.session import Session
 
@@ -73,13 +73,32 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
 
 def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
     """The namespace's topics, partitions one by one; an absent namespace has none."""
-    session.run(command.request_id, _topics_of_namespace(session, command))
+    names = session.services.topics.names_in(command.namespace)
+    if len(names) > NAMES_AT_ONCE:
+        session.run(command.request_id, _many_topics(session, command, names))
+        return
+    pattern = _pattern_of(command)
+    _answer_topics(session, command, _choose(names, command, pattern), filtered=bool(pattern))
 
 
-async def _topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
-    topics = session.services.topics
-    chosen = _choosing(topics.names_in(command.namespace), command)
-    names, filtered = await topics.turns.result(chosen)
+async def _many_topics(
+    session: Session, command: CommandGetTopicsOfNamespace, names: list[str]
+) -> None:
+    pattern = _pattern_of(command)
+    chosen: list[str] = []
+
+    def choosing() -> Iterator[None]:
+        for at in range(0, len(names), NAMES_AT_ONCE):
+            chosen.extend(_choose(names[at : at + NAMES_AT_ONCE], command, pattern))
+            yield
+
+    await session.services.topics.turns.work(choosing())
+    _answer_topics(session, command, chosen, filtered=bool(pattern))
+
+
+def _answer_topics(
+    session: Session, command: CommandGetTopicsOfNamespace, names: list[str], *, filtered: bool
+) -> None:
     digest = topics_hash(names)
     changed = command.topics_hash != digest
     session.write(
@@ -93,20 +112,19 @@ async def _topics_of_namespace(session: Session, command: CommandGetTopicsOfName
     )
 
 
-def _choosing(
-    names: list[str], command: CommandGetTopicsOfNamespace
-) -> Generator[None, None, tuple[list[str], bool]]:
-    """Those that are asked for, and whether the pattern was applied, in pieces."""
+def _choose(
+    names: list[str], command: CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
+) -> list[str]:
+    """Those that are asked for."""
     domain = DOMAIN_OF_MODE.get(command.mode, "")
-    pattern = _affordable(command.topics_pattern) if command.topics_pattern else None
-    chosen: list[str] = []
-    for at in range(0, len(names), NAMES_AT_ONCE):
-        some = [name for name in names[at : at + NAMES_AT_ONCE] if name.startswith(domain)]
-        if pattern is not None:
-            some = [name for name in some if pattern.fullmatch(_without_domain(name))]
-        chosen += some
-        yield
-    return chosen, pattern is not None
+    chosen = [name for name in names if name.startswith(domain)]
+    if pattern is not None:
+        chosen = [name for name in chosen if pattern.fullmatch(_without_domain(name))]
+    return chosen
+
+
+def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
+    return _affordable(command.topics_pattern) if command.topics_pattern else None
 
 
 def topics_hash(names: Iterable[str]) -> str:
