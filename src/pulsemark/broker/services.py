@@ -49,6 +49,11 @@ class Services:
     metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no client is connected; those of gRPC are not counted."""
+        return not self.sessions and not self.http_connections
+
     def new_producer_name(self) -> str:
         """A producer name that was never given out on this data folder before."""
         name = f"{self.config.cluster}-{self.incarnation}-{self._names_given}"

@@ -182,6 +182,10 @@ class LedgerWriter(TopicLog):
             start, max_entries=max_entries, max_bytes=max_bytes, mapped=mapped
         )
 
+    def check_can_read(self) -> None:
+        """Raise StoreClosedError, StoreFailedError or ForkedStoreError once the store is over."""
+        self._state.check()
+
     def give_way(self) -> bool:
         """Let commits pass: see `read_turns`."""
         turns = self._committer.read_turns

@@ -235,8 +235,13 @@ class LocalStore:
     # Topics
 
     def topic_names(self) -> list[str]:
-        """Full names of all topics, sorted; without those that the store has for itself."""
+        """Full names of all topics, sorted; without those that the store has for itself.
+
+        Raises StoreClosedError.
+        """
         self.state.check_process()
+        if self._closed:
+            raise StoreClosedError(str(self.folder))
         return sorted(name for name in self._topic_ids if not _is_reserved(name))
 
     def open_topic(self, name: str, *, create: bool = True) -> ManagedLedger:
