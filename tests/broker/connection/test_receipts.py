@@ -202,16 +202,38 @@ def test_counters_go_by_what_is_durable(publishing):
     assert publishing.receipts.entries_in_flight == publishing.budget.bytes_in_flight == 0
 
 
+class DoneBatch(Batch):
+    """A batch that ended before it was asked to call back."""
+
+    def add_done_callback(self, callback: Any) -> None:
+        """Call at once."""
+        callback()
+
+
 def test_a_batch_that_was_done_already_is_answered_at_once(publishing):
     """Between an append and its receipt the batch may end; each publish is still answered."""
-
-    class DoneBatch(Batch):
-        def add_done_callback(self, callback: Any) -> None:
-            callback()
-
     commit = Commit(DoneBatch())
     publishing.publish(0, 0, commit)
     publishing.publish(0, 1, commit)
 
     assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 1)]
     assert publishing.receipts.entries_in_flight == 0
+
+
+def test_a_batch_that_was_done_already_does_not_overtake_the_one_before(publishing):
+    """While the call for a first batch is on its way to the loop, a second is found done.
+
+    Each publish is answered once, in the order of the SENDs.
+    """
+    first = Batch()
+    publishing.publish(0, 0, Commit(first))
+    publishing.publish(1, 0, Commit(first))
+    publishing.publish(0, 1, Commit(DoneBatch()))
+    publishing.refuse(0, 2)
+    first.finish()
+    publishing.publish(0, 3, Commit(DoneBatch()))
+
+    kinds = ["receipt", "receipt", "error", "receipt"]
+    assert publishing.answers_of(0) == list(zip(kinds, range(4), strict=True))
+    assert publishing.answers_of(1) == [("receipt", 0)]
+    assert publishing.receipts.entries_in_flight == publishing.budget.bytes_in_flight == 0

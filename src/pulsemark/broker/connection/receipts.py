@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from functools import partial
 from typing import Protocol
 
@@ -138,10 +138,11 @@ class Run:
 class SentBatch:
     """What one session sent into one batch of the ledger's."""
 
-    __slots__ = ("batch", "runs", "taken_at_s")
+    __slots__ = ("batch", "is_answered", "runs", "taken_at_s")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
+        self.is_answered = False
         self.runs: list[Run] = []
         self.taken_at_s = time.monotonic()
 
@@ -152,10 +153,10 @@ class Receipts:
     __slots__ = (
         "_budget",
         "_is_lost",
-        "_latest",
         "_max_bytes",
         "_max_entries",
         "_session",
+        "_unanswered",
         "bytes_in_flight",
         "entries_in_flight",
     )
@@ -168,8 +169,8 @@ class Receipts:
         self._session = session
         self._is_lost = False
         self._budget = budget
-        self._latest: SentBatch | None = None
-        """Older ones are on their way."""
+        self._unanswered: deque[SentBatch] = deque()
+        """The oldest first; what is sent now joins the last one."""
         self._max_entries = config.max_in_flight_publish_messages_per_connection
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
 
@@ -225,10 +226,11 @@ class Receipts:
     ) -> tuple[Run, SentBatch | None]:
         """A run, and what this session sends into its batch, if it is the first one there."""
         run = producer.run = Run(producer, counters, appended)
-        batch, latest, begun = appended.commit.batch, self._latest, None
-        if latest is None or latest.batch is not batch:
-            latest = begun = self._latest = SentBatch(batch)
-        latest.runs.append(run)
+        batch, unanswered, begun = appended.commit.batch, self._unanswered, None
+        if not unanswered or unanswered[-1].batch is not batch:
+            begun = SentBatch(batch)
+            unanswered.append(begun)
+        unanswered[-1].runs.append(run)
         return run, begun
 
     def answer_in_turn(self, producer: Producer, answer: bytes) -> None:
@@ -239,10 +241,17 @@ class Receipts:
             self._session.write(answer)
 
     def _settled(self, sent: SentBatch) -> None:
-        """A batch is durable, or parts of it failed: answer everything in it, in order."""
+        """A batch is durable, or parts of it failed: answer everything up to and with it.
+
+        A batch that is done before its callback is added calls back at once. Those before it are
+        done then, too, but their calls may still be on their way to the loop.
+        """
+        while not sent.is_answered:
+            self._answer(self._unanswered.popleft())
+
+    def _answer(self, sent: SentBatch) -> None:
         latency_ms = (time.monotonic() - sent.taken_at_s) * 1000
-        if self._latest is sent:
-            self._latest = None
+        sent.is_answered = True
         self._session.write(b"".join([run.frames() for run in sent.runs]))
         failure: BaseException | None = None
         entries = size_bytes = 0
