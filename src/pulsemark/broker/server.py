@@ -275,8 +275,8 @@ class Broker:
             return
         topics = self._services.topics
         await topics.settled()
-        for topic in topics.open_topics.values():
-            for subscription in topic.subscriptions.values():
+        for topic in tuple(topics.open_topics.values()):
+            for subscription in tuple(topic.subscriptions.values()):
                 try:
                     subscription.work.finish()
                     await durable(subscription.cursor.persist())

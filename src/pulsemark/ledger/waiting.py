@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 _LONGEST_WAIT_S = min(threading.TIMEOUT_MAX, 1e6)
@@ -22,7 +23,7 @@ class Waiters:
     __slots__ = ("_locks",)
 
     def __init__(self) -> None:
-        self._locks: list[threading.Lock] = []
+        self._locks: deque[threading.Lock] = deque()
 
     @property
     def is_empty(self) -> bool:
@@ -47,10 +48,13 @@ class Waiters:
         return True
 
     def wake(self) -> None:
-        """Let every thread that waits ask again. To be called after the change."""
+        """Let every thread that waits ask again. To be called after the change.
+
+        The longest waiting first: a thread that comes meanwhile has seen the change.
+        """
         for _ in range(len(self._locks)):
             try:
-                turn = self._locks.pop()
+                turn = self._locks.popleft()
             except IndexError:  # another thread wakes them, too
                 return
             turn.release()

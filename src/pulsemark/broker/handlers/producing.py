@@ -131,6 +131,8 @@ def handle_send(session: Session, event: Send) -> None:
             session.close_because(f"SEND to unknown producer {command.producer_id}")
         return
     sender, topic = entry
+    if sender.is_disconnected:
+        return  # as if its client had been told already
     if not sender.may_publish:
         session.close_because(f"SEND from {sender.name!r}, which is fenced or still waiting")
         return

@@ -125,8 +125,8 @@ class Subscription:
     def _check_can_connect(self, consumer: Consumer, sub_type: SubType) -> None:
         if consumer.has_left:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
-        self.check_is_there()
         self.let_leave()
+        self.check_is_there()
         if self.is_fenced:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:

@@ -105,6 +105,8 @@ class Producer:
     has_left: bool = False
     #: Another producer took its place.
     is_fenced: bool = False
+    #: Closed by the broker; its client is told in its turn.
+    is_disconnected: bool = False
 
     def leave(self) -> None:
         """End: the client closed it, or its connection is lost. Twice is once."""
@@ -207,6 +209,7 @@ class TopicProducers:
         for producer in everybody:
             producer.home = None
             producer.may_publish = False
+            producer.is_disconnected = True
         yield
         for producer in everybody:
             producer.outlet.close_producer(producer)

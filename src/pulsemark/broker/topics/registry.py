@@ -351,7 +351,7 @@ class Topics:
 
 def _check_unused(topic: Topic) -> None:
     producers = len(topic.producers.by_name) + len(topic.producers.waiting)
-    consumers = sum(len(s.consumers) for s in topic.subscriptions.values())
+    consumers = sum(len(s.consumers) for s in tuple(topic.subscriptions.values()))
     if producers or consumers:
         raise TopicInUseError(topic.name, producers, consumers)
 

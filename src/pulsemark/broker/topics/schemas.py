@@ -151,7 +151,7 @@ class Schemas:
         in_use = (
             topic.producers.by_name
             or topic.ledger.last_position is not None
-            or any(subscription.consumers for subscription in topic.subscriptions.values())
+            or any(subscription.consumers for subscription in tuple(topic.subscriptions.values()))
         )
         await self.register(topic, schema, may_be_first=not in_use)
 

@@ -128,6 +128,10 @@ class Topic:
         name = command.subscription
         found = self.subscriptions.get(name)
         if found is not None:
+            # Where a reader's connection has ended, its subscription ends with it.
+            found.let_leave()
+            found = self.subscriptions.get(name)
+        if found is not None:
             if found.durable != command.durable:
                 kind = "Durable" if found.durable else "Non-durable"
                 raise RefusedError(

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, FencedError, StoreOptions
+from pulsemark.ledger import EARLIEST, FencedError, LocalStore, StoreOptions
 from pulsemark.ledger.local.commit import committer_thread
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
@@ -229,3 +229,36 @@ def test_open_files_stay_within_bounds(tmp_path, fault):
         assert known.problems(store.open_topic(name), reopened=True) == []
     assert model.acknowledged >= (4 * 60 if not fault else 4 * 60 - 20)
     simulated.close()
+
+
+def test_one_who_waits_is_woken_though_the_committers_thread_was_about_to_sleep(
+    memory_folder, monkeypatch
+):
+    """The main thread commits, and the committer's thread, which is to wake the others, is late."""
+    about_to_sleep, sleeps = threading.Event(), threading.Event()
+    is_held = False
+    sleep = committer_thread.CommitterThread._sleep
+
+    def held_sleep(thread):
+        if is_held:
+            about_to_sleep.set()
+            sleeps.wait(60)
+        return sleep(thread)
+
+    monkeypatch.setattr(committer_thread.CommitterThread, "_sleep", held_sleep)
+    with LocalStore.open(memory_folder / "data", options=OPTIONS) as store:
+        topic = store.open_topic(ORDERS)
+        topic.append(b"first").commit.wait(20)
+        committer, is_held = store.committer, True
+        committer.thread.ring()
+        assert about_to_sleep.wait(20)
+        commit = topic.append(b"second").commit
+        waiting = threading.Thread(target=commit.wait, args=(60,), daemon=True)
+        waiting.start()
+        while committer._done.is_empty:
+            time.sleep(0.001)
+        commit.wait()
+        is_held = False
+        sleeps.set()
+        waiting.join(20)
+        assert not waiting.is_alive()

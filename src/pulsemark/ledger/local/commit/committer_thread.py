@@ -35,6 +35,8 @@ class CommitterThread:
         self._committer = committer
         self.is_led = False
         """Those who append wait, and so commit themselves: the thread need not be woken."""
+        self.is_rung = False
+        """It is to look after what is pending and after those who wait, whoever else commits."""
         self.is_stopping = False
         self.is_asleep = False
         self.bell: SimpleQueue[None] = SimpleQueue()
@@ -56,8 +58,12 @@ class CommitterThread:
         return self._thread is None or self._thread is threading.current_thread()
 
     def ring(self) -> None:
-        """Have the thread commit what is pending, whoever else may do it."""
+        """Have the thread commit what is pending and wake those who wait, whoever else may do it.
+
+        Where it is not asleep it does so in its next turn.
+        """
         self.is_led = False
+        self.is_rung = True
         if self.is_asleep:
             self.bell.put(None)
 
@@ -77,13 +83,15 @@ class CommitterThread:
 
     def _take_turn(self) -> None:
         committer = self._committer
-        if (self.is_led or not committer.has_work) and not self.is_stopping:
+        is_wanted = self.is_rung or (committer.has_work and not self.is_led)
+        if not is_wanted and not self.is_stopping:
             last_taken = committer.pending.last_taken
             was_rung = self._sleep()
             is_at_it = committer.is_committing or committer.pending.last_taken is not last_taken
             if self.is_led and (was_rung or is_at_it):
                 return  # another thread commits; to take the next batch from it would cost both
             self.is_led = False
+        self.is_rung = False
         if not committer.interval_ms:
             self._gather()
         with committer.between_batches():
@@ -98,8 +106,8 @@ class CommitterThread:
             self.bell.get()
         self.is_asleep = True
         try:
-            # Asked again: what came before the thread was seen to sleep did not ring.
-            if not self.is_led and self._committer.has_work:
+            # Asked again: what came before the thread was seen to sleep did not ring the bell.
+            if self.is_rung or (not self.is_led and self._committer.has_work):
                 return True
             with suppress(Empty):
                 timeout_s = _LOOK_IN_S if self.is_led else self._committer.unsynced.seconds_left()

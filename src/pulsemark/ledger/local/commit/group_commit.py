@@ -294,7 +294,8 @@ class GroupCommit:
         outcome = self._writer.write(batch, groups, sync=not self.interval_ms)
         if self.interval_ms and outcome.good:
             self.unsynced.add(outcome.good)
-            self.thread.ring()  # this may be another thread: the committer's keeps the time
+            if not self.thread.is_absent:  # this is another thread: the committer's keeps the time
+                self.thread.ring()
         self._show_or_fence(outcome)
         if self._writer.broken:
             broken, self._writer.broken = self._writer.broken, []

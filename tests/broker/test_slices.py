@@ -1,0 +1,132 @@
+"""What clients do between two slices of work that the broker does in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pulsemark.broker.connection import leaving
+from pulsemark.broker.long_work import at_once
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, CommandSuccess, Schema
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.testing.simulated_broker import SimulatedBroker, SimulatedClient
+from pulsemark.wire import TopicName, commands
+
+TOPIC = "persistent://public/default/t"
+BODY = unbatched_message(b"x", publish_time_ms=1)
+Shared = CommandSubscribe.Shared
+
+
+@pytest.fixture
+def broker(tmp_path) -> Iterator[SimulatedBroker]:
+    """A broker whose every step is the test's."""
+    simulated = SimulatedBroker(tmp_path / "data", active_consumer_failover_delay_ms=0)
+    yield simulated
+    simulated.end()
+
+
+@pytest.fixture
+def let_leave(monkeypatch) -> Callable[[], None]:
+    """Let the consumers leave whose connections have ended; without it their turn never comes."""
+    pieces: list[Iterator[None]] = []
+
+    class Held:
+        """Keeps what is to be done in the coming turns."""
+
+        def add(self, work: Iterator[None]) -> None:
+            """Later."""
+            pieces.append(work)
+
+    monkeypatch.setattr(leaving, "LongWork", Held)
+
+    def let_leave() -> None:
+        while pieces:
+            at_once(pieces.pop())
+
+    return let_leave
+
+
+def connected(broker: SimulatedBroker, *frames_of: Callable[[SimulatedClient], bytes]) -> Any:
+    """A client that has sent these, and has its answers."""
+    client = broker.connect()
+    for frame_of in frames_of:
+        client.send(frame_of(client))
+    broker.quiesce()
+    return client
+
+
+def sent(number: int) -> bytes:
+    """The SEND of one message by a producer."""
+    return b"".join(commands.send(number, 0, BODY))
+
+
+def reads(client: SimulatedClient) -> bytes:
+    """The SUBSCRIBE of a reader."""
+    return client.subscribe(9, TOPIC, "reader", durable=False)
+
+
+def test_a_send_before_its_producer_is_told_of_the_unload_is_dropped(broker):
+    """Its connection lives on, nothing of it is stored, and the producer can be opened again."""
+    client = connected(broker, *[lambda c, n=n: c.open_producer(n, TOPIC, "") for n in range(3)])
+    topic = broker.topics.open_topics[TOPIC]
+    pieces = topic.disconnecting()
+    broker.loop.do(lambda: next(pieces))
+    client.send(*[sent(n) for n in range(3)])
+    broker.loop.do(lambda: at_once(pieces))
+    broker.quiesce()
+    assert client.is_connected
+    assert not client.producers
+    assert topic.ledger.next_index == 0
+    client.send(client.open_producer(1, TOPIC, ""))
+    broker.quiesce()
+    client.send(sent(1))
+    broker.quiesce()
+    assert topic.ledger.next_index == 1
+
+
+def test_a_reader_that_comes_back_before_its_old_connection_has_left_gets_entries(
+    broker, let_leave
+):
+    """It is not connected to the subscription that goes with the old connection."""
+    broker.loop.do(connected(broker, reads).ended)
+    client = connected(broker, reads, lambda c: c.open_producer(1, TOPIC, ""))
+    let_leave()
+    broker.quiesce()
+    assert 9 in client.consumers
+    topic = broker.topics.open_topics[TOPIC]
+    client.send(commands.flow(9, 10), sent(1))
+    broker.quiesce()
+    assert topic.subscriptions["reader"].messages_out == 1
+
+
+def test_a_topic_whose_last_readers_are_leaving_can_be_deleted(broker, let_leave):
+    """Those who look whether it is used let the readers leave, whose subscriptions end then."""
+    client = connected(
+        broker,
+        *[lambda c, n=n: c.subscribe(n, TOPIC, f"r{n}", durable=False) for n in range(3)],
+    )
+    broker.loop.do(client.ended)
+    deletion = broker.start(broker.topics.delete(TopicName.parse(TOPIC)))
+    broker.quiesce()
+    assert deletion.exception() is None
+    assert TOPIC not in broker.topics.names
+    let_leave()
+
+
+def test_a_consumer_with_a_schema_comes_to_a_topic_whose_last_readers_are_leaving(
+    broker, let_leave
+):
+    """The topic counts as untouched, so that the schema becomes its own."""
+    readers = connected(
+        broker,
+        *[lambda c, n=n: c.subscribe(n, TOPIC, f"r{n}", durable=False) for n in range(3)],
+    )
+    broker.loop.do(readers.ended)
+    schema = Schema(name="s", type=Schema.Json, schema_data=b"{}")
+    client = connected(broker, lambda c: c.subscribe(1, TOPIC, "s", schema=schema))
+    assert [type(answer) for answers in client.answers.values() for answer in answers] == [
+        CommandSuccess
+    ]
+    let_leave()

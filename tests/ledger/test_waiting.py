@@ -1,0 +1,38 @@
+import threading
+from collections import deque
+
+from pulsemark.ledger.waiting import Waiters
+
+
+class BusyLocks(deque):
+    """The waiters' locks; a thread that comes is listed right after these were counted."""
+
+    comes = None
+
+    def __len__(self):
+        count = super().__len__()
+        comes, self.comes = self.comes, None
+        if comes is not None:
+            comes()
+        return count
+
+
+def test_a_thread_that_comes_while_others_are_woken_takes_no_ones_turn():
+    """Those who were listed when the change was made are woken, though another joins them."""
+    waiters, over = Waiters(), threading.Event()
+    locks = waiters._locks = BusyLocks()
+    waiting = threading.Thread(target=waiters.wait, args=(over.is_set, 30), daemon=True)
+    waiting.start()
+    while not locks.copy():
+        pass
+    first = locks[0]
+    over.set()
+    late = threading.Lock()
+    late.acquire()
+    locks.comes = lambda: locks.append(late)
+    waiters.wake()
+    assert late.locked()
+    assert list(locks) == [late]
+    assert first not in locks
+    waiting.join(30)
+    assert not waiting.is_alive()
