@@ -124,7 +124,7 @@ def test_a_child_does_not_keep_the_folder_locked(tmp_path):
 def test_a_closed_store_closes_no_file_of_others_in_a_child(tmp_path):
     """The lock's descriptor is another file's once the store is closed, in a child, too."""
     store = LocalStore.open(tmp_path)
-    lock_fd = store._lock_fd
+    lock_fd = store.engine._lock_fd
     store.close()
     others = []
     try:
@@ -394,7 +394,7 @@ def fail_in(place, store, monkeypatch):
     elif place == "thread":
         monkeypatch.setattr(store.committer, "_gather", broken)
     else:
-        monkeypatch.setattr(store._checkpointer, "_sync", broken)
+        monkeypatch.setattr(store.engine._checkpointer, "_sync", broken)
 
 
 @pytest.mark.parametrize("place", ["commit", "thread", "checkpoint"])
