@@ -16,7 +16,7 @@ import logging
 import threading
 from pathlib import Path
 
-from ...commit.commit import Owner
+from ...commit.group import Owner
 from ...commit.group_commit import GroupCommit
 from ...errors import CatalogError
 from ...options import StoreOptions
