@@ -6,13 +6,14 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind, RecordHead
-from ...limits import BODY_CRC_OURS, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
+from ...limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
 from ...rows import DamagedRecordError, IoCount, Probe, Row
 from ...run import Run
@@ -25,6 +26,7 @@ from .segment_format import (
     BODY_CRC_SIZE,
     BROKER_TIMESTAMP_TAG,
     FIRST_TAG_AT,
+    RECORD_HEADER,
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_LIMIT,
     BadRecordError,
@@ -116,6 +118,10 @@ class Segment(Run):
         if body_check == BODY_CRC_OURS:
             return head, body, pack_body_crc(body)
         return head, body
+
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        """As `Run.unpacker`."""
+        return partial(_unpack_entries, self.ledger_id)
 
     def truncate(self, entry_count: int) -> None:
         """Forget all entries from ``entry_count`` on: they no longer count, or never did.
@@ -400,6 +406,32 @@ class Segment(Run):
 
 
 _KINDS = tuple(EntryKind)
+
+
+def _unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
+    """The entries whose records ``data`` is, as views on it."""
+    view = memoryview(data)
+    unpack, size = RECORD_HEADER.unpack_from, len(data)
+    entries = []
+    at = 0
+    while at < size:
+        record = unpack(data, at)
+        _, _, stored_size, prefix_size, kind, body_check, entry_id, count, time_ms, index = record
+        start = at + RECORD_HEADER_SIZE
+        end = start + stored_size
+        entries.append(
+            Entry(
+                Position(ledger_id, entry_id),
+                _KINDS[kind],
+                count,
+                index,
+                time_ms,
+                prefix_size,
+                view[start:end],
+            )
+        )
+        at = end if body_check == BODY_CRC_PRODUCER else end + BODY_CRC_SIZE
+    return entries
 
 
 def as_segment(run: Run) -> Segment:
