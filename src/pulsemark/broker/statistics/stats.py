@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...ledger import Position, Run
+from ...ledger.rows import DamagedRecordError
 from ...proto.pulsar_api_pb2 import ProducerAccessMode
 from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
@@ -75,8 +76,17 @@ def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
 
 
 def segment_size_bytes(segment: Run) -> int:
-    """Bytes of a segment's durable entries, from its index."""
-    return segment.row(segment.entry_count - 1).end_offset if segment.entry_count else 0
+    """Bytes of a segment's durable entries, from its index; 0 once it was removed."""
+    last_row = segment.entry_count - 1
+    if last_row < 0 or segment.removed:
+        return 0
+    try:
+        return segment.row(last_row).end_offset
+    except (DamagedRecordError, FileNotFoundError):
+        # Entries may be removed while the figures are taken.
+        if segment.is_gone(last_row):
+            return 0
+        raise
 
 
 def internal_stats(topic: Topic) -> Pieces:
