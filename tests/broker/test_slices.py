@@ -9,7 +9,9 @@ import pytest
 
 from pulsemark.broker.connection import leaving
 from pulsemark.broker.long_work import at_once
-from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, CommandSuccess, Schema
+from pulsemark.broker.subscriptions import subscription as subscriptions
+from pulsemark.broker.subscriptions.seek import SeekTarget, reset_subscription
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, CommandSuccess, MessageIdData, Schema
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_broker import SimulatedBroker, SimulatedClient
 from pulsemark.wire import TopicName, commands
@@ -130,3 +132,30 @@ def test_a_consumer_with_a_schema_comes_to_a_topic_whose_last_readers_are_leavin
         CommandSuccess
     ]
     let_leave()
+
+
+def test_what_is_left_of_an_acknowledgement_does_not_count_after_a_seek(broker, monkeypatch):
+    """Who subscribes after the seek gets every message, though an ACK of old was in pieces."""
+    monkeypatch.setattr(subscriptions, "PIECE_IDS", 1)
+    client = connected(
+        broker,
+        lambda c: c.subscribe(1, TOPIC, "s", sub_type=Shared),
+        lambda c: c.open_producer(2, TOPIC, ""),
+    )
+    client.send(*[sent(2) for _ in range(4)])
+    broker.quiesce()
+    subscription = broker.topics.open_topics[TOPIC].subscriptions["s"]
+    (consumer,) = subscription.consumers
+    first = subscription.topic.ledger.first_position
+    assert first is not None
+    ids = [MessageIdData(ledgerId=first.ledger_id, entryId=number) for number in range(4)]
+    pieces = subscription.ack_pieces(consumer, ids)
+    not_begun = subscription.ack_pieces(consumer, ids)
+    next(pieces)
+    assert subscription.cursor.backlog_messages == 3
+    broker.start(reset_subscription(subscription, SeekTarget(first), then=lambda: None))
+    broker.quiesce()
+    connected(broker, lambda c: c.subscribe(1, TOPIC, "s", sub_type=Shared))
+    assert len(subscription.consumers) == 1
+    broker.loop.do(lambda: at_once([*pieces, *not_begun]))
+    assert subscription.cursor.backlog_messages == 4

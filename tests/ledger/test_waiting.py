@@ -1,13 +1,14 @@
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from pulsemark.ledger.waiting import Waiters
 
 
-class BusyLocks(deque):
+class BusyLocks(deque[threading.Lock]):
     """The waiters' locks; a thread that comes is listed right after these were counted."""
 
-    comes = None
+    comes: Callable[[], None] | None = None
 
     def __len__(self):
         count = super().__len__()

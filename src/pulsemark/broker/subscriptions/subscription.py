@@ -59,6 +59,8 @@ class Subscription:
         self.sub_type: SubType | None = None
         self.dispatcher: Dispatcher | None = None
         self.is_fenced = False
+        #: How often its place was moved.
+        self._resets = 0
         #: Loop time until which a non-durable subscription waits for its reader; None: not waiting.
         self.kept_until: float | None = None
         self.messages_out = 0
@@ -200,6 +202,7 @@ class Subscription:
     def fence(self) -> list[Consumer]:
         """Begin a seek: disconnect everybody, let nobody in. They are told when it ends."""
         self.is_fenced = True
+        self._resets += 1
         if not self.durable:
             timeout_s = self.topic.config.non_durable_return_timeout_ms / 1000
             self.kept_until = asyncio.get_running_loop().time() + timeout_s
@@ -273,8 +276,15 @@ class Subscription:
     # -- acknowledgement ------------------------------------------------------------------------
 
     def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
-        """Acknowledge many messages one by one, in pieces."""
+        """Acknowledge many messages one by one, in pieces, until the place is moved."""
+        return self._ack_pieces(consumer, ids, self._resets)
+
+    def _ack_pieces(
+        self, consumer: Consumer, ids: Sequence[MessageIdData], resets: int
+    ) -> Iterator[None]:
         for at in range(0, len(ids), PIECE_IDS):
+            if self._resets != resets:
+                return
             self.ack_piece(consumer, ids[at : at + PIECE_IDS])
             yield
 
