@@ -11,7 +11,13 @@ from pulsemark.broker.connection import leaving
 from pulsemark.broker.long_work import at_once
 from pulsemark.broker.subscriptions import subscription as subscriptions
 from pulsemark.broker.subscriptions.seek import SeekTarget, reset_subscription
-from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, CommandSuccess, MessageIdData, Schema
+from pulsemark.proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandSubscribe,
+    CommandSuccess,
+    MessageIdData,
+    Schema,
+)
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_broker import SimulatedBroker, SimulatedClient
 from pulsemark.wire import TopicName, commands
@@ -69,17 +75,23 @@ def reads(client: SimulatedClient) -> bytes:
     return client.subscribe(9, TOPIC, "reader", durable=False)
 
 
-def test_a_send_before_its_producer_is_told_of_the_unload_is_dropped(broker):
+def test_a_send_before_its_producer_is_told_of_the_unload_is_dropped(broker, monkeypatch):
     """Its connection lives on, nothing of it is stored, and the producer can be opened again."""
     client = connected(broker, *[lambda c, n=n: c.open_producer(n, TOPIC, "") for n in range(3)])
     topic = broker.topics.open_topics[TOPIC]
     pieces = topic.disconnecting()
     broker.loop.do(lambda: next(pieces))
-    client.send(*[sent(n) for n in range(3)])
+    told = []
+    monkeypatch.setattr(client, "_take", lambda event: told.append(event.type))
+    client.send(sent(0), sent(0), client.close_producer(0), sent(1))
+    # It hears that the broker closed the producer before it hears that it did so itself.
+    close, success = BaseCommand.CLOSE_PRODUCER, BaseCommand.SUCCESS
+    assert told == [close, success, close]
     broker.loop.do(lambda: at_once(pieces))
+    assert told == [close, success, close, close]
+    monkeypatch.undo()
     broker.quiesce()
     assert client.is_connected
-    assert not client.producers
     assert topic.ledger.next_index == 0
     client.send(client.open_producer(1, TOPIC, ""))
     broker.quiesce()

@@ -132,7 +132,8 @@ def handle_send(session: Session, event: Send) -> None:
         return
     sender, topic = entry
     if sender.is_disconnected:
-        return  # as if its client had been told already
+        session.close_producer(sender)  # its client's turn to be told comes sooner
+        return
     if not sender.may_publish:
         session.close_because(f"SEND from {sender.name!r}, which is fenced or still waiting")
         return
