@@ -29,7 +29,6 @@ from pulsemark.compaction.current_view import (
 )
 from pulsemark.compaction.keys import INCOMPLETE_CHUNKS_AGE_MS
 from pulsemark.compaction.view import Key
-from pulsemark.compaction.view_format import VIEW_PROPERTY_KIND
 from pulsemark.ledger import (
     EARLIEST,
     Entry,
@@ -41,6 +40,7 @@ from pulsemark.ledger import (
     UnsupportedVersionError,
 )
 from pulsemark.ledger.errors import CompactionFailedError, CompactionRunningError
+from pulsemark.ledger.view_property import VIEW_PROPERTY_KIND
 from pulsemark.metadata import (
     BrokerEntryMetadata,
     BrokerTimeStamper,

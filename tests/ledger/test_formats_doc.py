@@ -30,6 +30,7 @@ from pulsemark.ledger import (
     StoreOptions,
     errors,
     options,
+    view_property,
 )
 from pulsemark.ledger.entry import EntryKind
 from pulsemark.ledger.local import ledger_writer
@@ -45,6 +46,7 @@ from pulsemark.ledger.local.commit.journal_format import (
 from pulsemark.ledger.local.commit.journal_replay import replay
 from pulsemark.ledger.local.io import folder
 from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.opening import completion
 from pulsemark.ledger.local.segment import head_cut, index_format, segment_format
 from pulsemark.ledger.local.segment.head_cut import HeadCut, cut_path, examine_cut, pack_cut
 from pulsemark.ledger.local.segment.index_format import (
@@ -71,7 +73,7 @@ from pulsemark.ledger.local.segment.segment_format import (
     unpack_segment_header,
 )
 from pulsemark.ledger.topic_log import TopicLog
-from pulsemark.maintenance import findings, rebuild
+from pulsemark.maintenance import findings
 from pulsemark.maintenance.findings import Finding, Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog
 from pulsemark.maintenance.verify import verify_folder
@@ -206,7 +208,7 @@ LAYOUTS = {
     "View entry": view_format._ENTRY.format,
     "View block": view_format._BLOCK.format,
     "View footer": view_format._BLOCK.format + view_format._SUMMARY.format[1:],
-    "View property": view_format._PROPERTY.format,
+    "View property": view_property.PROPERTY.format,
 }
 
 
@@ -238,8 +240,8 @@ def test_layout(heading: str) -> None:
 def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
-        folder, segment_format, index_format, head_cut, journal_format, view_format,
-        catalog_module, options, rebuild,
+        folder, segment_format, index_format, head_cut, journal_format, view_format, view_property,
+        catalog_module, options, completion,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
@@ -279,7 +281,7 @@ def test_numbers_in_the_text() -> None:
     more = f"more than {cursors._COMPACT_MIN_RECORDS} records"
     assert f"{more}, and more than {cursors._COMPACT_RATIO} for each cursor" in DOCUMENT
     assert f"named `{cursors.CURSOR_TOPIC}`" in DOCUMENT
-    assert f"`{view_format.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
+    assert f"`{view_property.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
     kinds = ", ".join(f"{kind.value} {kind.name.lower()}" for kind in EntryKind)
     assert f"| kind | {kinds} |" in DOCUMENT
     words = {"ENTRY": "entry", "BLOCK": "index block", "FOOTER": "footer",

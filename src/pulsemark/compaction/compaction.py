@@ -37,6 +37,7 @@ from ..ledger.local.segment.segment import Segment
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import TopicLog
+from ..ledger.view_property import ViewSummary
 from ..metadata import read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
@@ -51,7 +52,6 @@ from .current_view import (
 )
 from .keys import LatestPerKey, is_batch
 from .view import CompactedView, Key
-from .view_format import ViewSummary
 from .view_writer import ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024

@@ -22,17 +22,16 @@ from ..ledger.local.segment.segment import DamagedRecordError, Segment
 from ..ledger.local.segment.time_index import IoCount
 from ..ledger.position import Position
 from ..ledger.topic_log import TopicLog
+from ..ledger.view_property import BadViewError, ViewSummary
 from .view_format import BLOCK_ROWS as _BLOCK_ROWS
 from .view_format import (
     CONTINUED,
     ENTRY_HEADER_BYTES,
     RECORD,
-    BadViewError,
     BlockPlace,
     RecordType,
     ViewBlock,
     ViewRow,
-    ViewSummary,
     unpack_entry_header,
     unpack_footer,
 )

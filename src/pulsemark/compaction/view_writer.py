@@ -12,6 +12,7 @@ from ..ledger.local.commit.commit import Commit
 from ..ledger.local.io.files import Buffer
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import Position
+from ..ledger.view_property import ViewSummary
 from .view_format import (
     BLOCK_ROWS,
     CONTINUED,
@@ -19,7 +20,6 @@ from .view_format import (
     BlockPlace,
     RecordType,
     ViewRow,
-    ViewSummary,
     pack_block,
     pack_entry_header,
     pack_footer,

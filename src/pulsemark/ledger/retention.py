@@ -22,7 +22,6 @@ import struct
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ..compaction.current_view import claim_kept
 from ..metadata import PrefixError, peek
 from .entry import RecordHead
 from .local.segment.scan import time_of
@@ -82,26 +81,28 @@ def apply_retention(
     now_ms: int,
     retention_time_ms: int | None,
     retention_size_bytes: int | None,
+    claim: Position | None,
 ) -> int:
     """Remove what `retention_cut` lets go; how many entries. Blocks.
 
     The durable cursors are asked here, so this is to be called on the thread that uses them, or
-    while nobody does. Subscriptions that are not durable hold nothing, as in Pulsar.
+    while no one does. Subscriptions that are not durable hold nothing, as in Pulsar. ``claim`` is
+    what compaction still needs, as a mark delete; the caller keeps it from growing meanwhile:
+    ``with claim_kept(ledger) as claim`` (see `compaction.current_view`).
     """
     marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
-    with claim_kept(ledger) as claim:
-        if claim is not None:
-            marks.append(claim)
-        cut = retention_cut(
-            ledger,
-            now_ms=now_ms,
-            retention_time_ms=retention_time_ms,
-            retention_size_bytes=retention_size_bytes,
-            acked=min(marks, default=None),
-            seen=first_seen(ledger, now_ms) if retention_time_ms else None,
-        )
-        first = ledger.first_position
-        return ledger.truncate_head(cut) if first is not None and cut > first else 0
+    if claim is not None:
+        marks.append(claim)
+    cut = retention_cut(
+        ledger,
+        now_ms=now_ms,
+        retention_time_ms=retention_time_ms,
+        retention_size_bytes=retention_size_bytes,
+        acked=min(marks, default=None),
+        seen=first_seen(ledger, now_ms) if retention_time_ms else None,
+    )
+    first = ledger.first_position
+    return ledger.truncate_head(cut) if first is not None and cut > first else 0
 
 
 @dataclass(frozen=True, slots=True)

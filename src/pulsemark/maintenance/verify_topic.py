@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..ledger.errors import CatalogError
-from ..ledger.local.catalog.catalog import SegmentId
 from ..ledger.local.io.files import Files
-from ..ledger.local.io.folder import CATALOG_NAME, segment_path
+from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, segment_path
 from ..ledger.local.segment.chain import Link, chain_of
 from ..ledger.local.segment.head_cut import cut_path, examine_cut
 from ..ledger.local.segment.segment_format import SegmentHeader

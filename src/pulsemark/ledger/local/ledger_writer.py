@@ -53,7 +53,6 @@ from .segment.segment_format import (
 )
 
 if TYPE_CHECKING:
-    from ...compaction.current_view import CompactionState
     from ..cursors.cursor import Cursor
     from .store import LocalStore
 
@@ -101,8 +100,6 @@ class LedgerWriter(TopicLog):
         self.on_confirmed: list[Callable[[], None]] = []
         """Called after each commit that added entries, where callbacks run."""
         self.cursors: dict[str, Cursor] = {}
-        self.compaction: CompactionState | None = None
-        """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self._stamping = (StamperChain(), False, False)
         """The chain, whether it writes the broker's time, and whether time and index are all."""
         self._closed = False

@@ -17,12 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ...compaction.view_format import (
-    VIEW_PROPERTY_KIND,
-    VIEW_TOPIC_PREFIX,
-    BadViewError,
-    unpack_property,
-)
 from ...metadata import Clock, SystemClock
 from ..aside import Aside, made_aside
 from ..cursors.cursor_store import CURSOR_TOPIC, CursorStore
@@ -35,7 +29,13 @@ from ..errors import (
 )
 from ..managed_ledger import ManagedLedger
 from ..options import StoreOptions
-from .catalog.catalog import Catalog
+from ..view_property import (
+    VIEW_PROPERTY_KIND,
+    VIEW_TOPIC_PREFIX,
+    BadViewError,
+    unpack_property,
+)
+from .catalog.catalog import DELETING_KIND, Catalog
 from .commit.batch_writer import BatchWriter
 from .commit.checkpoint import Checkpointer
 from .commit.delivery import Delivery, Notify
@@ -60,9 +60,6 @@ from .segment.topic_segments import TopicSegments, make_segment
 
 _log = logging.getLogger(__name__)
 _LEDGER_IDS_AT_ONCE = 64
-_DELETING = "deleting"
-"""Kind of the catalog's property that a topic, by its id, is being deleted."""
-
 SEEN_PROPERTY_KIND = "retention-seen"
 """Kind of the catalog's property, by topic id, that `retention` keeps."""
 
@@ -327,10 +324,9 @@ class LocalStore:
             with ledger.refusing_appends():
                 self.committer.flush()
                 unlisted = segment_ids(ledger.all_segments())
+                note = DELETING_KIND, str(ledger.topic_id)
                 segments = self._reserve.with_space_for(
-                    lambda: self.catalog.delete_topic(
-                        ledger.topic_id, unlisted=unlisted, note=(_DELETING, str(ledger.topic_id))
-                    )
+                    lambda: self.catalog.delete_topic(ledger.topic_id, unlisted=unlisted, note=note)
                 )
                 ledger.deleted()
             del self._ledgers[name], self._topic_ids[name]
@@ -351,15 +347,15 @@ class LocalStore:
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()
-        self.catalog.delete(_DELETING, str(topic_id))
+        self.catalog.delete(DELETING_KIND, str(topic_id))
 
     def _end_deletions(self) -> None:
         """Go on where a process ended while it deleted a topic."""
         there = {str(topic_id) for topic_id in self._topic_ids.values()}
-        for topic_id, _ in self.catalog.items(_DELETING):
+        for topic_id, _ in self.catalog.items(DELETING_KIND):
             try:
                 if topic_id in there:  # its entries are all there: it was not deleted
-                    self.catalog.delete(_DELETING, topic_id)
+                    self.catalog.delete(DELETING_KIND, topic_id)
                 else:
                     self._delete_belongings(int(topic_id))
             except (OSError, LedgerError) as error:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from ...errors import CatalogError
 from ...options import StoreOptions
-from ..catalog.catalog import Catalog, SegmentId
+from ..catalog.catalog import Catalog
 from ..io.fd_cache import FdCache
 from ..io.files import Files
-from ..io.folder import ledgers_folder
+from ..io.folder import SegmentId, ledgers_folder
 from ..opening.recovery import remove_segment_files
 from ..segment.segment import Segment
 from .batch_writer import Owner, Written

@@ -12,14 +12,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ....maintenance.rebuild import complete_catalog, is_behind
 from ...errors import CorruptFileError
-from ..catalog.catalog import Catalog, SegmentId
+from ..catalog.catalog import Catalog
 from ..commit.journal_format import GroupRef
 from ..commit.journal_replay import ReplayReport, replay
 from ..io.fd_cache import FdCache
 from ..io.files import Files, write_all
 from ..io.folder import (
+    SegmentId,
     index_path,
     journal_folder,
     journal_path,
@@ -33,6 +33,7 @@ from ..segment.index_format import pack_index_header
 from ..segment.salvage import read_named_header
 from ..segment.segment_format import SegmentHeader
 from ..segment.time_index import sealed_end
+from .completion import complete_catalog, is_behind
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def recover(files: Files, fds: FdCache, folder: Path, catalog: Catalog) -> int:
     else:
         _list(files, fds, folder, catalog, unlisted, touched)
     remove_journal(files, folder)
+    removed |= catalog.removed()  # completing it may have found more
     remove_segment_files(files, fds, folder, removed)
     catalog.forget_removed(removed)
     return report.last_id

@@ -40,7 +40,7 @@ from ....metadata import PrefixError, peek
 from ....proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
 from ...errors import CorruptFileError
 from ..io.files import Files, read_up_to
-from ..io.folder import index_path, segment_path
+from ..io.folder import SegmentId, index_path, segment_path
 from .index_format import (
     CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
@@ -73,8 +73,6 @@ from .segment_format import (
 
 _log = logging.getLogger(__name__)
 
-SegmentId = tuple[int, int]
-"""(ledger id, segment number)."""
 Identity = tuple[str, int]
 """Name and id of a topic."""
 _CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE

@@ -12,10 +12,11 @@ from typing import TypeVar
 
 from ...cursors.cursor_store import CURSOR_TOPIC
 from ...errors import CatalogError, LedgerError
-from ..catalog.catalog import Catalog, SegmentId
+from ..catalog.catalog import Catalog
 from ..commit.checkpoint import Checkpointer
 from ..io.fd_cache import FdCache
 from ..io.files import Files
+from ..io.folder import SegmentId
 from ..io.reserve import Reserve
 from ..opening.recovery import remove_segment_files
 from .segment import Segment

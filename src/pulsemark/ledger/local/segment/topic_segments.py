@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import CorruptFileError
-from ..catalog.catalog import Catalog, SegmentId
+from ..catalog.catalog import Catalog
 from ..io.fd_cache import FdCache
 from ..io.files import Files
-from ..io.folder import index_path, segment_path
+from ..io.folder import SegmentId, index_path, segment_path
 from .chain import counting_segments, dropped_segments
 from .chunk_cache import ChunkCache
 from .salvage import read_named_header, salvage_headers
