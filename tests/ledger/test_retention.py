@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import claim_kept, compacted_log
 from pulsemark.ledger import EARLIEST, LATEST, LocalStore, StoreOptions
-from pulsemark.ledger.local.segment.scan import time_of
 from pulsemark.ledger.retention import apply_retention, expire_position, retention_cut
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing import SettableClock
@@ -94,7 +93,7 @@ def test_against_every_entry(entries, cut_before, options, data):
             alive = [
                 entry.position
                 for entry in there
-                if min(time_of(entry.append_time_ms, entry.stored, entry.body),
+                if min(entry.time_ms,
                        entry.append_time_ms) >= now_ms - ttl_ms
             ]  # fmt: skip
             dead = [p for p in positions if not alive or p < alive[0]]

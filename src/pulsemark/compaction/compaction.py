@@ -32,7 +32,6 @@ from dataclasses import dataclass
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
-from ..ledger.local.segment.scan import time_of
 from ..ledger.local.segment.segment import Segment
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
@@ -279,7 +278,7 @@ class _Compaction:
             if row is None or row.position != entry.position:
                 raise CompactionFailedError(self._ledger.name, f"{entry.position} is gone")
             return row.entry_time_ms, row.time_max_ms
-        own_ms = time_of(entry.append_time_ms, entry.stored, entry.body)
+        own_ms = entry.time_ms
         return own_ms, self._time_max_ms(entry.position)
 
     def _time_max_ms(self, position: Position) -> int:

@@ -31,8 +31,8 @@ from .errors import (
 )
 from .local.commit.commit import Batch, Commit
 from .local.folder_reader import FolderLog, FolderReader
+from .local.segment.rows import IoCount
 from .local.segment.segment import Segment
-from .local.segment.time_index import IoCount
 from .local.store import LocalStore
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions

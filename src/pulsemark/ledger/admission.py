@@ -7,14 +7,12 @@ from typing import NoReturn
 from ..metadata import (
     MESSAGE_MAGIC,
     PREFIX_MAGIC,
-    MessageFormatError,
-    MessageHeader,
     verify_checksum,
 )
 from .entry import EntryKind
 from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
 from .local.io.files import Buffer
-from .local.segment.segment_format import (
+from .local.segment.record_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
     CHECKED_BODY_BYTES,
@@ -86,11 +84,3 @@ def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int
     if size_bytes > limit_bytes:
         raise EntryTooLargeError(topic, size_bytes, limit_bytes)
     raise EntryTooLargeError(topic, len(prefix), MAX_PREFIX_BYTES)
-
-
-def time_of_entry(header: MessageHeader, now_ms: int) -> int:
-    """PIP-70's time of an entry without a stamp of time: its publish time, else ``now_ms``."""
-    try:
-        return header.publish_time_ms()
-    except MessageFormatError:
-        return now_ms

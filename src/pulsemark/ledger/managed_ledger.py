@@ -20,8 +20,8 @@ from .local.commit.commit import DONE, Commit
 from .local.commit.tail import Tail
 from .local.ledger_writer import Built, LedgerWriter
 from .local.segment.head_removal import rows_before, segments_before
+from .local.segment.record_format import BODY_CRC_OURS
 from .local.segment.segment import Segment
-from .local.segment.segment_format import BODY_CRC_OURS
 from .position import Position
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ class ManagedLedger(LedgerWriter):
             tail, (record, then) = self._mark(epoch, index, cut.kept, cut.last_count)
             assert tail.segment is not None
             group = Group(self, tail.segment, 0, DONE, [record], then.offset)
-            store.segment_began(tail.segment)
+            store.filer.begin(tail.segment)
             try:
                 committer.write_now(group)
             except BaseException:
-                store.segment_void(tail.segment)
+                store.filer.discard(tail.segment)
                 raise
             try:
                 cut.make()
@@ -112,8 +112,7 @@ class ManagedLedger(LedgerWriter):
                 raise self._state.error() from error
             self._leave_segment()
             for shortened in cut.kept[-1:]:
-                shortened.assigned_count = shortened.entry_count
-                store.segment_ended(shortened)
+                store.filer.shorten(shortened)
             self._segments = (*cut.kept, tail.segment)
             self.tail = then
         store.removal.drop(self.name, self.topic_id, cut.dropped)
@@ -243,9 +242,8 @@ class ManagedLedger(LedgerWriter):
         """The topic is no more: nothing can be appended, and its files are about to go."""
         with self._store.committer.lock:
             self._deleted = True
-            for segment in self._segments:
-                segment.removed = True
-        self.close()
+            self._end()
+            self._store.filer.forget(self._segments)
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
@@ -253,9 +251,12 @@ class ManagedLedger(LedgerWriter):
 
     def _close(self) -> None:
         with self._committer.lock:
-            self._committer.finish_append()
-            self._closed = True
-            self._leave_segment()
+            self._end()
+
+    def _end(self) -> None:
+        self._committer.finish_append()
+        self._closed = True
+        self._leave_segment()
 
 
 def _control(control_type: ControlType, epoch: int) -> BrokerEntryMetadata:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .local.segment.segment_format import MAX_ENTRY_ID, MAX_SEGMENT_BYTES
+from .local.segment.record_format import MAX_ENTRY_ID
+from .local.segment.segment_format import MAX_SEGMENT_BYTES
 
 MAX_SYNC_INTERVAL_MS = 60_000
 

@@ -22,9 +22,8 @@ import struct
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ..metadata import PrefixError, peek
 from .entry import RecordHead
-from .local.segment.scan import time_of
+from .local.segment.rows import IoCount
 from .local.segment.segment import DamagedRecordError, Segment
 from .local.store import SEEN_PROPERTY_KIND
 from .managed_ledger import ManagedLedger
@@ -245,14 +244,12 @@ def _next_head(segment: Segment, row: int, end: int) -> tuple[int, RecordHead | 
 
 def _entry_time_ms(segment: Segment, row: int) -> int:
     """An entry's own time (PIP-70); 0 of a damaged one: there is nothing to wait for."""
-    try:
-        metadata = peek(segment.head(row).prefix)
-        if metadata is not None and metadata.HasField("broker_timestamp"):
-            return metadata.broker_timestamp
-        entry = segment.read(row, 1, 0)[0]
-    except (DamagedRecordError, PrefixError):
-        return 0
-    return time_of(entry.append_time_ms, entry.stored, entry.body)
+    io = IoCount()
+    for probe in segment.probes(row, segment.row(row, io).offset, 1, io):
+        if probe.stamp_ms >= 0:
+            return probe.stamp_ms
+        return segment.own_time_ms(row, probe.append_time_ms, io) or 0
+    return 0
 
 
 def _position(segment: Segment, row: int) -> Position:

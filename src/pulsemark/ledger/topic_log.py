@@ -198,7 +198,7 @@ class TopicLog:
 
     def _is_deleted(self, segment: Segment) -> bool:
         """Whether a removed segment is gone with all of its topic, and no other took its place."""
-        return segment.removed and segment in self._segments
+        return segment.is_removed and segment in self._segments
 
     def has_lost(self, segments: Sequence[Segment]) -> bool:
         """Whether some of these, an earlier answer of ``segments``, are no longer in the log."""
@@ -216,7 +216,7 @@ class TopicLog:
         """What is to be raised where the entry of ``row`` could not be read."""
         segment = segments[number]
         if segment.is_gone(row) and not self._is_deleted(segment):
-            rows = segment.entry_count if segment.removed else segment.cut_rows
+            rows = segment.entry_count if segment.is_removed else segment.cut_rows
             return _RemovedError(Position(segment.ledger_id, segment.first_entry_id + rows))
         if isinstance(error, DamagedRecordError):
             return self._corrupt(segments, number, error)

@@ -20,7 +20,8 @@ from pathlib import Path
 from ..ledger.errors import CatalogError, CorruptCatalogError, CorruptFileError, TopicNotFoundError
 from ..ledger.local.io.files import Files, OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, check_marker, list_segments
-from ..ledger.local.segment.salvage import has_records, read_named_header, salvage_headers
+from ..ledger.local.segment.headers import read_named_header
+from ..ledger.local.segment.salvage import has_records, salvage_headers
 from .findings import (
     DamagedCatalog,
     DamagedHeader,

@@ -118,7 +118,7 @@ def test_following_costs_nothing_for_segments_that_have_ended(tmp_path):
     store.checkpoint()
     files = CountingFiles()
     with FolderReader(tmp_path / "data", files=files) as reader:
-        reader._chunks._capacity = 2
+        reader._filer._chunks.capacity = 2
         log = reader.log(TOPIC)
         log.refresh()
         files.bytes_read = 0

@@ -47,7 +47,7 @@ from pulsemark.ledger.local.commit.journal_replay import replay
 from pulsemark.ledger.local.io import folder
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.opening import completion
-from pulsemark.ledger.local.segment import head_cut, index_format, segment_format
+from pulsemark.ledger.local.segment import head_cut, index_format, record_format, segment_format
 from pulsemark.ledger.local.segment.head_cut import HeadCut, cut_path, examine_cut, pack_cut
 from pulsemark.ledger.local.segment.index_format import (
     CHUNK_HEADER_SIZE,
@@ -63,15 +63,14 @@ from pulsemark.ledger.local.segment.index_format import (
     unpack_chunk,
     unpack_trailer,
 )
-from pulsemark.ledger.local.segment.segment_format import (
+from pulsemark.ledger.local.segment.record_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
-    SegmentHeader,
     pack_body_crc,
     pack_record_head,
     unpack_record_head,
-    unpack_segment_header,
 )
+from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_segment_header
 from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.maintenance import findings
 from pulsemark.maintenance.findings import Finding, Severity
@@ -196,7 +195,7 @@ EXAMPLES = [SEGMENT, INDEX, CUT, JOURNAL]
 
 LAYOUTS = {
     "Segment header": segment_format._FIXED.format,
-    "Record header": segment_format.RECORD_HEADER.format,
+    "Record header": record_format.RECORD_HEADER.format,
     "Index header": index_format._HEADER.format + "I",
     "Chunk header": index_format._CHUNK_LEAD.format + index_format._CHUNK.format[1:],
     "Trailer": index_format._CHUNK_LEAD.format + index_format._TRAILER.format[1:],
@@ -240,8 +239,8 @@ def test_layout(heading: str) -> None:
 def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
-        folder, segment_format, index_format, head_cut, journal_format, view_format, view_property,
-        catalog_module, options, completion,
+        folder, segment_format, record_format, index_format, head_cut, journal_format,
+        view_format, view_property, catalog_module, options, completion,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}

@@ -24,11 +24,11 @@ from .io.fd_cache import FdCache
 from .io.files import Files, OsFiles
 from .io.folder import check_marker, index_path, list_segments, segment_path
 from .segment.chain import counting_segments
-from .segment.chunk_cache import ChunkCache
-from .segment.salvage import read_named_header, salvage_headers
+from .segment.filer import Filer
+from .segment.headers import read_named_header
+from .segment.salvage import salvage_headers
 from .segment.segment import Segment
 from .segment.segment_format import SegmentHeader
-from .segment.topic_segments import make_segment
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class FolderReader:
         self._files = files or OsFiles()
         check_marker(self._files, self._folder)
         self._fds = FdCache(self._files, flags=os.O_RDONLY)
-        self._chunks = ChunkCache()
+        self._filer = Filer(self._files, self._fds, self._folder)
         self._lock = threading.Lock()
         self._headers: dict[tuple[int, int], SegmentHeader] = {}
         self._beyond_help: dict[tuple[int, int], int] = {}
@@ -149,7 +149,7 @@ class FolderReader:
         for segment in known[-_UNSEALED_MAX:]:
             if segment.index.rows_in_memory < _ROWS_IN_MEMORY_MAX:
                 kept[segment.header] = segment
-        segments = [kept.get(h) or self._segment(h) for h in mine if h.topic_id == newest]
+        segments = [kept.get(h) or self._filer.open(h) for h in mine if h.topic_id == newest]
         lost |= {ledger_id for ledger_id, _ in self._beyond_help}
         return tuple(counting_segments(segments, known=set(kept.values()), lost=lost))
 
@@ -190,9 +190,6 @@ class FolderReader:
             return self._files.size(fd)
         finally:
             self._files.close(fd)
-
-    def _segment(self, header: SegmentHeader) -> Segment:
-        return make_segment(self._files, self._fds, self._folder, header, self._chunks)
 
     def close(self) -> None:
         """Close all files."""

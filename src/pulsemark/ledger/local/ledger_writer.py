@@ -31,26 +31,25 @@ from ..admission import (
     check_kind,
     plain_body,
     raise_too_large,
-    time_of_entry,
 )
 from ..appended import Appended
 from ..entry import Entry, EntryKind
+from ..entry_time import time_of_unstamped
 from ..errors import CatalogError, InvalidEntryError, StaleEpochError, StoreClosedError
 from ..position import Position
 from ..topic_log import TopicLog
 from .commit.batch_writer import PendingEntry
 from .commit.tail import LEDGER, MAX_PENDING_ENTRIES, Tail, make_tail, what_begins
 from .io.files import Buffer
-from .segment.segment import Segment
-from .segment.segment_format import (
+from .segment.record_format import (
     BODY_CRC_OURS,
     MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
-    SegmentHeader,
-    new_secret,
     pack_body_crc,
     pack_record_head,
 )
+from .segment.segment import Segment
+from .segment.segment_format import SegmentHeader, new_secret
 
 if TYPE_CHECKING:
     from ..cursors.cursor import Cursor
@@ -93,6 +92,7 @@ class LedgerWriter(TopicLog):
         self._store = store
         self._state = store.state
         self._committer = store.committer
+        self._filer = store.filer
         self._options = store.options
         self._index_floor = index_floor
         self._opened_at_ledger_id = ledger_id
@@ -352,7 +352,7 @@ class LedgerWriter(TopicLog):
         if stamps_time and prefix:
             time_ms = now_ms
         else:
-            time_ms = time_of_entry(header or MessageHeader(body), now_ms)
+            time_ms = time_of_unstamped(header or MessageHeader(body), now_ms)
         if time_ms > time_max_ms:
             time_max_ms = time_ms
         end = start + size
@@ -421,7 +421,7 @@ class LedgerWriter(TopicLog):
             secret=new_secret(),
         )
         began = tail._replace(
-            segment=self._store.make_segment(header),
+            segment=self._filer.new(header),
             entry_id=first_entry_id,
             offset=0,
         )
@@ -438,7 +438,7 @@ class LedgerWriter(TopicLog):
     def _begin(self, tail: Tail) -> None:
         """Go on at ``tail``, whose segment is new. Cannot fail."""
         assert tail.segment is not None
-        self._store.segment_began(tail.segment)
+        self._filer.begin(tail.segment)
         self._leave_segment()
         self._segments = (*self._segments, tail.segment)
         self.tail = tail
@@ -448,12 +448,11 @@ class LedgerWriter(TopicLog):
         segment = self.tail.segment
         if segment is None:
             return
-        segment.assigned_count = self.tail.assigned_count
-        if segment.assigned_count:
-            self._store.segment_ended(segment)
+        if self.tail.assigned_count:
+            self._filer.end(segment, self.tail.assigned_count)
         else:  # it was begun for an entry that did not come
             self._segments = tuple(s for s in self._segments if s is not segment)
-            self._store.segment_void(segment)
+            self._filer.discard(segment)
         self.tail = self.tail._replace(segment=None, entry_id=0, offset=0)
 
     # What the committer calls
@@ -466,11 +465,9 @@ class LedgerWriter(TopicLog):
         tail = self.tail
         kept = tuple(s for s in self._segments if s.entry_count)
         for segment in self._segments:
-            segment.assigned_count = segment.entry_count
-            if not segment.entry_count:
-                self._store.segment_void(segment)
+            self._filer.fence(segment)
         if tail.segment is not None and tail.segment.entry_count:
-            self._store.segment_ended(tail.segment)
+            self._filer.end(tail.segment, tail.segment.entry_count)
         self._segments = kept
         last = kept[-1] if kept else None
         self.tail = tail._replace(

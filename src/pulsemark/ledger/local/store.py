@@ -52,11 +52,10 @@ from .io.folder import (
 from .io.reserve import Reserve
 from .opening.recovery import recover, remove_journal
 from .opening.store_state import ForeignCatalog, StoreState
-from .segment.chunk_cache import ChunkCache
+from .removal import SegmentRemoval
+from .segment.filer import Filer
 from .segment.segment import Segment
-from .segment.segment_format import MAX_TOPIC_NAME_BYTES, SegmentHeader
-from .segment.segment_removal import SegmentRemoval, segment_ids
-from .segment.topic_segments import TopicSegments, make_segment
+from .segment.segment_format import MAX_TOPIC_NAME_BYTES
 
 _log = logging.getLogger(__name__)
 _LEDGER_IDS_AT_ONCE = 64
@@ -93,7 +92,6 @@ class LocalStore:
         self._files = files
         self._lock_fd = lock_fd
         self._fds = FdCache(files, limit=options.fd_limit)
-        self._chunks = ChunkCache()
         self.state = StoreState(folder)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()
@@ -106,8 +104,9 @@ class LocalStore:
             self.catalog = Catalog(folder / CATALOG_NAME)
             on_failure.callback(self.catalog.close)
             files.sync_folder(folder)
-            last_id = recover(files, self._fds, folder, self.catalog)
-            self._segments = TopicSegments(files, self._fds, folder, self.catalog, self._chunks)
+            self.filer = Filer(files, self._fds, folder)
+            """The one owner of the folder's segments."""
+            last_id = recover(self.filer, self.catalog)
             interval_ms = options.sync_interval_ms
             journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
             self._topic_ids = self.catalog.topics()
@@ -119,7 +118,7 @@ class LocalStore:
         options = self.options
         self._delivery = Delivery(notify, threaded=threaded)
         self.committer = GroupCommit(
-            BatchWriter(self._files, self._fds, journal),
+            BatchWriter(self.filer, journal),
             self.state,
             self._delivery,
             max_pending_bytes=options.max_pending_bytes,
@@ -130,11 +129,9 @@ class LocalStore:
         """Runs what must not be left half done."""
         self._journal = journal
         self._checkpointer = Checkpointer(
-            self._files, self._fds, self.folder, self.catalog, journal, self.committer, options
+            self.filer, self.catalog, journal, self.committer, options
         )
-        self.removal = SegmentRemoval(
-            self._files, self._fds, self.folder, self.catalog, self._checkpointer, self._reserve
-        )
+        self.removal = SegmentRemoval(self.filer, self.catalog, self._checkpointer, self._reserve)
         """Removes segments of topics, also on a full disk."""
         try:
             self.cursors = CursorStore(self._open_ledger(CURSOR_TOPIC, create=True))
@@ -295,7 +292,8 @@ class LocalStore:
         return summary.next_index if newest <= summary.horizon.ledger_id else 0
 
     def _load_segments(self, name: str, topic_id: int) -> list[Segment]:
-        counting, dropped = self._segments.of_topic(name, topic_id)
+        listed = self.catalog.segments(topic_id)
+        counting, dropped = self.filer.open_topic(name, topic_id, listed)
         if dropped:
             self.removal.left_over(name, topic_id, dropped)
         return counting
@@ -323,7 +321,7 @@ class LocalStore:
             ledger = self._open_topic(name, create=False)
             with ledger.refusing_appends():
                 self.committer.flush()
-                unlisted = segment_ids(ledger.all_segments())
+                unlisted = [segment.segment_id for segment in ledger.all_segments()]
                 note = DELETING_KIND, str(ledger.topic_id)
                 segments = self._reserve.with_space_for(
                     lambda: self.catalog.delete_topic(ledger.topic_id, unlisted=unlisted, note=note)
@@ -371,27 +369,9 @@ class LocalStore:
                 self._spare_ids = list(range(first + _LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
             return self._spare_ids.pop()
 
-    def make_segment(self, header: SegmentHeader) -> Segment:
-        """A segment to append to; its file comes with the first commit."""
-        segment = make_segment(self._files, self._fds, self.folder, header, self._chunks)
-        segment.index.end_offset = header.size_bytes
-        return segment
-
-    def segment_began(self, segment: Segment) -> None:
-        """A segment is to be appended to."""
-        self._checkpointer.segment_began(segment)
-
-    def segment_ended(self, segment: Segment) -> None:
-        """No entry follows in this segment."""
-        self._checkpointer.segment_ended(segment)
-
-    def segment_void(self, segment: Segment) -> None:
-        """Nothing of this segment, which began here, became durable."""
-        self._checkpointer.segment_void(segment)
-
     def drop_read_caches(self) -> None:
         """Forget what was kept of index files: for measuring what a first search costs."""
-        self._chunks.clear()
+        self.filer.drop_read_caches()
 
     # Ending
 

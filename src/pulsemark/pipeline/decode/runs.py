@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
-from ...ledger.local.segment.segment_format import (
+from ...ledger.local.segment.record_format import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
     CHECKED_BODY_BYTES,
@@ -96,7 +96,7 @@ def read_tables(
 
 def _after_removed(segment: Segment, row: int, last: int) -> int:
     """Where reading goes on: the folder's owner removed the entry while it was read."""
-    return last if segment.removed else max(row + 1, segment.cut_rows)
+    return last if segment.is_removed else max(row + 1, segment.cut_rows)
 
 
 def _tables(

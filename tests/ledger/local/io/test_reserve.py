@@ -175,7 +175,7 @@ def test_deletion_that_fails_leaves_the_topic_as_it_was(tmp_path):
         append(topic, 1)
         assert topic.ledger_id == ledger_id
         assert store.open_topic(TOPIC) is topic
-        assert not any(segment.removed for segment in topic.segments())
+        assert not any(segment.is_removed for segment in topic.segments())
         store.catalog._db.execute("PRAGMA max_page_count=100000")
     with LocalStore.open(tmp_path / "data") as store:
         assert len(store.open_topic(TOPIC).read(EARLIEST)) == 4

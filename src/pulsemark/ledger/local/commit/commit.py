@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from ..segment.segment import Segment
+    from ..segment.segment import (
+        Segment,
+    )
     from .batch_writer import Group
     from .group_commit import GroupCommit
 

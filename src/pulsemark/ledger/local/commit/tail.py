@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ...options import StoreOptions
     from ..ledger_writer import LedgerWriter
-    from ..segment.segment import Segment
+    from ..segment.segment import (
+        Segment,
+    )
     from .batch_writer import Group, PendingEntry
 
 MAX_PENDING_ENTRIES = 128 * 1024

@@ -21,7 +21,7 @@ from ..io.fd_cache import FdCache
 from ..io.files import Files
 from ..io.folder import SegmentId, index_path, ledgers_folder, segment_path
 from .chain import counting_segments, dropped_segments
-from .chunk_cache import ChunkCache
+from .chunk_cache import CHUNKS_KEPT, ChunkCache
 from .head_cut import cut_path
 from .life import GONE, Life, SegmentState
 from .salvage import read_headers
@@ -52,7 +52,7 @@ class Filer:
         self.files = files
         self.fds = fds
         self.folder = folder
-        self._chunks = ChunkCache()
+        self._chunks = ChunkCache(CHUNKS_KEPT)
         self._lock = threading.Lock()
         self._due = Due()
         self._removed: set[SegmentId] = set()
@@ -94,15 +94,13 @@ class Filer:
         """
         headers, lost = read_headers(self.files, self.folder, listed, (name, topic_id))
         for segment_id, reason in lost.items():
-            _log.error(
-                "%s: segment %s is lost: %s", name, self.path(segment_id).name, reason
-            )
+            _log.error("%s: segment %s is lost: %s", name, self.path(segment_id).name, reason)
         lost_ledgers = {ledger_id for ledger_id, _ in lost}
         lost_ledgers -= {ledger_id for ledger_id, _ in headers}
         segments = [self.open(header) for header in headers.values()]
         counting = counting_segments(segments, lost=lost_ledgers)
         for segment in counting:
-            self.end(segment, segment.entry_count)
+            segment.life.become(SegmentState.ENDED)
         self.seal(counting)
         if lost_ledgers or not counting:
             return counting, ()
@@ -123,10 +121,7 @@ class Filer:
             self._due.began.append(segment)
 
     def end(self, segment: Segment, assigned_count: int) -> None:
-        """No entry follows the ``assigned_count`` first ones; one whose sync failed stays failed.
-
-        A segment that opening found sealed is sealed again at once: there is nothing to write.
-        """
+        """No entry follows the first ``assigned_count``. One whose sync failed stays failed."""
         segment.assigned_count = assigned_count
         if segment.life.become(SegmentState.ENDED, only_if=_OPEN):
             with self._lock:
@@ -203,9 +198,10 @@ class Filer:
 
         Sealing does it for those that have ended.
         """
-        for segment in set(due.began).difference(due.ended):
+        ended = set(due.ended)
+        for segment in due.began:
             try:
-                if not segment.is_removed:
+                if not (segment.is_removed or segment in ended):
                     segment.index.begin()
             except OSError as error:
                 _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
@@ -222,18 +218,19 @@ class Filer:
             if segment.state is not SegmentState.ENDED or not segment.entry_count:
                 continue
             try:
-                segment.index.seal(segment.append_time_max_ms)
+                if not segment.index.sealed:
+                    segment.index.seal(segment.append_time_max_ms)
             except OSError as error:
                 _log.warning("%s: its index file is not sealed: %s", segment.path, error)
-            else:
+            if segment.index.sealed:
                 segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
 
     # Removing
 
     def forget(self, segments: Iterable[Segment]) -> None:
-        """The catalog lists these no more: their entries are gone."""
+        """The catalog lists these no more: their entries are gone. What is removed stays so."""
         for segment in segments:
-            segment.life.become(SegmentState.REMOVED)
+            segment.life.become(SegmentState.REMOVED, only_if=_NOT_REMOVED)
 
     def remove_void(self, due: Due) -> bool:
         """Remove the files of segments that never counted, durably; whether that worked."""
@@ -280,3 +277,4 @@ class Filer:
 
 
 _OPEN = (SegmentState.PENDING, SegmentState.DURABLE)
+_NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from ...entry import LAST_KIND
+from ...entry_time import time_of_entry
 from ..io.files import Files, read_up_to
 from .head_cut import NO_CUT, HeadCut
-from .scan import scan_records, time_of
-from .segment_format import (
-    BROKER_TIMESTAMP_TAG,
-    FIRST_TAG_AT,
+from .record_format import (
     MAX_ENTRY_ID,
     RECORD_HEADER_SIZE,
     BadRecordError,
-    SegmentHeader,
-    record_size_bytes,
+    is_stamped_with_time,
     whole_record,
 )
+from .scan import scan_records
+from .segment_format import SegmentHeader
 from .time_index import TimeIndex
 
 _WINDOW_BYTES = 1 << 20
@@ -109,16 +108,16 @@ def _index_whole_records(
                 record = whole_record(data, view, at, key)
             except BadRecordError:
                 break
-            if record[6] != entry_id or record[4] > LAST_KIND:
+            if record.entry_id != entry_id or record.kind > LAST_KIND:
                 break
-            end = at + record_size_bytes(record)
-            append_time_ms = record[8]
-            if record[3] and data[at + FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG:
+            end = at + record.record_size_bytes
+            append_time_ms = record.append_time_ms
+            if is_stamped_with_time(record, data, at):
                 time_ms = append_time_ms
             else:
-                stored = view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record[2]]
-                time_ms = time_of(append_time_ms, stored, stored[record[3] :])
-            next_message = record[9] + 1 - header.first_index
+                stored = view[at + RECORD_HEADER_SIZE :][: record.entry_size_bytes]
+                time_ms = time_of_entry(append_time_ms, stored, stored[record.prefix_size_bytes :])
+            next_message = record.index + 1 - header.first_index
             index.append(time_ms, next_message, start + at, start + end)
             at, entry_id = end, entry_id + 1
         if at == 0:

@@ -15,11 +15,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from .scan import time_of
-from .time_index import IoCount
+from .rows import IoCount
 
 if TYPE_CHECKING:
-    from .segment import Segment
+    from .segment import (
+        Segment,
+    )
 
 STRIDE_ROWS = 64
 
@@ -71,11 +72,8 @@ class OwnTimes:
         if row >= end:
             return
         for probe in segment.probes(row, segment.row(row, io).offset, end - row, io):
-            own_ms = probe.stamp_ms
-            if own_ms < 0:
-                entry = segment.entry_or_none(probe.row)
-                if entry is None:
-                    continue
-                io.add(len(entry.stored))
-                own_ms = time_of(probe.append_time_ms, entry.stored, entry.body)
-            yield probe.row, own_ms
+            own_ms: int | None = probe.stamp_ms
+            if probe.stamp_ms < 0:
+                own_ms = segment.own_time_ms(probe.row, probe.append_time_ms, io)
+            if own_ms is not None:
+                yield probe.row, own_ms

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from .index_format import CHUNK_ROWS
 
 if TYPE_CHECKING:
-    from .segment import Segment
+    from .segment import (
+        Segment,
+    )
 
 STRIDE_ROWS = 13
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -13,31 +12,31 @@ from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind, RecordHead
+from ...entry_time import time_of_entry
 from ...position import Position
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, read_up_to
+from ..io.folder import SegmentId
 from .head_cut import HeadCut, read_cut, write_cut
 from .index_format import CHUNK_ROWS, BadIndexError, Chunk
 from .indexing import index_from_records, index_lost_rows
+from .life import GONE, Life, SegmentState
 from .own_times import OwnTimes
 from .prefix_sample import PrefixSample
-from .segment_format import (
-    BROKER_TIMESTAMP_TAG,
+from .record_format import (
     CHECKED_BODY_BYTES,
-    FIRST_TAG_AT,
     MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
-    SEGMENT_HEADER_LIMIT,
     BadRecordError,
-    RecordTuple,
-    SegmentHeader,
-    record_size_bytes,
+    RecordFields,
+    is_stamped_with_time,
     split_records,
-    unpack_segment_header,
-    whole_head,
+    unpack_record_head,
     whole_record,
 )
-from .time_index import IoCount, Row, TimeIndex
+from .rows import IoCount, Row
+from .segment_format import SegmentHeader
+from .time_index import TimeIndex
 
 _PROBE_BYTES = 64
 """Header, prefix with broker time and index below 2^28, the body bytes the checksum covers."""
@@ -64,6 +63,7 @@ class Segment:
         path: Path,
         header: SegmentHeader,
         index: TimeIndex,
+        life: Life,
     ) -> None:
         self._files = files
         self._fds = fds
@@ -78,18 +78,31 @@ class Segment:
         self.entry_count = 0
         self.cut_rows = 0
         """First entries that were removed; readers do not see them."""
-        self.removed = False
-        """The file was unlinked: the entries were trimmed, or the topic deleted."""
-        self.sync_failed = False
-        """A sync of the file failed: it must never be synced again."""
+        self.life = life
+        """Its state, which the `Filer` changes."""
         self.assigned_count = 0
-        """Set when the segment ends: entries that have got their number. Those at or behind
-        ``entry_count`` are not yet durable."""
+        """Set when the segment ends: entries that have got their number. Those from
+        ``entry_count`` on are not yet durable."""
         self._next_message = 0
         self._sample: PrefixSample | None = None
         self._own_times: OwnTimes | None = None
         self._map = memoryview(b"")
         self._mending = threading.Lock()
+
+    @property
+    def segment_id(self) -> SegmentId:
+        """Ledger id and segment number."""
+        return self.header.segment_id
+
+    @property
+    def state(self) -> SegmentState:
+        """What became of it so far."""
+        return self.life.state
+
+    @property
+    def is_removed(self) -> bool:
+        """Its file is gone, or about to go: the entries were removed, or never counted."""
+        return self.life.state in GONE
 
     @property
     def first_position(self) -> Position:
@@ -145,6 +158,8 @@ class Segment:
 
     def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
         """As ``show``, by a caller who knows what comes into view."""
+        if self.life.state is SegmentState.PENDING:
+            self.life.become(SegmentState.DURABLE, only_if=(SegmentState.PENDING,))
         self._next_message = next_message
         self.append_time_max_ms = append_time_ms
         self.entry_count = entry_count
@@ -178,10 +193,11 @@ class Segment:
         This process's own removals are known here; those of the folder's owner are looked for.
         Raises UnsupportedVersionError, OSError.
         """
-        if not self.removed and row >= self.cut_rows and self._fds.read_only:
+        if not self.is_removed and row >= self.cut_rows and self._fds.read_only:
             self.cut_rows = max(self.cut_rows, min(self._read_cut().rows, self.entry_count))
-            self.removed = not self._files.exists(self.path)
-        return self.removed or row < self.cut_rows
+            if not self._files.exists(self.path):
+                self.life.become(SegmentState.REMOVED, only_if=(SegmentState.DURABLE,))
+        return self.is_removed or row < self.cut_rows
 
     def _read_cut(self) -> HeadCut:
         return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
@@ -270,6 +286,14 @@ class Segment:
 
     # Entries
 
+    def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
+        """The time of an entry without a stamp of time, which is read; None: it is damaged."""
+        entry = self.entry_or_none(row)
+        if entry is None:
+            return None
+        io.add(len(entry.stored))
+        return time_of_entry(append_time_ms, entry.stored, entry.body)
+
     def entry_or_none(self, row: int) -> Entry | None:
         """One entry; None if it is damaged."""
         try:
@@ -285,13 +309,13 @@ class Segment:
         ledger_id = self.ledger_id
         return [
             Entry(
-                Position(ledger_id, record[6]),
-                _KINDS[record[4]],
-                record[7],
-                record[9],
-                record[8],
-                record[3],
-                view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record[2]],
+                Position(ledger_id, record.entry_id),
+                _KINDS[record.kind],
+                record.message_count,
+                record.index,
+                record.append_time_ms,
+                record.prefix_size_bytes,
+                view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record.entry_size_bytes],
             )
             for view, at, record in self._records(row, max_entries, max_bytes)
         ]
@@ -314,7 +338,7 @@ class Segment:
             if crc32c(data) == chunk.content_crc:
                 return split_records(data, chunk.offsets)
         return [
-            view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record[2]]
+            view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record.entry_size_bytes]
             for view, at, record in self._records(row, max_entries, max_bytes, mapped=mapped)
         ]
 
@@ -329,7 +353,7 @@ class Segment:
 
     def _records(
         self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
-    ) -> Iterator[tuple[memoryview, int, RecordTuple]]:
+    ) -> Iterator[tuple[memoryview, int, RecordFields]]:
         chunk = self.chunk(row)
         offsets = chunk.offsets
         first = row - chunk.first_row
@@ -348,10 +372,10 @@ class Segment:
             at = offsets[number] - start
             try:
                 record = whole_record(data, view, at, key)
-                if record[6] != entry_id:
-                    raise BadRecordError(f"the record there is entry {record[6]}")
-                if record[4] > LAST_KIND:
-                    raise BadRecordError(f"its kind, {record[4]}, is not known")
+                if record.entry_id != entry_id:
+                    raise BadRecordError(f"the record there is entry {record.entry_id}")
+                if record.kind > LAST_KIND:
+                    raise BadRecordError(f"its kind, {record.kind}, is not known")
             except BadRecordError as bad:
                 if number > first:
                     return
@@ -372,23 +396,24 @@ class Segment:
                 data = pread(fd, _PROBE_BYTES, offset)
                 io.add(len(data))
                 try:
-                    record: RecordTuple | None = whole_head(data, key)
+                    record: RecordFields | None = unpack_record_head(data, 0, key)
                 except BadRecordError:
                     record, data = self._long_head(fd, offset, io)
-                if record is None or record[6] != first_entry_id + number:
+                if record is None or record.entry_id != first_entry_id + number:
                     if number + 1 < self.entry_count:
                         offset = self.row(number + 1, io).offset
                     continue
-                stamped = record[3] and data[FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG
-                yield Probe(number, record[8] if stamped else -1, record[8], record[9], record[7])
-                offset += record_size_bytes(record)
+                time_ms = record.append_time_ms
+                stamp_ms = time_ms if is_stamped_with_time(record, data, 0) else -1
+                yield Probe(number, stamp_ms, time_ms, record.index, record.message_count)
+                offset += record.record_size_bytes
 
-    def _long_head(self, fd: int, offset: int, io: IoCount) -> tuple[RecordTuple | None, bytes]:
+    def _long_head(self, fd: int, offset: int, io: IoCount) -> tuple[RecordFields | None, bytes]:
         """A record whose prefix is longer than usual, or which is damaged."""
         data = read_up_to(self._files, fd, _LONGEST_HEAD_BYTES, offset)
         io.add(len(data))
         try:
-            return whole_head(data, self.record_key), data
+            return unpack_record_head(data, 0, self.record_key), data
         except BadRecordError:
             return None, data
 
@@ -400,22 +425,22 @@ class Segment:
             data = self._files.pread(fd, _PROBE_BYTES, offset)
             io.add(len(data))
             try:
-                record: RecordTuple | None = whole_head(data, self.record_key)
+                record: RecordFields | None = unpack_record_head(data, 0, self.record_key)
             except BadRecordError:
                 record, data = self._long_head(fd, offset, io)
-        if record is None or record[6] != self.first_entry_id + row:
+        if record is None or record.entry_id != self.first_entry_id + row:
             raise DamagedRecordError(row, "there is no record header that matches its checksum")
-        if record[4] > LAST_KIND:
-            raise DamagedRecordError(row, f"its kind, {record[4]}, is not known")
+        if record.kind > LAST_KIND:
+            raise DamagedRecordError(row, f"its kind, {record.kind}, is not known")
         return RecordHead(
-            Position(self.ledger_id, record[6]),
-            _KINDS[record[4]],
-            record[7],
-            record[9],
-            record[8],
-            memoryview(data)[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + record[3]],
-            record[2] - record[3],
-            record_size_bytes(record),
+            Position(self.ledger_id, record.entry_id),
+            _KINDS[record.kind],
+            record.message_count,
+            record.index,
+            record.append_time_ms,
+            memoryview(data)[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + record.prefix_size_bytes],
+            record.entry_size_bytes - record.prefix_size_bytes,
+            record.record_size_bytes,
         )
 
 
@@ -432,12 +457,3 @@ class Probe:
 
 
 _KINDS = tuple(EntryKind)
-
-
-def read_segment_header(files: Files, path: Path) -> SegmentHeader:
-    """A segment file's header. Raises CorruptFileError, UnsupportedVersionError, OSError."""
-    fd = files.open(path, os.O_RDONLY)
-    try:
-        return unpack_segment_header(read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0), path)
-    finally:
-        files.close(fd)
