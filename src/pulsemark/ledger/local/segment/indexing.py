@@ -7,10 +7,12 @@ from ...entry_time import time_of_entry
 from ..io.files import Files, read_up_to
 from .head_cut import NO_CUT, HeadCut
 from .record_format import (
+    BROKER_TIMESTAMP_TAG,
+    FIRST_TAG_AT,
     MAX_ENTRY_ID,
     RECORD_HEADER_SIZE,
     BadRecordError,
-    is_stamped_with_time,
+    record_size,
     whole_record,
 )
 from .scan import scan_records
@@ -108,16 +110,17 @@ def _index_whole_records(
                 record = whole_record(data, view, at, key)
             except BadRecordError:
                 break
-            if record.entry_id != entry_id or record.kind > LAST_KIND:
+            _, _, size, prefix_size, kind, check, found_id, _, append_ms, index_of_last = record
+            if found_id != entry_id or kind > LAST_KIND:
                 break
-            end = at + record.record_size_bytes
-            append_time_ms = record.append_time_ms
-            if is_stamped_with_time(record, data, at):
+            end = at + record_size(size, check)
+            append_time_ms = append_ms
+            if prefix_size and data[at + FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG:
                 time_ms = append_time_ms
             else:
-                stored = view[at + RECORD_HEADER_SIZE :][: record.entry_size_bytes]
-                time_ms = time_of_entry(append_time_ms, stored, stored[record.prefix_size_bytes :])
-            next_message = record.index + 1 - header.first_index
+                stored = view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + size]
+                time_ms = time_of_entry(append_time_ms, stored, stored[prefix_size:])
+            next_message = index_of_last + 1 - header.first_index
             index.append(time_ms, next_message, start + at, start + end)
             at, entry_id = end, entry_id + 1
         if at == 0:

@@ -24,12 +24,15 @@ from .life import GONE, Life, SegmentState
 from .own_times import OwnTimes
 from .prefix_sample import PrefixSample
 from .record_format import (
+    BROKER_TIMESTAMP_TAG,
     CHECKED_BODY_BYTES,
+    FIRST_TAG_AT,
     MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
     BadRecordError,
     RecordFields,
-    is_stamped_with_time,
+    RecordTuple,
+    record_size,
     split_records,
     unpack_record_head,
     whole_record,
@@ -309,16 +312,18 @@ class Segment:
         ledger_id = self.ledger_id
         return [
             Entry(
-                Position(ledger_id, record.entry_id),
-                _KINDS[record.kind],
-                record.message_count,
-                record.index,
-                record.append_time_ms,
-                record.prefix_size_bytes,
-                view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record.entry_size_bytes],
+                Position(ledger_id, entry_id),
+                _KINDS[kind],
+                count,
+                index,
+                append_time_ms,
+                prefix_size,
+                view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + size],
             )
-            for view, at, record in self._records(row, max_entries, max_bytes)
-        ]
+            for view, at, (
+                _, _, size, prefix_size, kind, _, entry_id, count, append_time_ms, index,
+            ) in self._records(row, max_entries, max_bytes)
+        ]  # fmt: skip
 
     def read_stored(
         self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
@@ -338,7 +343,7 @@ class Segment:
             if crc32c(data) == chunk.content_crc:
                 return split_records(data, chunk.offsets)
         return [
-            view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record.entry_size_bytes]
+            view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record[2]]
             for view, at, record in self._records(row, max_entries, max_bytes, mapped=mapped)
         ]
 
@@ -353,7 +358,7 @@ class Segment:
 
     def _records(
         self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
-    ) -> Iterator[tuple[memoryview, int, RecordFields]]:
+    ) -> Iterator[tuple[memoryview, int, RecordTuple]]:
         chunk = self.chunk(row)
         offsets = chunk.offsets
         first = row - chunk.first_row
@@ -372,10 +377,10 @@ class Segment:
             at = offsets[number] - start
             try:
                 record = whole_record(data, view, at, key)
-                if record.entry_id != entry_id:
-                    raise BadRecordError(f"the record there is entry {record.entry_id}")
-                if record.kind > LAST_KIND:
-                    raise BadRecordError(f"its kind, {record.kind}, is not known")
+                if record[6] != entry_id:
+                    raise BadRecordError(f"the record there is entry {record[6]}")
+                if record[4] > LAST_KIND:
+                    raise BadRecordError(f"its kind, {record[4]}, is not known")
             except BadRecordError as bad:
                 if number > first:
                     return
@@ -399,14 +404,14 @@ class Segment:
                     record: RecordFields | None = unpack_record_head(data, 0, key)
                 except BadRecordError:
                     record, data = self._long_head(fd, offset, io)
-                if record is None or record.entry_id != first_entry_id + number:
+                if record is None or record[6] != first_entry_id + number:
                     if number + 1 < self.entry_count:
                         offset = self.row(number + 1, io).offset
                     continue
-                time_ms = record.append_time_ms
-                stamp_ms = time_ms if is_stamped_with_time(record, data, 0) else -1
-                yield Probe(number, stamp_ms, time_ms, record.index, record.message_count)
-                offset += record.record_size_bytes
+                _, _, size, prefix_size, _, check, _, messages, time_ms, index = record
+                stamped = prefix_size and data[FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG
+                yield Probe(number, time_ms if stamped else -1, time_ms, index, messages)
+                offset += record_size(size, check)
 
     def _long_head(self, fd: int, offset: int, io: IoCount) -> tuple[RecordFields | None, bytes]:
         """A record whose prefix is longer than usual, or which is damaged."""
