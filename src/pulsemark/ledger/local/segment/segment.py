@@ -2,62 +2,37 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ....metadata.crc import crc32c
-from ...entry import LAST_KIND, Entry, EntryKind, RecordHead
+from ...entry import LAST_KIND, Entry
 from ...entry_time import time_of_entry
 from ...position import Position
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, read_up_to
-from ..io.folder import SegmentId
-from .head_cut import HeadCut, read_cut, write_cut
-from .index_format import CHUNK_ROWS, BadIndexError, Chunk
-from .indexing import index_from_records, index_lost_rows
-from .life import GONE, Life, SegmentState
+from .index_format import CHUNK_ROWS
+from .life import Life
 from .own_times import OwnTimes
 from .prefix_sample import PrefixSample
 from .record_format import (
-    BROKER_TIMESTAMP_TAG,
-    CHECKED_BODY_BYTES,
-    FIRST_TAG_AT,
-    MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
     BadRecordError,
-    RecordFields,
     RecordTuple,
-    record_size,
     split_records,
-    unpack_record_head,
     whole_record,
 )
-from .rows import IoCount, Row
+from .rows import IoCount
 from .segment_format import SegmentHeader
+from .segment_rows import KINDS, DamagedRecordError, SegmentRows
 from .time_index import TimeIndex
 
-_PROBE_BYTES = 64
-"""Header, prefix with broker time and index below 2^28, the body bytes the checksum covers."""
-_LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
-_log = logging.getLogger(__name__)
+__all__ = ["DamagedRecordError", "Segment"]
 
 
-class DamagedRecordError(Exception):
-    """The row's record is no good; the log turns this into a CorruptEntryError."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        self.row = row
-        self.reason = reason
-        super().__init__(reason)
-
-
-class Segment:
-    """A run of entries in one file. ``entry_count`` is what readers may see."""
+class Segment(SegmentRows):
+    """A run of entries in one file."""
 
     def __init__(
         self,
@@ -68,210 +43,15 @@ class Segment:
         index: TimeIndex,
         life: Life,
     ) -> None:
-        self._files = files
-        self._fds = fds
-        self.path = path
-        self.header = header
-        self.index = index
-        self.append_time_max_ms = header.stamp_floor_ms
-        self.record_key = header.record_key
-        self.ledger_id = header.ledger_id
-        self.first_entry_id = header.first_entry_id
-        self.first_index = header.first_index
-        self.entry_count = 0
-        self.cut_rows = 0
-        """First entries that were removed; readers do not see them."""
-        self.life = life
-        """Its state, which the `Filer` changes."""
-        self.assigned_count = 0
-        """Set when the segment ends: entries that have got their number. Those from
-        ``entry_count`` on are not yet durable."""
-        self._next_message = 0
+        super().__init__(files, fds, path, header, index, life)
         self._sample: PrefixSample | None = None
         self._own_times: OwnTimes | None = None
         self._map = memoryview(b"")
-        self._mending = threading.Lock()
-
-    @property
-    def segment_id(self) -> SegmentId:
-        """Ledger id and segment number."""
-        return self.header.segment_id
-
-    @property
-    def state(self) -> SegmentState:
-        """What became of it so far."""
-        return self.life.state
-
-    @property
-    def is_removed(self) -> bool:
-        """Its file is gone, or about to go: the entries were removed, or never counted."""
-        return self.life.state in GONE
-
-    @property
-    def first_position(self) -> Position:
-        """Position of the first entry."""
-        return Position(self.ledger_id, self.first_entry_id)
-
-    @property
-    def end_entry_id(self) -> int:
-        """One past the last visible entry's id."""
-        return self.first_entry_id + self.entry_count
-
-    @property
-    def next_index(self) -> int:
-        """Index the message behind the last visible entry gets."""
-        return self.first_index + self._next_message
 
     def truncate(self, entry_count: int) -> None:
-        """Forget all entries from ``entry_count`` on: they no longer count, or never did.
-
-        Raises OSError before anything has changed, never behind that.
-        """
-        was_shown = self.entry_count
-        if entry_count < self.index.count:
-            self.chunk(entry_count)  # the one part that may have to be read or mended first
+        """As SegmentRows."""
+        super().truncate(entry_count)
         self._sample = self._own_times = None
-        to_digest = self.index.truncate(entry_count)
-        self.show(entry_count)
-        if to_digest is not None:
-            self._digest(*to_digest)
-        if entry_count < was_shown:
-            floor_ms, self.append_time_max_ms = self.append_time_max_ms, self.header.stamp_floor_ms
-            try:
-                self._learn_last_append_time()
-            except (OSError, DamagedRecordError):
-                self.append_time_max_ms = floor_ms  # too late at worst: time never goes back
-
-    def _digest(self, start: int, end: int) -> None:
-        """Sum up these bytes for the index; where they cannot be read, no sum vouches for them."""
-        try:
-            with self._fds.use(self.path) as fd:
-                data = read_up_to(self._files, fd, end - start, start)
-        except OSError:
-            data = b""
-        if len(data) == end - start:
-            self.index.digest(data, start)
-        else:
-            self.index.content_unknown()
-
-    def show(self, entry_count: int) -> None:
-        """Let readers see the first ``entry_count`` entries: they are durable now."""
-        self._next_message = self.index.next_before(entry_count)
-        self.entry_count = entry_count
-
-    def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
-        """As ``show``, by a caller who knows what comes into view."""
-        if self.life.state is SegmentState.PENDING:
-            self.life.become(SegmentState.DURABLE, only_if=(SegmentState.PENDING,))
-        self._next_message = next_message
-        self.append_time_max_ms = append_time_ms
-        self.entry_count = entry_count
-
-    # Bringing the index in line with the file
-
-    def load_index(self) -> None:
-        """Take the index from its file as far as it is good, the rest from the records."""
-        trailer = self.index.load()
-        if trailer is not None:
-            self.append_time_max_ms = trailer.append_time_max_ms
-        else:
-            self.read_new_records()
-            self._learn_last_append_time()
-        self.show(self.index.count)
-
-    def _learn_last_append_time(self) -> None:
-        """From the last record: rows of the index do not tell."""
-        last = self.index.count - 1
-        if last >= self.cut_rows:
-            for probe in self.probes(last, self.row(last).offset, 1, IoCount()):
-                self.append_time_max_ms = max(self.append_time_max_ms, probe.append_time_ms)
-
-    def load_cut(self) -> None:
-        """Learn how many of the first entries were removed. Raises UnsupportedVersionError."""
-        self.cut_rows = min(self._read_cut().rows, self.entry_count)
-
-    def is_gone(self, row: int) -> bool:
-        """Whether the entry of ``row`` was removed: asked when it could not be read.
-
-        This process's own removals are known here; those of the folder's owner are looked for.
-        Raises UnsupportedVersionError, OSError.
-        """
-        if not self.is_removed and row >= self.cut_rows and self._fds.read_only:
-            self.cut_rows = max(self.cut_rows, min(self._read_cut().rows, self.entry_count))
-            if not self._files.exists(self.path):
-                self.life.become(SegmentState.REMOVED, only_if=(SegmentState.DURABLE,))
-        return self.is_removed or row < self.cut_rows
-
-    def _read_cut(self) -> HeadCut:
-        return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
-
-    def cut_head(self, rows: int) -> None:
-        """Remove the first ``rows`` entries: durable before they disappear. Gives back space."""
-        last = self.row(rows - 1)
-        cut = HeadCut(
-            rows, last.next_message, last.end_offset, last.time_ms, self.append_time_max_ms
-        )
-        write_cut(self._files, self.path, self.ledger_id, self.header.segment_no, cut)
-        self.cut_rows = rows
-        start, end = self.header.size_bytes, last.end_offset
-        with self._fds.use(self.path) as fd, suppress(OSError):  # not every file system can
-            self._files.punch_hole(fd, start, end - start)
-
-    def read_new_records(self) -> None:
-        """Add rows for the records behind the last one known."""
-        cut = self._read_cut()
-        with self._fds.use(self.path) as fd:
-            self.append_time_max_ms = index_from_records(
-                self._files, fd, self.header, self.index, self.append_time_max_ms, cut=cut
-            )
-
-    def _mend_index(self, row: int) -> None:
-        """The index file went bad at ``row``: make that chunk again from the records."""
-        number = row // CHUNK_ROWS
-        _log.warning("%s: the index is damaged at row %d and made again", self.path, row)
-        cut = self._read_cut()
-        with self._mending, self._fds.use(self.path) as fd:
-            fresh = self.index.before_chunk(number)
-            if number == 0:
-                fresh.end_offset = self.header.size_bytes
-            limit = min((number + 1) * CHUNK_ROWS, self.index.count)
-            index_from_records(self._files, fd, self.header, fresh, 0, cut=cut, row_limit=limit)
-            index_lost_rows(fresh, limit, self.index.next_behind(number))
-            self.index.mend(number, fresh)
-
-    def row(self, row: int, io: IoCount | None = None) -> Row:
-        """One entry's row of the index."""
-        chunk = self.chunk(row, io)
-        at = row - chunk.first_row
-        return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
-
-    def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
-        """The chunk of the index that holds ``row``; made again where its file went bad."""
-        try:
-            return self.index.chunk_of(row, io)
-        except BadIndexError:
-            self._mend_index(row)
-            return self.index.chunk_of(row, io)
-
-    def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
-        """As ``TimeIndex.find_time``."""
-        try:
-            return self.index.find_time(time_ms, limit, io)
-        except BadIndexError as bad:
-            self._mend_index(bad.row)
-            return self.index.find_time(time_ms, limit, io)
-
-    def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
-        """As ``TimeIndex.find_message``."""
-        try:
-            return self.index.find_message(message, limit, io)
-        except BadIndexError as bad:
-            self._mend_index(bad.row)
-            return self.index.find_message(message, limit, io)
-
-    def index_before(self, row: int) -> int:
-        """Index of the first message at or behind ``row``."""
-        return self.first_index + (self.row(row - 1).next_message if row else 0)
 
     def prefix_sample(self) -> PrefixSample:
         """The sample for searching by prefixes, up to date."""
@@ -286,8 +66,6 @@ class Segment:
         if own is None or own.max_before(self.cut_rows) >= time_ms:
             own = self._own_times = OwnTimes(self)
         return own
-
-    # Entries
 
     def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
         """The time of an entry without a stamp of time, which is read; None: it is damaged."""
@@ -313,7 +91,7 @@ class Segment:
         return [
             Entry(
                 Position(ledger_id, entry_id),
-                _KINDS[kind],
+                KINDS[kind],
                 count,
                 index,
                 append_time_ms,
@@ -387,78 +165,3 @@ class Segment:
                 raise DamagedRecordError(row, bad.reason) from bad
             yield view, at, record
             entry_id += 1
-
-    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
-        """What up to ``count`` records from ``row`` on say of themselves, one small read each.
-
-        ``offset`` is where the first one begins; each tells where the next does. Header and
-        prefix are checked; no payload is read. Damaged records are left out.
-        """
-        pread, key = self._files.pread, self.record_key
-        first_entry_id = self.first_entry_id
-        with self._fds.use(self.path) as fd:
-            for number in range(row, row + count):
-                data = pread(fd, _PROBE_BYTES, offset)
-                io.add(len(data))
-                try:
-                    record: RecordFields | None = unpack_record_head(data, 0, key)
-                except BadRecordError:
-                    record, data = self._long_head(fd, offset, io)
-                if record is None or record[6] != first_entry_id + number:
-                    if number + 1 < self.entry_count:
-                        offset = self.row(number + 1, io).offset
-                    continue
-                _, _, size, prefix_size, _, check, _, messages, time_ms, index = record
-                stamped = prefix_size and data[FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG
-                yield Probe(number, time_ms if stamped else -1, time_ms, index, messages)
-                offset += record_size(size, check)
-
-    def _long_head(self, fd: int, offset: int, io: IoCount) -> tuple[RecordFields | None, bytes]:
-        """A record whose prefix is longer than usual, or which is damaged."""
-        data = read_up_to(self._files, fd, _LONGEST_HEAD_BYTES, offset)
-        io.add(len(data))
-        try:
-            return unpack_record_head(data, 0, self.record_key), data
-        except BadRecordError:
-            return None, data
-
-    def head(self, row: int, io: IoCount | None = None) -> RecordHead:
-        """Record header and prefix of one entry, without its payload. Raises DamagedRecordError."""
-        io = io or IoCount()
-        offset = self.row(row, io).offset
-        with self._fds.use(self.path) as fd:
-            data = self._files.pread(fd, _PROBE_BYTES, offset)
-            io.add(len(data))
-            try:
-                record: RecordFields | None = unpack_record_head(data, 0, self.record_key)
-            except BadRecordError:
-                record, data = self._long_head(fd, offset, io)
-        if record is None or record.entry_id != self.first_entry_id + row:
-            raise DamagedRecordError(row, "there is no record header that matches its checksum")
-        if record.kind > LAST_KIND:
-            raise DamagedRecordError(row, f"its kind, {record.kind}, is not known")
-        return RecordHead(
-            Position(self.ledger_id, record.entry_id),
-            _KINDS[record.kind],
-            record.message_count,
-            record.index,
-            record.append_time_ms,
-            memoryview(data)[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + record.prefix_size_bytes],
-            record.entry_size_bytes - record.prefix_size_bytes,
-            record.record_size_bytes,
-        )
-
-
-@dataclass(slots=True)
-class Probe:
-    """One record, as far as a search wants to know it."""
-
-    row: int
-    stamp_ms: int
-    """Its broker time; -1 where it was stored without."""
-    append_time_ms: int
-    index: int
-    message_count: int
-
-
-_KINDS = tuple(EntryKind)
