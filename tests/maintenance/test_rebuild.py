@@ -104,7 +104,7 @@ def test_deleted_topic_stays_gone(filled, open_store, monkeypatch):
     def disk_fails(segments):
         raise OSError("the process ends here")
 
-    monkeypatch.setattr(filled.removal, "remove_files", disk_fails)
+    monkeypatch.setattr(filled.engine.filer, "remove_files", disk_fails)
     filled.delete_topic(ORDERS)
     filled.close()
     assert len(list((filled.folder / "ledgers").glob("*.log"))) > 3

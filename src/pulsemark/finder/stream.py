@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, TopicLog
-from ..ledger.local.segment.segment import DamagedRecordError
+from ..ledger.rows import DamagedRecordError
 from ..proto import seek_pb2 as pb
 from .messages import int64, tag_messages
 from .rpc import position_message
@@ -114,7 +114,7 @@ def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
                 time_ms = own_time_ms(segment, row, head, io)
             except (DamagedRecordError, FileNotFoundError) as error:
                 if segment.is_gone(row):
-                    if segment.is_removed:
+                    if segment.removed:
                         break
                     continue
                 if items:

@@ -5,6 +5,7 @@ docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work 
 """
 
 from .appended import Appended
+from .commit.commit import Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochStart
@@ -29,15 +30,16 @@ from .errors import (
     TopicNotFoundError,
     UnsupportedVersionError,
 )
-from .local.commit.commit import Batch, Commit
 from .local.folder_reader import FolderLog, FolderReader
-from .local.segment.rows import IoCount
 from .local.segment.segment import Segment
 from .local.store import LocalStore
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
+from .rows import IoCount
+from .run import Run
 from .topic_log import TopicLog
+from .topic_store import TopicStore
 
 __all__ = [
     "EARLIEST",
@@ -70,6 +72,7 @@ __all__ = [
     "ManagedLedger",
     "Position",
     "RecordHead",
+    "Run",
     "Segment",
     "StaleEpochError",
     "StoreClosedError",
@@ -77,5 +80,6 @@ __all__ = [
     "StoreOptions",
     "TopicLog",
     "TopicNotFoundError",
+    "TopicStore",
     "UnsupportedVersionError",
 ]

@@ -16,11 +16,12 @@ from itertools import count
 from pathlib import Path
 
 from ..ledger.errors import CorruptCatalogError
-from ..ledger.local.catalog.catalog import DELETING_KIND, Catalog
+from ..ledger.local.catalog.catalog import Catalog
 from ..ledger.local.folder_reader import FolderReader
 from ..ledger.local.io.files import Files, OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, check_marker, lock_folder
 from ..ledger.local.store import LocalStore
+from ..ledger.property_kinds import DELETING_KIND
 from .verify_catalog import connect_read_only, read_catalog
 from .verify_journal import read_journal
 
@@ -65,6 +66,7 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
         _keep_deletions(moved_to, folder)
     finally:
         files.close(lock_fd)
+
     with LocalStore.open(folder, files=files) as store:
         catalog = store.catalog
         found = catalog.topics()

@@ -219,7 +219,7 @@ def test_journal_cut_anywhere_keeps_what_was_before(memory_folder):
             ends = []
             for number in range(5):
                 topic.append(b"%d" % number * 40).commit.wait(10)
-                ends.append(store._journal.size_bytes + JOURNAL_HEADER_SIZE)
+                ends.append(store.engine._journal.size_bytes + JOURNAL_HEADER_SIZE)
             path = topic.segments()[0].path
             simulated.kill()
             journal = folder / "journal" / "00000000.journal"
@@ -481,7 +481,7 @@ def test_index_deleted_under_a_live_store_does_no_harm(open_store):
         store.drop_read_caches()
         with_fds = [index_path(s.path) for s in topic.segments()]
         for path in with_fds:
-            store._fds.forget(path)
+            store.engine._fds.forget(path)
         assert [bytes(e.body) for e in all_entries(topic)] == bodies
     store.close()
     assert [bytes(e.body) for e in all_entries(open_store().open_topic(ORDERS))] == bodies
@@ -494,7 +494,7 @@ def test_end_and_index_of_a_segment_lost_under_a_live_store(long_sample):
         whole = 2200
         index_path(long_sample.segment).write_bytes(b"")
         os.truncate(long_sample.segment, long_sample.offsets[whole])
-        store._fds.forget(index_path(long_sample.segment))
+        store.engine._fds.forget(index_path(long_sample.segment))
         store.drop_read_caches()
         lost = list(range(whole, 2500))
         assert read_all(topic) == (dict(enumerate(long_sample.bodies[:whole])), lost)

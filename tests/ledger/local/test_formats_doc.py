@@ -29,11 +29,13 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
     errors,
+    limits,
     options,
     view_property,
 )
 from pulsemark.ledger.entry import EntryKind
-from pulsemark.ledger.local import ledger_writer
+from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
+from pulsemark.ledger.local import ledgers
 from pulsemark.ledger.local.catalog import catalog as catalog_module
 from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.ledger.local.commit import journal_format
@@ -64,8 +66,6 @@ from pulsemark.ledger.local.segment.index_format import (
     unpack_trailer,
 )
 from pulsemark.ledger.local.segment.record_format import (
-    BODY_CRC_OURS,
-    BODY_CRC_PRODUCER,
     pack_body_crc,
     pack_record_head,
     unpack_record_head,
@@ -240,7 +240,7 @@ def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
         folder, segment_format, record_format, index_format, head_cut, journal_format,
-        view_format, view_property, catalog_module, options, completion,
+        view_format, view_property, catalog_module, limits, options, completion,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
@@ -274,7 +274,7 @@ def test_numbers_in_the_text() -> None:
     journal = import_module("pulsemark.ledger.local.commit.journal")
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written behind it" in DOCUMENT
-    store = import_module("pulsemark.ledger.local.store")
+    store = import_module("pulsemark.ledger.store_core")
     assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
     more = f"more than {cursors._COMPACT_MIN_RECORDS} records"
@@ -440,7 +440,7 @@ def make_example(path: Path) -> bytes:
 
     Secrets are drawn at random: here they are all the one of the document.
     """
-    with patch.object(ledger_writer, "new_secret", lambda: HEADER.secret):
+    with patch.object(ledgers, "new_secret", lambda: HEADER.secret):
         return _make_example(path)
 
 

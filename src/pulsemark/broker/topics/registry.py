@@ -16,8 +16,8 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from ...ledger import LedgerError, LocalStore, TopicNotFoundError
-from ...ledger.local.catalog.catalog import Catalog
+from ...ledger import LedgerError, TopicNotFoundError, TopicStore
+from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName, check_namespace
@@ -56,7 +56,7 @@ class Topics:
 
     def __init__(
         self,
-        store: LocalStore,
+        store: TopicStore,
         config: BrokerConfig,
         stampers: StamperChain,
         run_blocking: RunBlocking,
@@ -128,7 +128,7 @@ class Topics:
         return epochs
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> MetadataStore:
         """The store's catalog; its calls block."""
         return self._store.catalog
 

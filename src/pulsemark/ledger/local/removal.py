@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..cursors.cursor_store import CURSOR_TOPIC
-from ..errors import CatalogError, LedgerError
+from ..errors import CatalogError
 from .catalog.catalog import Catalog
 from .commit.checkpoint import Checkpointer
 from .io.folder import SegmentId
@@ -61,6 +61,13 @@ class SegmentRemoval:
         self._filer.remove_files(segments)
         self._filer.files_removed(segments)
 
+    def remove_files_of_topic(self, segments: Sequence[SegmentId]) -> None:
+        """As `remove_files`, for all that a deleted topic had."""
+        try:
+            self.remove_files(segments)
+        finally:
+            self.take_space_back()
+
     def take_space_back(self) -> None:
         """Where removing took from the reserve, fill it up from what was removed."""
         if self._reserve.is_whole:
@@ -70,15 +77,6 @@ class SegmentRemoval:
         except (OSError, CatalogError) as error:
             _log.warning("%s: no checkpoint: %s", self._filer.folder, error)
         self._reserve.try_to_fill_up()
-
-    def drop(self, name: str, topic_id: int, segments: Sequence[Segment]) -> None:
-        """Forget segments that a later header has cut off; what fails, the next opening does."""
-        self._filer.forget(segments)
-        try:
-            self.unlist(topic_id, segments)
-            self.remove(segments)
-        except (OSError, LedgerError) as error:
-            _log.warning("%s: files of a tail that was cut off stay: %s", name, error)
 
     def left_over(self, name: str, topic_id: int, segments: Sequence[Segment]) -> None:
         """On opening: remove segments of a tail that was cut off before a crash."""

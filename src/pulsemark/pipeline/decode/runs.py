@@ -21,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
+from ...ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
 from ...ledger.local.segment.record_format import (
-    BODY_CRC_OURS,
-    BODY_CRC_PRODUCER,
-    CHECKED_BODY_BYTES,
     CORE_OFFSET,
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
 )
+from ...ledger.local.segment.segment import as_segment
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries
 from .protoscan import Bools, Ints, u32_at
@@ -77,7 +76,8 @@ def read_tables(
         on_damage: told of each damaged entry, which is then left out; it may raise. It is told
             before the table comes that the entry would be in.
     """
-    for segment, first, last in log.stretches(start, end):
+    for part, first, last in log.stretches(start, end):
+        segment = as_segment(part)
         row = first
         while row < last:
             try:
@@ -96,7 +96,7 @@ def read_tables(
 
 def _after_removed(segment: Segment, row: int, last: int) -> int:
     """Where reading goes on: the folder's owner removed the entry while it was read."""
-    return last if segment.is_removed else max(row + 1, segment.cut_rows)
+    return last if segment.removed else max(row + 1, segment.cut_rows)
 
 
 def _tables(

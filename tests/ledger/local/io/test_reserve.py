@@ -175,7 +175,7 @@ def test_deletion_that_fails_leaves_the_topic_as_it_was(tmp_path):
         append(topic, 1)
         assert topic.ledger_id == ledger_id
         assert store.open_topic(TOPIC) is topic
-        assert not any(segment.is_removed for segment in topic.segments())
+        assert not any(segment.removed for segment in topic.segments())
         store.catalog._db.execute("PRAGMA max_page_count=100000")
     with LocalStore.open(tmp_path / "data") as store:
         assert len(store.open_topic(TOPIC).read(EARLIEST)) == 4
@@ -209,7 +209,7 @@ def test_reserve_is_whole_after_opening(tmp_path, before):
     files = GivesBack()
     with LocalStore.open(folder, files=files) as store:
         assert place.stat().st_size == RESERVE_BYTES
-        assert store._reserve._give_back()
+        assert store.engine._reserve._give_back()
         files.fail("pwritev", error=errno.ENOSPC, times=None, path_part=RESERVE_NAME)
         with pytest.raises(OSError, match="No space"):
             store.probe()

@@ -57,7 +57,7 @@ def test_a_ledger_that_ends_before_its_first_commit(store):
     commit = topic.append(b"first").commit
     topic.roll()
     assert states(topic) == [ENDED]
-    due = store.filer.take_due()
+    due = store.engine.filer.take_due()
     assert (due.began, due.ended) == ([], [])
     commit.wait()
     store.checkpoint()
@@ -117,7 +117,7 @@ def test_failed_sync_is_for_good(tmp_path):
         topic.roll()
         store.checkpoint()
         assert segment.state is SegmentState.FAILED
-        assert not store.filer.sync(segment, -1)
+        assert not store.engine.filer.sync(segment, -1)
         assert len(topic.read(EARLIEST)) == 2
     with LocalStore.open(tmp_path / "data", threaded=False) as again:
         assert len(again.open_topic(TOPIC).read(EARLIEST)) == 2
@@ -127,11 +127,11 @@ def test_what_the_filer_is_told_out_of_turn(store):
     """A segment that never began cannot be discarded, nor one begin twice."""
     topic = store.open_topic(TOPIC)
     append(topic)
-    segment = store.filer.new(topic.all_segments()[0].header)
+    segment = store.engine.filer.new(topic.all_segments()[0].header)
     with pytest.raises(SegmentStateError):
-        store.filer.discard(segment)
-    store.filer.begin(segment)
+        store.engine.filer.discard(segment)
+    store.engine.filer.begin(segment)
     with pytest.raises(SegmentStateError):
-        store.filer.begin(segment)
-    store.filer.discard(segment)
-    assert segment.is_removed
+        store.engine.filer.begin(segment)
+    store.engine.filer.discard(segment)
+    assert segment.removed

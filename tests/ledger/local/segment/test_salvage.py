@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position, StoreOptions
-from pulsemark.ledger.local import ledger_writer
+from pulsemark.ledger.local import ledgers
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import list_segments, segment_path
 from pulsemark.ledger.local.segment.headers import correct_header, read_named_header
@@ -48,7 +48,7 @@ def folder(open_store, clock):
 @pytest.fixture
 def old_folder(open_store, clock, monkeypatch):
     """A closed data folder as version 1 wrote it."""
-    monkeypatch.setattr(ledger_writer, "new_secret", bytes)
+    monkeypatch.setattr(ledgers, "new_secret", bytes)
     return closed_folder(open_store, clock)
 
 

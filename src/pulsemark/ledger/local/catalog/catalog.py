@@ -25,6 +25,7 @@ from ...errors import (
     CorruptCatalogError,
     UnsupportedVersionError,
 )
+from ...property_kinds import DELETING_KIND
 from ..io.folder import SegmentId
 
 CATALOG_VERSION = 1
@@ -49,9 +50,6 @@ _NO_SHARED_MEMORY = (
     sqlite3.SQLITE_IOERR_SHMMAP,
 )
 """How SQLite says that the file beside its WAL finds no room on the disk."""
-
-DELETING_KIND = "deleting"
-"""Kind of the property that a topic, by its id, is being deleted."""
 
 
 class Catalog:

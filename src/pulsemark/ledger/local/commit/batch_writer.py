@@ -9,16 +9,17 @@ Used between the batches of a `GroupCommit` only, by one thread at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import cast
 
+from ...commit.commit import Group, Owner, PendingEntry, show
+from ...commit.entry_writer import Outcome
 from ..io.files import Buffer, write_all
 from ..segment.filer import Filer
 from ..segment.life import SegmentState
 from ..segment.segment import Segment
-from .commit import Commit
 from .journal import Journal
 from .journal_format import GroupRef
 
@@ -26,42 +27,6 @@ _log = logging.getLogger(__name__)
 
 _JOIN_BELOW_BYTES = 16 * 1024
 """Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
-
-PendingEntry = tuple[Sequence[Buffer], int, int, int, int]
-"""The parts of its record, append time, highest entry time up to and with it, messages of the
-segment up to and with it, and where it ends in the segment."""
-
-
-class Owner(Protocol):
-    """The managed ledger a group belongs to, as the committer sees it."""
-
-    name: str
-    on_confirmed: list[Callable[[], None]]
-    """Called after each commit that added entries."""
-
-    def fence(self) -> None:
-        """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""
-
-
-@dataclass(slots=True)
-class Group:
-    """What one batch adds to one segment."""
-
-    owner: Owner
-    segment: Segment
-    offset: int
-    commit: Commit
-    entries: list[PendingEntry] = field(default_factory=list)
-    size_bytes: int = 0
-    buffers: list[Buffer] = field(default_factory=list)
-    """What is written, once the group is on its way."""
-
-    def gather(self) -> list[Buffer]:
-        """The entries' bytes, joined when they are small."""
-        self.buffers = list(chain.from_iterable(entry[0] for entry in self.entries))
-        if len(self.buffers) > 1 and self.size_bytes < _JOIN_BELOW_BYTES * len(self.buffers):
-            self.buffers = [b"".join(self.buffers)]
-        return self.buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +36,6 @@ class Written:
     segment: Segment
     owner: Owner
     fd: int
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a batch's groups."""
-
-    good: list[Group] = field(default_factory=list)
-    failed: list[Group] = field(default_factory=list)
-    error: Exception | None = None
 
 
 class BatchWriter:
@@ -103,12 +59,12 @@ class BatchWriter:
         """
         refs, content = [], []
         for group in groups:
-            header = group.segment.header
+            header = _segment(group).header
             refs.append(
                 GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
             )
-            content += group.gather()
-        sync = sync or any(group.segment not in self._dirty for group in groups)
+            content += _gathered(group)
+        sync = sync or any(_segment(group) not in self._dirty for group in groups)
         try:
             self.journal.write(refs, content, sync=sync)
         except Exception as error:  # noqa: BLE001 - nothing of the block counts, whatever it is
@@ -124,7 +80,7 @@ class BatchWriter:
             try:
                 self._write_segment(group)
             except Exception as error:  # noqa: BLE001 - the other groups must go on
-                _log_unless_disk(str(group.segment.path), error)
+                _log_unless_disk(str(_segment(group).path), error)
                 outcome.failed.append(group)
                 failed_owners.add(id(group.owner))
                 outcome.error = error
@@ -134,7 +90,7 @@ class BatchWriter:
         return outcome
 
     def _write_segment(self, group: Group) -> None:
-        segment = group.segment
+        segment = _segment(group)
         written = self._dirty.get(segment)
         if written is None:
             if len(self._dirty) >= self._fds.limit:
@@ -160,7 +116,7 @@ class BatchWriter:
 
     def _take_in(self, group: Group, entries: Sequence[PendingEntry]) -> None:
         """Add the group's first entries, which are written, to the segment's index."""
-        index = group.segment.index
+        index = _segment(group).index
         _, _, times_ms, nexts, ends = zip(*entries, strict=True)
         index.append_many(times_ms, nexts, ends)
         end = index.end_offset
@@ -184,27 +140,45 @@ class BatchWriter:
             else:  # it stays among the written: the checkpoint keeps the journal because of it
                 self.broken.append(written.owner)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the journal is being synced just now."""
+        return self.journal.is_syncing
+
+    def sync(self) -> None:
+        """Sync what was written to the journal without. Raises OSError."""
+        self.journal.sync()
+
+    def shown(self, groups: Sequence[Group]) -> None:
+        """Move full chunks of rows to the index files."""
+        for group in groups:
+            segment = _segment(group)
+            try:
+                segment.index.flush(segment.entry_count)
+            except OSError as error:
+                # The index file is a cache: its rows stay in memory and are written later.
+                _log.warning("%s: index not written: %s", segment.path, error)
+
     def rotate(self) -> tuple[int, list[Written]]:
-        """End the journal's file; see ``GroupCommit.rotate_journal``."""
+        """End the journal's file, between two batches.
+
+        Returns the highest journal id that ended, and every segment written since the last
+        rotation. Those who get them release their descriptors.
+        """
         written, self._dirty = list(self._dirty.values()), {}
         return self.journal.rotate(), written
 
 
-def show(segment: Segment, last: PendingEntry) -> None:
-    """Let readers see the segment up to ``last``, whose row is the last one there."""
-    _, append_time_ms, _, next_message, _ = last
-    segment.show_group(segment.index.count, next_message, append_time_ms)
+def _segment(group: Group) -> Segment:
+    return cast("Segment", group.segment)
 
 
-def flush_indexes(groups: Sequence[Group]) -> None:
-    """Move full chunks of rows to the index files."""
-    for group in groups:
-        segment = group.segment
-        try:
-            segment.index.flush(segment.entry_count)
-        except OSError as error:
-            # The index file is a cache: its rows stay in memory and are written later.
-            _log.warning("%s: index not written: %s", segment.path, error)
+def _gathered(group: Group) -> list[Buffer]:
+    """The entries' bytes, joined when they are small."""
+    group.buffers = list(chain.from_iterable(entry[0] for entry in group.entries))
+    if len(group.buffers) > 1 and group.size_bytes < _JOIN_BELOW_BYTES * len(group.buffers):
+        group.buffers = [b"".join(group.buffers)]
+    return group.buffers
 
 
 def _log_unless_disk(what: str, error: Exception) -> None:

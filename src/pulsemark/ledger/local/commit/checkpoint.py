@@ -15,13 +15,14 @@ from __future__ import annotations
 import logging
 import threading
 
+from ...commit.commit import Owner
+from ...commit.group_commit import GroupCommit
 from ...errors import CatalogError
 from ...options import StoreOptions
 from ..catalog.catalog import Catalog
 from ..segment.filer import Due, Filer
 from ..segment.life import SegmentState
-from .batch_writer import Owner, Written
-from .group_commit import GroupCommit
+from .batch_writer import BatchWriter, Written
 from .journal import Journal
 
 _log = logging.getLogger(__name__)
@@ -36,12 +37,14 @@ class Checkpointer:
         filer: Filer,
         catalog: Catalog,
         journal: Journal,
+        writer: BatchWriter,
         committer: GroupCommit,
         options: StoreOptions,
     ) -> None:
         self._filer = filer
         self._catalog = catalog
         self._journal = journal
+        self._writer = writer
         self._committer = committer
         self._options = options
         self._kept_up_to = 0
@@ -96,10 +99,10 @@ class Checkpointer:
         """Make one now. Blocks; raises OSError or CatalogError when the journal must be kept."""
         filer = self._filer
         with self._one_at_a_time:
-            removed = (
-                filer.removed()
-            )  # before the journal's file ends: no later one speaks of these
-            last_id, written = self._committer.rotate_journal()
+            # Taken before the journal's file ends: no later file speaks of these.
+            removed = filer.removed()
+            with self._committer.all_durable():
+                last_id, written = self._writer.rotate()
             kept_before, self._kept_up_to = self._kept_up_to, last_id  # until it is all synced
             with self._committer.lock:
                 due = filer.take_due()

@@ -2,7 +2,7 @@
 
 Everything that happens to a segment happens here, so that its state (`life`) is changed in one
 place and each change is checked. A topic that appends says what it does (``begin``, ``end``,
-``fence``, ``discard``, ``shorten``); the committer has files synced; the checkpointer asks what is
+``discard``); the committer has files synced; the checkpointer asks what is
 due (``take_due``): which segments are to be listed in the catalog, which index files are to be
 sealed, which files never counted.
 
@@ -120,25 +120,14 @@ class Filer:
         with self._lock:
             self._due.began.append(segment)
 
-    def end(self, segment: Segment, assigned_count: int) -> None:
-        """No entry follows the first ``assigned_count``. One whose sync failed stays failed."""
-        segment.assigned_count = assigned_count
-        if segment.life.become(SegmentState.ENDED, only_if=_OPEN):
+    def end(self, segment: Segment) -> None:
+        """No entry follows those that are assigned. A segment whose sync failed stays failed.
+
+        One that was sealed has lost entries at its end: its index file is sealed anew.
+        """
+        if segment.life.become(SegmentState.ENDED, only_if=_UNENDED):
             with self._lock:
                 self._due.ended.append(segment)
-
-    def shorten(self, segment: Segment) -> None:
-        """Entries at the end were cut off, and the cut is durable: the index is sealed anew."""
-        segment.assigned_count = segment.entry_count
-        if segment.life.become(SegmentState.ENDED, only_if=(SegmentState.SEALED,)):
-            with self._lock:
-                self._due.ended.append(segment)
-
-    def fence(self, segment: Segment) -> None:
-        """Entries that are not durable by now never will be; a segment without any is void."""
-        segment.assigned_count = segment.entry_count
-        if not segment.entry_count:
-            self.discard(segment)
 
     def discard(self, segment: Segment) -> None:
         """Nothing of this segment, which has begun, counts."""
@@ -154,7 +143,7 @@ class Filer:
         A file that is to go needs no sync. After a failure the file is never synced again: the
         kernel would say yes, whatever it has lost.
         """
-        if segment.is_removed:
+        if segment.removed:
             return True
         if segment.state is SegmentState.FAILED:
             return False
@@ -201,7 +190,7 @@ class Filer:
         ended = set(due.ended)
         for segment in due.began:
             try:
-                if not (segment.is_removed or segment in ended):
+                if not (segment.removed or segment in ended):
                     segment.index.begin()
             except OSError as error:
                 _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
@@ -230,7 +219,7 @@ class Filer:
     def forget(self, segments: Iterable[Segment]) -> None:
         """The catalog lists these no more: their entries are gone. What is removed stays so."""
         for segment in segments:
-            segment.life.become(SegmentState.REMOVED, only_if=_NOT_REMOVED)
+            segment.mark_removed()
 
     def remove_void(self, due: Due) -> bool:
         """Remove the files of segments that never counted, durably; whether that worked."""
@@ -276,5 +265,4 @@ class Filer:
             self._removed.difference_update(segments)
 
 
-_OPEN = (SegmentState.PENDING, SegmentState.DURABLE)
-_NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
+_UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)

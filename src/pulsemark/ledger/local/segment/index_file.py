@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...rows import IoCount
 from ..io.files import Files, read_up_to, write_all
 from ..io.folder import SegmentId, index_path
 from .index_format import (
@@ -30,7 +31,6 @@ from .index_format import (
     unpack_index_version,
     unpack_trailer,
 )
-from .rows import IoCount
 from .segment_format import SEGMENT_HEADER_LIMIT, SegmentHeader
 
 CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ...entry import LAST_KIND
 from ...entry_time import time_of_entry
+from ...limits import MAX_ENTRY_ID
 from ..io.files import Files, read_up_to
 from .head_cut import NO_CUT, HeadCut
 from .record_format import (
     BROKER_TIMESTAMP_TAG,
     FIRST_TAG_AT,
-    MAX_ENTRY_ID,
     RECORD_HEADER_SIZE,
     BadRecordError,
     record_size,

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 from ....metadata import PREFIX_HEADER_SIZE_BYTES
 from ....metadata.crc import crc32c
+from ...limits import BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
 from ..io.files import Buffer
 
 _U32 = struct.Struct("<I")
@@ -43,15 +44,11 @@ RECORD_CORE = struct.Struct("<IHBBIIQq")
 """The part of the record header that its checksum covers."""
 CORE_OFFSET = RECORD_HEADER_SIZE - RECORD_CORE.size
 RECORD_LEAD = struct.Struct("<4sI")
-CHECKED_BODY_BYTES = 6
-"""Body bytes under the header's checksum: the producer's magic and CRC32C."""
 _PRODUCER_CRC = struct.Struct(">I")
 _VIEW_FROM_BYTES = 2048
 
-BODY_CRC_OURS = 0
-BODY_CRC_PRODUCER = 1
-MAX_ENTRY_ID = 2**32 - 1
-MAX_PREFIX_BYTES = 2**16 - 1
+BODY_CRC_SIZE = 4
+"""What stands behind a body that brings no checksum of its own."""
 assert (RECORD_HEADER_SIZE, CORE_OFFSET) == (40, 8)
 
 
@@ -103,7 +100,11 @@ def pack_body_crc(body: Buffer) -> bytes:
 
 def record_size(entry_size_bytes: int, body_check: int) -> int:
     """From a record's marker to the next record."""
-    return RECORD_HEADER_SIZE + entry_size_bytes + (0 if body_check == BODY_CRC_PRODUCER else 4)
+    return (
+        RECORD_HEADER_SIZE
+        + entry_size_bytes
+        + (0 if body_check == BODY_CRC_PRODUCER else BODY_CRC_SIZE)
+    )
 
 
 class RecordFields(NamedTuple):

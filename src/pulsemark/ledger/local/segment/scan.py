@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...entry_time import time_of_entry
+from ...limits import CHECKED_BODY_BYTES
 from ..io.files import Files, read_up_to
 from .record_format import (
-    CHECKED_BODY_BYTES,
     RECORD_HEADER_SIZE,
     BadRecordError,
     RecordFields,

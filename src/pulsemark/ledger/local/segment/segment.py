@@ -7,28 +7,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ....metadata.crc import crc32c
-from ...entry import LAST_KIND, Entry
-from ...entry_time import time_of_entry
+from ...entry import LAST_KIND, Entry, EntryKind
+from ...limits import BODY_CRC_OURS
 from ...position import Position
+from ...rows import DamagedRecordError
+from ...run import Run
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, read_up_to
 from .index_format import CHUNK_ROWS
 from .life import Life
-from .own_times import OwnTimes
-from .prefix_sample import PrefixSample
 from .record_format import (
+    BODY_CRC_SIZE,
     RECORD_HEADER_SIZE,
     BadRecordError,
     RecordTuple,
+    pack_body_crc,
+    pack_record_head,
     split_records,
     whole_record,
 )
-from .rows import IoCount
 from .segment_format import SegmentHeader
-from .segment_rows import KINDS, DamagedRecordError, SegmentRows
+from .segment_rows import KINDS, SegmentRows
 from .time_index import TimeIndex
-
-__all__ = ["DamagedRecordError", "Segment"]
 
 
 class Segment(SegmentRows):
@@ -44,43 +44,45 @@ class Segment(SegmentRows):
         life: Life,
     ) -> None:
         super().__init__(files, fds, path, header, index, life)
-        self._sample: PrefixSample | None = None
-        self._own_times: OwnTimes | None = None
         self._map = memoryview(b"")
 
+    overhead_bytes = (RECORD_HEADER_SIZE + BODY_CRC_SIZE, RECORD_HEADER_SIZE)
+
+    def first_bytes(self) -> bytes:
+        """The segment's header."""
+        return self._header.pack()
+
+    def pack(
+        self,
+        entry_id: int,
+        kind: EntryKind,
+        message_count: int,
+        append_time_ms: int,
+        index: int,
+        prefix: bytes,
+        body: Buffer,
+        body_check: int,
+    ) -> tuple[Buffer, ...]:
+        """The entry's record, in parts: header and prefix, body, and its checksum if it is ours."""
+        head = pack_record_head(
+            self.record_key,
+            entry_id,
+            kind,
+            message_count,
+            append_time_ms,
+            index,
+            prefix,
+            body,
+            body_check,
+        )
+        if body_check == BODY_CRC_OURS:
+            return head, body, pack_body_crc(body)
+        return head, body
+
     def truncate(self, entry_count: int) -> None:
-        """As SegmentRows."""
+        """As ``Run.truncate``."""
         super().truncate(entry_count)
         self._sample = self._own_times = None
-
-    def prefix_sample(self) -> PrefixSample:
-        """The sample for searching by prefixes, up to date."""
-        if self._sample is None:
-            self._sample = PrefixSample(self)
-        self._sample.extend()
-        return self._sample
-
-    def own_times(self, time_ms: int) -> OwnTimes:
-        """Running maxima of the entries that are still there, good for finding ``time_ms``."""
-        own = self._own_times
-        if own is None or own.max_before(self.cut_rows) >= time_ms:
-            own = self._own_times = OwnTimes(self)
-        return own
-
-    def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
-        """The time of an entry without a stamp of time, which is read; None: it is damaged."""
-        entry = self.entry_or_none(row)
-        if entry is None:
-            return None
-        io.add(len(entry.stored))
-        return time_of_entry(append_time_ms, entry.stored, entry.body)
-
-    def entry_or_none(self, row: int) -> Entry | None:
-        """One entry; None if it is damaged."""
-        try:
-            return self.read(row, 1, 0)[0]
-        except DamagedRecordError:
-            return None
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.
@@ -165,3 +167,10 @@ class Segment(SegmentRows):
                 raise DamagedRecordError(row, bad.reason) from bad
             yield view, at, record
             entry_id += 1
+
+
+def as_segment(run: Run) -> Segment:
+    """A run of the local engine, for code that goes to its file. Raises TypeError."""
+    if not isinstance(run, Segment):
+        raise TypeError(f"a {type(run).__name__} has no file")
+    return run

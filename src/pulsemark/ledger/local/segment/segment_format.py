@@ -43,6 +43,8 @@ from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...errors import CorruptFileError, UnsupportedVersionError
+from ...limits import MAX_RUN_BYTES, MAX_TOPIC_NAME_BYTES
+from ...run import RunHeader
 from ..io.files import Buffer
 from ..io.folder import SegmentId
 from .record_format import RecordKey
@@ -50,14 +52,13 @@ from .record_format import RecordKey
 SEGMENT_MAGIC = b"PMKSEGM\n"
 SEGMENT_VERSION = 2
 KNOWN_FEATURES = 0
-MAX_TOPIC_NAME_BYTES = 4096
 SECRET_SIZE = 8
 
 _FIXED = struct.Struct("<8sHHIQIIQQQQQqQI")
 _U32 = struct.Struct("<I")
 assert _FIXED.size == 92
 
-MAX_SEGMENT_BYTES = 2**32 - 1
+MAX_SEGMENT_BYTES = MAX_RUN_BYTES
 VERSION_1_MARKER = b"\xf7PM\x1e"
 """Of every record in segments of version 1."""
 
@@ -83,20 +84,9 @@ def new_secret() -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentHeader:
+class SegmentHeader(RunHeader):
     """What a segment says of itself; enough to rebuild a topic without the catalog."""
 
-    topic: str
-    topic_id: int
-    ledger_id: int
-    segment_no: int
-    first_entry_id: int
-    first_index: int
-    entry_time_floor_ms: int
-    stamp_floor_ms: int
-    previous_ledger_id: int
-    previous_entry_count: int
-    epoch: int = 0
     secret: bytes = field(default=b"", repr=False)
     """What makes the segment's records its own (see `new_secret`); empty: a segment of version 1.
     Not to be shown to clients, nor written into messages."""

@@ -9,11 +9,13 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...entry import LAST_KIND, EntryKind, RecordHead
+from ...limits import CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
+from ...rows import DamagedRecordError, IoCount, Probe, Row
+from ...run import Run
 from ..io.fd_cache import FdCache
 from ..io.files import Files, read_up_to
 from ..io.folder import SegmentId
@@ -23,16 +25,13 @@ from .indexing import index_from_records, index_lost_rows
 from .life import GONE, Life, SegmentState
 from .record_format import (
     BROKER_TIMESTAMP_TAG,
-    CHECKED_BODY_BYTES,
     FIRST_TAG_AT,
-    MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
     BadRecordError,
     RecordFields,
     record_size,
     unpack_record_head,
 )
-from .rows import IoCount, Row
 from .segment_format import SegmentHeader
 from .time_index import TimeIndex
 
@@ -42,28 +41,10 @@ _LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
 _log = logging.getLogger(__name__)
 
 
-class DamagedRecordError(Exception):
-    """The row's record is no good; the log turns this into a CorruptEntryError."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        self.row = row
-        self.reason = reason
-        super().__init__(reason)
+_NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
 
 
-@dataclass(slots=True)
-class Probe:
-    """One record, as far as a search wants to know it."""
-
-    row: int
-    stamp_ms: int
-    """Its broker time; -1 where it was stored without."""
-    append_time_ms: int
-    index: int
-    message_count: int
-
-
-class SegmentRows:
+class SegmentRows(Run):
     """A run of entries in one file, row by row. ``entry_count`` is what readers may see."""
 
     def __init__(
@@ -75,26 +56,31 @@ class SegmentRows:
         index: TimeIndex,
         life: Life,
     ) -> None:
+        super().__init__(header)
         self._files = files
         self._fds = fds
         self.path = path
-        self.header = header
+        self._header = header
         self.index = index
-        self.append_time_max_ms = header.stamp_floor_ms
         self.record_key = header.record_key
-        self.ledger_id = header.ledger_id
-        self.first_entry_id = header.first_entry_id
-        self.first_index = header.first_index
-        self.entry_count = 0
-        self.cut_rows = 0
-        """First entries that were removed; readers do not see them."""
         self.life = life
         """Its state, which the `Filer` changes."""
-        self.assigned_count = 0
-        """Set when the segment ends: entries that have got their number. Those from
-        ``entry_count`` on are not yet durable."""
-        self._next_message = 0
         self._mending = threading.Lock()
+
+    @property
+    def header(self) -> SegmentHeader:
+        """What its file begins with."""
+        return self._header
+
+    @property
+    def time_max_ms(self) -> int:
+        """As ``Run.time_max_ms``."""
+        return self.index.time_max_ms
+
+    @property
+    def written_count(self) -> int:
+        """As ``Run.written_count``."""
+        return self.index.count
 
     @property
     def segment_id(self) -> SegmentId:
@@ -107,24 +93,13 @@ class SegmentRows:
         return self.life.state
 
     @property
-    def is_removed(self) -> bool:
-        """Its file is gone, or about to go: the entries were removed, or never counted."""
+    def removed(self) -> bool:
+        """As ``Run.removed``: its file is gone or about to go, or it never counted."""
         return self.life.state in GONE
 
-    @property
-    def first_position(self) -> Position:
-        """Position of the first entry."""
-        return Position(self.ledger_id, self.first_entry_id)
-
-    @property
-    def end_entry_id(self) -> int:
-        """One past the last visible entry's id."""
-        return self.first_entry_id + self.entry_count
-
-    @property
-    def next_index(self) -> int:
-        """Index the message behind the last visible entry gets."""
-        return self.first_index + self._next_message
+    def mark_removed(self) -> None:
+        """As ``Run.mark_removed``. What is removed stays so."""
+        self.life.become(SegmentState.REMOVED, only_if=_NOT_REMOVED)
 
     def truncate(self, entry_count: int) -> None:
         """Forget all entries from ``entry_count`` on: they no longer count, or never did.
@@ -163,12 +138,10 @@ class SegmentRows:
         self.entry_count = entry_count
 
     def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
-        """As ``show``, by a caller who knows what comes into view."""
+        """As ``Run.show_group``: the first entries make a pending segment a durable one."""
         if self.life.state is SegmentState.PENDING:
             self.life.become(SegmentState.DURABLE, only_if=(SegmentState.PENDING,))
-        self._next_message = next_message
-        self.append_time_max_ms = append_time_ms
-        self.entry_count = entry_count
+        super().show_group(entry_count, next_message, append_time_ms)
 
     # Bringing the index in line with the file
 
@@ -199,11 +172,11 @@ class SegmentRows:
         This process's own removals are known here; those of the folder's owner are looked for.
         Raises UnsupportedVersionError, OSError.
         """
-        if not self.is_removed and row >= self.cut_rows and self._fds.read_only:
+        if not self.removed and row >= self.cut_rows and self._fds.read_only:
             self.cut_rows = max(self.cut_rows, min(self._read_cut().rows, self.entry_count))
             if not self._files.exists(self.path):
                 self.life.become(SegmentState.REMOVED, only_if=(SegmentState.DURABLE,))
-        return self.is_removed or row < self.cut_rows
+        return self.removed or row < self.cut_rows
 
     def _read_cut(self) -> HeadCut:
         return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
@@ -271,10 +244,6 @@ class SegmentRows:
         except BadIndexError as bad:
             self._mend_index(bad.row)
             return self.index.find_message(message, limit, io)
-
-    def index_before(self, row: int) -> int:
-        """Index of the first message at or behind ``row``."""
-        return self.first_index + (self.row(row - 1).next_message if row else 0)
 
     # Heads of records
 

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ....metadata.crc import crc32c
+from ...rows import IoCount, Row
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files
 from .chunk_cache import ChunkCache
@@ -34,7 +35,6 @@ from .index_format import (
     chunk_offset,
     pack_index_header,
 )
-from .rows import IoCount, Row
 
 
 class TimeIndex:

@@ -20,42 +20,36 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ...metadata import BrokerEntryMetadata, MessageHeader, Sender, StamperChain, pack, pack_stamp
-from ..admission import (
-    MAX_INDEX,
-    MAX_MESSAGE_COUNT,
+from ..metadata import (
+    BrokerEntryMetadata,
+    Buffer,
+    MessageHeader,
+    Sender,
+    StamperChain,
+    pack,
+    pack_stamp,
+)
+from .admission import (
     body_check_of,
     check_count,
     check_kind,
     plain_body,
     raise_too_large,
 )
-from ..appended import Appended
-from ..entry import Entry, EntryKind
-from ..entry_time import time_of_unstamped
-from ..errors import CatalogError, InvalidEntryError, StaleEpochError, StoreClosedError
-from ..position import Position
-from ..topic_log import TopicLog
-from .commit.batch_writer import PendingEntry
+from .appended import Appended
+from .commit.commit import PendingEntry
 from .commit.tail import LEDGER, MAX_PENDING_ENTRIES, Tail, make_tail, what_begins
-from .io.files import Buffer
-from .segment.record_format import (
-    BODY_CRC_OURS,
-    MAX_PREFIX_BYTES,
-    RECORD_HEADER_SIZE,
-    pack_body_crc,
-    pack_record_head,
-)
-from .segment.segment import Segment
-from .segment.segment_format import SegmentHeader, new_secret
+from .cursors.cursor import Cursor
+from .entry import Entry, EntryKind
+from .entry_time import time_of_unstamped
+from .errors import CatalogError, InvalidEntryError, StaleEpochError, StoreClosedError
+from .limits import MAX_INDEX, MAX_MESSAGE_COUNT, MAX_PREFIX_BYTES
+from .position import Position
+from .run import Run, RunHeader
+from .store_core import StoreCore
+from .topic_log import TopicLog
 
-if TYPE_CHECKING:
-    from ..cursors.cursor import Cursor
-    from .store import LocalStore
-
-_OWN_CRC_SIZE = 4
 _PLAIN_TIME_END_MS = 2**63
 
 
@@ -79,10 +73,10 @@ class LedgerWriter(TopicLog):
 
     def __init__(
         self,
-        store: LocalStore,
+        store: StoreCore,
         name: str,
         topic_id: int,
-        segments: Sequence[Segment],
+        segments: Sequence[Run],
         ledger_id: int,
         *,
         index_floor: int = 0,
@@ -90,9 +84,9 @@ class LedgerWriter(TopicLog):
         """``index_floor``: indexes below it were given, though the ledger that had them is lost."""
         super().__init__(name, segments)
         self._store = store
+        self._engine = store.engine
         self._state = store.state
         self._committer = store.committer
-        self._filer = store.filer
         self._options = store.options
         self._index_floor = index_floor
         self._opened_at_ledger_id = ledger_id
@@ -113,7 +107,7 @@ class LedgerWriter(TopicLog):
             offset=0,
             next_index=self.next_index,
             stamp_floor_ms=max((s.append_time_max_ms for s in segments), default=0),
-            entry_time_max_ms=segments[-1].index.time_max_ms if segments else 0,
+            entry_time_max_ms=segments[-1].time_max_ms if segments else 0,
             ledger_bytes=0,
             ledger_age_ms=0,
             clock_ms=0,
@@ -122,7 +116,7 @@ class LedgerWriter(TopicLog):
         """Assigned by appends and by the committer, under the lock."""
 
     @property
-    def store(self) -> LocalStore:
+    def store(self) -> StoreCore:
         """The store that the topic is in."""
         return self._store
 
@@ -324,29 +318,12 @@ class LedgerWriter(TopicLog):
         size = len(prefix) + len(body)
         if size > options.max_entry_size_bytes or len(prefix) > MAX_PREFIX_BYTES:
             raise_too_large(self.name, prefix, size, options.max_entry_size_bytes)
-        size += RECORD_HEADER_SIZE
-        if body_check == BODY_CRC_OURS:
-            size += _OWN_CRC_SIZE
+        size += segment.overhead_bytes[body_check]
         if begins := what_begins(tail, size, messages, age_ms, options):
             return begins
-        head = pack_record_head(
-            segment.record_key,
-            entry_id,
-            kind,
-            messages,
-            now_ms,
-            index,
-            prefix,
-            body,
-            body_check,
-        )
-        parts: tuple[Buffer, ...]
-        if body_check == BODY_CRC_OURS:
-            parts = (head, body, pack_body_crc(body))
-        else:
-            parts = (head, body)
+        parts = segment.pack(entry_id, kind, messages, now_ms, index, prefix, body, body_check)
         if start == 0:
-            first = segment.header.pack()
+            first = segment.first_bytes()
             parts = (first, *parts)
             start = len(first)
         if stamps_time and prefix:
@@ -394,7 +371,7 @@ class LedgerWriter(TopicLog):
     def _tail_of_new(
         self,
         tail: Tail,
-        kept: Sequence[Segment],
+        kept: Sequence[Run],
         segment_no: int,
         first_entry_id: int,
         last_count: int | None = None,
@@ -403,7 +380,7 @@ class LedgerWriter(TopicLog):
         previous = next(
             (s for s in reversed(kept) if s.ledger_id != tail.ledger_id and self._assigned(s)), None
         )
-        header = SegmentHeader(
+        header = RunHeader(
             topic=self.name,
             topic_id=self.topic_id,
             ledger_id=tail.ledger_id,
@@ -418,10 +395,9 @@ class LedgerWriter(TopicLog):
             + (self._assigned(previous) if last_count is None else last_count)
             if previous
             else 0,
-            secret=new_secret(),
         )
         began = tail._replace(
-            segment=self._filer.new(header),
+            segment=self._engine.create(header),
             entry_id=first_entry_id,
             offset=0,
         )
@@ -429,7 +405,7 @@ class LedgerWriter(TopicLog):
             return began
         return began._replace(ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
 
-    def _assigned(self, segment: Segment) -> int:
+    def _assigned(self, segment: Run) -> int:
         """How many entries of a segment have got their number."""
         tail = self.tail
         assigned = tail.assigned_count if segment is tail.segment else segment.assigned_count
@@ -438,7 +414,7 @@ class LedgerWriter(TopicLog):
     def _begin(self, tail: Tail) -> None:
         """Go on at ``tail``, whose segment is new. Cannot fail."""
         assert tail.segment is not None
-        self._filer.begin(tail.segment)
+        self._engine.began(tail.segment)
         self._leave_segment()
         self._segments = (*self._segments, tail.segment)
         self.tail = tail
@@ -448,11 +424,12 @@ class LedgerWriter(TopicLog):
         segment = self.tail.segment
         if segment is None:
             return
-        if self.tail.assigned_count:
-            self._filer.end(segment, self.tail.assigned_count)
+        segment.assigned_count = self.tail.assigned_count
+        if segment.assigned_count:
+            self._engine.sealed(segment)
         else:  # it was begun for an entry that did not come
             self._segments = tuple(s for s in self._segments if s is not segment)
-            self._filer.discard(segment)
+            self._engine.void(segment)
         self.tail = self.tail._replace(segment=None, entry_id=0, offset=0)
 
     # What the committer calls
@@ -465,9 +442,11 @@ class LedgerWriter(TopicLog):
         tail = self.tail
         kept = tuple(s for s in self._segments if s.entry_count)
         for segment in self._segments:
-            self._filer.fence(segment)
+            segment.assigned_count = segment.entry_count
+            if not segment.entry_count:
+                self._engine.void(segment)
         if tail.segment is not None and tail.segment.entry_count:
-            self._filer.end(tail.segment, tail.segment.entry_count)
+            self._engine.sealed(tail.segment)
         self._segments = kept
         last = kept[-1] if kept else None
         self.tail = tail._replace(
@@ -475,7 +454,7 @@ class LedgerWriter(TopicLog):
             entry_id=0,
             offset=0,
             next_index=self.next_index,
-            entry_time_max_ms=last.index.time_max_ms if last else 0,
+            entry_time_max_ms=last.time_max_ms if last else 0,
             epoch=last.header.epoch if last else 0,
             needs_ledger_id=True,
         )

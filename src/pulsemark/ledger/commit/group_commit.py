@@ -33,21 +33,17 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
-from ...aside import holds
-from ...errors import CallbackError, FencedError, LedgerError
-from ...read_turns import ReadTurns
-from ...waiting import Waiters
-from ..opening.store_state import StoreState
-from ..segment.segment import Segment
-from .batch_writer import BatchWriter, Group, Outcome, Owner, Written, flush_indexes, show
-from .commit import Batch, Commit
+from ..aside import holds
+from ..errors import CallbackError, FencedError, LedgerError
+from ..read_turns import ReadTurns
+from ..run import Run
+from ..store_state import StoreState
+from ..waiting import Waiters
+from .commit import Batch, Commit, Group, Owner, show
 from .delivery import Delivery
-from .tail import MAX_PENDING_ENTRIES
-
-if TYPE_CHECKING:
-    from .tail import Adding
+from .entry_writer import EntryWriter, Outcome
+from .tail import MAX_PENDING_ENTRIES, Adding
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +75,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        writer: BatchWriter,
+        writer: EntryWriter,
         state: StoreState,
         delivery: Delivery,
         *,
@@ -121,7 +117,7 @@ class GroupCommit:
         self._confirmed: dict[int, Owner] = {}
         """Who has new durable entries and is to be told."""
         self.read_turns = ReadTurns(
-            lambda: not self.pending_bytes or writer.journal.is_syncing,
+            lambda: not self.pending_bytes or writer.is_waiting,
             lambda: delivery.notified_thread,
         )
         self._stopping = False
@@ -132,7 +128,7 @@ class GroupCommit:
 
     # Appending, under ``lock``
 
-    def group(self, owner: Owner, segment: Segment, offset: int) -> Group:
+    def group(self, owner: Owner, segment: Run, offset: int) -> Group:
         """The group that gathers for ``segment``; a new one begins at ``offset``."""
         batch = self._batches[-1]
         if batch.size_bytes >= _BATCH_BYTES:
@@ -205,17 +201,14 @@ class GroupCommit:
         if self._leader == threading.get_ident():
             raise CallbackError(what)
 
-    def rotate_journal(self) -> tuple[int, list[Written]]:
-        """End the journal's file between two batches.
-
-        Returns the highest journal id that ended, and every segment written since the last
-        rotation. Those who get them release their descriptors.
-        """
+    @contextmanager
+    def all_durable(self) -> Iterator[None]:
+        """As ``between_batches``, once all that is pending is committed and synced."""
         with self.between_batches():
             self.commit_all()
             if self._unsynced:
                 self._sync()
-            return self._writer.rotate()
+            yield
 
     def flush(self) -> None:
         """Commit what is pending; the main thread has the committer's do it."""
@@ -396,7 +389,7 @@ class GroupCommit:
         """In interval mode: sync what was acknowledged without. Ledgers are fenced on failure."""
         owners, self._unsynced = self._unsynced, {}
         try:
-            self._writer.journal.sync()
+            self._writer.sync()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
             _log.error("acknowledged entries of the last interval may be lost: %s", error)
             self._settle(Outcome(error=error), owners.values())
@@ -439,7 +432,7 @@ class GroupCommit:
                 self.pending_entries -= len(group.entries)
         self._room.wake()
         self._finish([*good, *empty], failed, outcome.error)
-        flush_indexes(good)
+        self._writer.shown(good)
 
     def _finish(
         self, good: Collection[Group], failed: Collection[Group], error: Exception | None

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from ...options import StoreOptions
-    from ..ledger_writer import LedgerWriter
-    from ..segment.segment import (
-        Segment,
-    )
-    from .batch_writer import Group, PendingEntry
+from ..limits import MAX_RUN_MESSAGES
+from ..options import StoreOptions
+from ..run import Run
+from .commit import Group, Owner, PendingEntry
 
 MAX_PENDING_ENTRIES = 128 * 1024
 """Appends wait while more are not yet durable: as many a recovery may have to read again."""
-MAX_SEGMENT_MESSAGES = 2**32 - 1
-"""The rows of an index count a segment's messages in 32 bits."""
 
 
 class Tail(NamedTuple):
     """The end of a topic, entries included that are not yet durable."""
 
     ledger_id: int
-    segment: Segment | None
+    segment: Run | None
     """Where the next entry goes; None: it begins one."""
     entry_id: int
     """Of the next entry."""
@@ -54,7 +49,13 @@ class Tail(NamedTuple):
         return self.entry_id - self.segment.first_entry_id if self.segment is not None else 0
 
 
-Adding = tuple["LedgerWriter", Tail, "Group", "PendingEntry", int, int, int, int]
+class Appending(Owner, Protocol):
+    """Whose tail an append replaces."""
+
+    tail: Tail
+
+
+Adding = tuple[Appending, Tail, Group, PendingEntry, int, int, int, int]
 """An append, written down before it is carried out: ledger, its tail then, group, entry; then what
 the group, its batch and all that is pending come to (bytes), and how many entries are pending."""
 
@@ -85,7 +86,7 @@ def what_begins(
         return LEDGER
     if (
         offset + size_bytes > options.segment_size_bytes
-        or tail.next_index - segment.first_index + messages > MAX_SEGMENT_MESSAGES
+        or tail.next_index - segment.first_index + messages > MAX_RUN_MESSAGES
     ):
         return SEGMENT
     return NOTHING

@@ -1,0 +1,48 @@
+"""The engine as a `GroupCommit` sees it: it makes batches durable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .commit import Group, Owner
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch's groups."""
+
+    good: list[Group] = field(default_factory=list)
+    failed: list[Group] = field(default_factory=list)
+    error: Exception | None = None
+
+
+class EntryWriter(Protocol):
+    """Makes batches durable. Used by one thread at a time, between batches."""
+
+    broken: list[Owner]
+    """Owners whose entries were written, and cannot be made durable any more: the committer takes
+    them out and fences them after the batch."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a disk or a network just now, and needs no interpreter."""
+        ...
+
+    def write(self, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+        """Append the groups' entries to their runs and make them durable, all but shown.
+
+        Of a group either all entries are good or the group has failed, and then nothing that
+        follows in its run may be written. ``sync`` False: durable after the next ``sync`` only.
+        What it raises stops the store: it is for what has no repair, as a lost ownership.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make durable what was written without. Raises OSError: it may be lost."""
+        ...
+
+    def shown(self, groups: Sequence[Group]) -> None:
+        """These groups are visible now, and their receipts are on the way: time for upkeep."""
+        ...
