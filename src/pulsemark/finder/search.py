@@ -20,7 +20,7 @@ from enum import Enum
 from typing import TypeVar
 
 from ..ledger import IoCount, Position, RecordHead, Run, TopicLog
-from ..ledger.prefix_sample import STRIDE_ROWS
+from ..ledger.prefix_sample import STRIDE_ROWS, PrefixSample
 from ..metadata import peek
 
 Answer = TypeVar("Answer")
@@ -229,9 +229,9 @@ def _place_by_index(segment: Run, time_ms: int, io: IoCount) -> _Place | None:
 def _place_by_prefixes(segment: Run, time_ms: int, io: IoCount) -> _Place | None:
     sample = segment.prefix_sample()
     number = bisect_left(sample.times, time_ms)
-    row = max(0, (number - 1) * STRIDE_ROWS)
+    row, offset = _sampled_row(segment, sample, number, io)
     last = min(number * STRIDE_ROWS, segment.entry_count - 1)
-    for probe in segment.probes(row, sample.offsets[row // STRIDE_ROWS], last + 1 - row, io):
+    for probe in segment.probes(row, offset, last + 1 - row, io):
         own_ms = probe.stamp_ms
         if own_ms < 0:
             own_ms = _publish_time_of(segment, probe.row, probe.append_time_ms, io)
@@ -242,12 +242,20 @@ def _place_by_prefixes(segment: Run, time_ms: int, io: IoCount) -> _Place | None
     return None
 
 
+def _sampled_row(segment: Run, sample: PrefixSample, number: int, io: IoCount) -> tuple[int, int]:
+    """The row before the sample's ``number``-th, and where it begins; none that was removed."""
+    row = max(0, (number - 1) * STRIDE_ROWS)
+    if row < segment.cut_rows:
+        return segment.cut_rows, segment.row(segment.cut_rows, io).offset
+    return row, sample.offsets[row // STRIDE_ROWS]
+
+
 def _row_by_prefixes_of_index(segment: Run, index: int, io: IoCount) -> int:
     sample = segment.prefix_sample()
     number = bisect_right(sample.nexts, index - segment.first_index)
-    row = max(0, (number - 1) * STRIDE_ROWS)
+    row, offset = _sampled_row(segment, sample, number, io)
     last = min(number * STRIDE_ROWS, segment.entry_count - 1)
-    for probe in segment.probes(row, sample.offsets[row // STRIDE_ROWS], last + 1 - row, io):
+    for probe in segment.probes(row, offset, last + 1 - row, io):
         if probe.index >= index:
             return probe.row
     return last

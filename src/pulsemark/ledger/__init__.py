@@ -1,6 +1,7 @@
-"""The ledger store: append-only ledgers of stamped entries in local files.
+"""The ledger store: append-only ledgers of stamped entries, in local files or in memory.
 
-Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to read beside a writer.
+Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to read beside a writer;
+``MemoryStore.open()`` needs no folder. Another engine has to be a `store.LedgerStore`.
 docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
 """
 
@@ -24,6 +25,7 @@ from .errors import (
     InvalidCursorError,
     InvalidEntryError,
     LedgerError,
+    OwnershipLostError,
     StaleEpochError,
     StoreClosedError,
     StoreFailedError,
@@ -34,6 +36,8 @@ from .local.folder_reader import FolderLog, FolderReader
 from .local.segment.segment import Segment
 from .local.store import LocalStore
 from .managed_ledger import ManagedLedger
+from .memory.folder import MemoryFolder
+from .memory.store import MemoryStore
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
 from .rows import IoCount
@@ -70,6 +74,9 @@ __all__ = [
     "LedgerError",
     "LocalStore",
     "ManagedLedger",
+    "MemoryFolder",
+    "MemoryStore",
+    "OwnershipLostError",
     "Position",
     "RecordHead",
     "Run",

@@ -22,14 +22,8 @@ from ..ledger.local.io.files import Files, OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, check_marker, list_segments
 from ..ledger.local.segment.headers import read_named_header
 from ..ledger.local.segment.salvage import has_records, salvage_headers
-from .findings import (
-    DamagedCatalog,
-    DamagedHeader,
-    Finding,
-    JournalInUse,
-    LeftoverFile,
-    UnreadCatalog,
-)
+from .finding import Finding
+from .findings import DamagedCatalog, DamagedHeader, JournalInUse, LeftoverFile, UnreadCatalog
 from .verify_catalog import CatalogContent, read_catalog
 from .verify_files import stray_files
 from .verify_journal import JournalContent, JournalOverlay, read_journal

@@ -19,10 +19,10 @@ from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE
 from ..ledger.local.segment.scan import ScannedRecord, scan_records
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..ledger.position import Position
+from .finding import Finding
 from .findings import (
     DamagedEntries,
     DamagedIndex,
-    Finding,
     IndexGap,
     LostEntries,
     MissingIndex,

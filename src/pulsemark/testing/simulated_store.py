@@ -57,7 +57,7 @@ class SimulatedStore:
             checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS
         )
         self._syncs = syncs
-        self._threaded = threaded
+        self.threaded = threaded
         self._catalog: bytes | None = None
         self._ended = False
         self.store: LocalStore | None = None
@@ -76,7 +76,7 @@ class SimulatedStore:
             clock=self.clock,
             options=self.options,
             files=files,
-            threaded=self._threaded,
+            threaded=self.threaded,
         )
         return self.store
 

@@ -15,7 +15,7 @@ from .record_format import (
     record_size,
     whole_record,
 )
-from .scan import scan_records
+from .scan import ScannedRecord, scan_records
 from .segment_format import SegmentHeader
 from .time_index import TimeIndex
 
@@ -49,13 +49,8 @@ def index_from_records(
         fields = record.fields
         row = fields.entry_id - header.first_entry_id
         next_message = fields.index + 1 - header.first_index
-        before = next_message - fields.message_count
         damage = index.end_offset
-        while index.count < min(row, row_limit):
-            last_lost = index.count == row - 1
-            known = before if last_lost else index.next_message
-            index.append(0, known, damage, record.offset)
-            index.content_unknown()
+        _index_lost(index, record, row, row_limit, next_message - fields.message_count)
         if row >= row_limit:
             break
         index.append(record.entry_time_ms, next_message, record.offset, record.end_offset)
@@ -64,6 +59,20 @@ def index_from_records(
             index.content_unknown()
         append_time_ms = max(append_time_ms, fields.append_time_ms)
     return max(append_time_ms, cut.append_time_max_ms)
+
+
+def _index_lost(
+    index: TimeIndex, record: ScannedRecord, row: int, row_limit: int, next_message: int
+) -> None:
+    """Rows for the entries that are lost before ``record``, which has ``row``.
+
+    ``next_message`` is what the last one of them must come to.
+    """
+    damage = index.end_offset
+    while index.count < min(row, row_limit):
+        known = next_message if index.count == row - 1 else index.next_message
+        index.append(0, known, damage, record.offset)
+        index.content_unknown()
 
 
 def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:

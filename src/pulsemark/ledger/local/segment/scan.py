@@ -106,16 +106,16 @@ def scan_records(
     key = header.record_key
     held: list[ScannedRecord] = []
     sound, looked_again = (offset, next_entry_id), -1
-    while offset < window.size:
+
+    def believed(record: ScannedRecord) -> bool:
+        if known_start:
+            return _follows(record, offset, next_entry_id, held, sound)
+        return record.fields.entry_id >= next_entry_id
+
+    while 0 <= offset < window.size:
         record = _record_at(window, offset, key)
-        if record is None or not (
-            _follows(record, offset, next_entry_id, held, sound)
-            if known_start
-            else record.fields.entry_id >= next_entry_id
-        ):
+        if record is None or not believed(record):
             offset = window.find(key.marker, offset + 1)
-            if offset < 0:
-                return
             continue
         next_entry_id = record.fields.entry_id + 1
         held.append(record)

@@ -43,7 +43,7 @@ from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...errors import CorruptFileError, UnsupportedVersionError
-from ...limits import MAX_RUN_BYTES, MAX_TOPIC_NAME_BYTES
+from ...limits import MAX_TOPIC_NAME_BYTES
 from ...run import RunHeader
 from ..io.files import Buffer
 from ..io.folder import SegmentId
@@ -58,7 +58,6 @@ _FIXED = struct.Struct("<8sHHIQIIQQQQQqQI")
 _U32 = struct.Struct("<I")
 assert _FIXED.size == 92
 
-MAX_SEGMENT_BYTES = MAX_RUN_BYTES
 VERSION_1_MARKER = b"\xf7PM\x1e"
 """Of every record in segments of version 1."""
 
@@ -150,24 +149,10 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
 
     Raises CorruptFileError, or UnsupportedVersionError for a newer version or feature.
     """
-    if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
-        raise CorruptFileError(path, "it does not begin with a segment header")
-    (_, version, features, size, ledger_id, segment_no, epoch, topic_id, first_entry_id,
+    body = _checked_header(data, path)
+    (_, version, _, size, ledger_id, segment_no, epoch, topic_id, first_entry_id,
      first_index, entry_time_floor, stamp_floor, previous_id, previous_count,
      name_size) = _FIXED.unpack_from(data)  # fmt: skip
-    if not _FIXED.size < size <= SEGMENT_HEADER_LIMIT:
-        raise CorruptFileError(path, f"segment header of {size} bytes")
-    if len(data) < size:
-        raise CorruptFileError(path, f"segment header cut at {len(data)} of {size} bytes")
-    body = bytes(data[: size - 4])
-    (expected,) = _U32.unpack_from(data, size - 4)
-    if crc32c(body) != expected:
-        raise CorruptFileError(path, "segment header checksum does not match")
-    # Only now: a flipped bit in the version must not pass for a version to come.
-    if version > SEGMENT_VERSION:
-        raise UnsupportedVersionError(path, "segment version", version, SEGMENT_VERSION)
-    if features & ~KNOWN_FEATURES:
-        raise UnsupportedVersionError(path, "segment features", features, KNOWN_FEATURES)
     secret_size = SECRET_SIZE if version > 1 else 0
     fitting = _padded(_FIXED.size + name_size + secret_size + _U32.size)
     if name_size > MAX_TOPIC_NAME_BYTES or size != fitting:
@@ -190,6 +175,26 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
         epoch=epoch,
         secret=body[len(body) - secret_size :],
     )
+
+
+def _checked_header(data: Buffer, path: Path) -> bytes:
+    """The header's bytes up to its checksum, which matches, in a version that we know."""
+    if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
+        raise CorruptFileError(path, "it does not begin with a segment header")
+    _, version, features, size, *_ = _FIXED.unpack_from(data)
+    if not _FIXED.size < size <= SEGMENT_HEADER_LIMIT:
+        raise CorruptFileError(path, f"segment header of {size} bytes")
+    if len(data) < size:
+        raise CorruptFileError(path, f"segment header cut at {len(data)} of {size} bytes")
+    body = bytes(data[: size - 4])
+    if crc32c(body) != _U32.unpack_from(data, size - 4)[0]:
+        raise CorruptFileError(path, "segment header checksum does not match")
+    # Only now: a flipped bit in the version must not pass for a version to come.
+    if version > SEGMENT_VERSION:
+        raise UnsupportedVersionError(path, "segment version", version, SEGMENT_VERSION)
+    if features & ~KNOWN_FEATURES:
+        raise UnsupportedVersionError(path, "segment features", features, KNOWN_FEATURES)
+    return body
 
 
 def header_size_field(data: Buffer) -> int | None:
