@@ -13,8 +13,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ..proto.pulsar_api_pb2 import ServerError
 from ..ledger import LedgerError
+from ..proto.pulsar_api_pb2 import ServerError
 from .errors import RefusedError
 
 __all__ = ["StorageHealth"]

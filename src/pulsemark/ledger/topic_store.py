@@ -233,7 +233,7 @@ class TopicStore(StoreCore):
         """
         if self.state.is_foreign:
             return
-        self.committer.refuse_leader("close")
+        self.committer.refuse_committer("close")
         if self.aside.run(self._close):
             self.aside.join()
 

@@ -1,37 +1,17 @@
-"""What those who append wait for: a commit per topic, a batch for all committed together.
-
-A commit's entries gather in a group, one for each run that a batch adds to.
-"""
+"""What those who append wait for: a commit per topic, a batch for all committed together."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ...metadata import Buffer
-from ..run import Run
-from ..store_state import StoreState
+if TYPE_CHECKING:
+    from ..run import Run
+    from .group import Group
+    from .group_commit import GroupCommit
 
-PendingEntry = tuple[Sequence[Buffer], int, int, int, int]
-"""What the engine made of the entry (`LedgerStore.pack`), append time, highest entry time up to and
-with it, messages of the run up to and with it, and where it ends in the run."""
 DoneCallback = Callable[[BaseException | None], None]
 _Callback = TypeVar("_Callback")
-
-
-class Committer(Protocol):
-    """Who finishes commits, as those see it that wait for one (see `GroupCommit`)."""
-
-    state: StoreState
-    settling: threading.Lock
-
-    def wake(self) -> None:
-        """See that a thread commits what is pending."""
-
-    def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
-        """Return when a commit is done."""
 
 
 class _Awaited(Generic[_Callback]):
@@ -39,7 +19,7 @@ class _Awaited(Generic[_Callback]):
 
     __slots__ = ("_committer", "callbacks", "done")
 
-    def __init__(self, committer: Committer | None) -> None:
+    def __init__(self, committer: GroupCommit | None) -> None:
         self._committer = committer
         self.callbacks: list[_Callback] = []
         self.done = committer is None
@@ -61,14 +41,18 @@ class _Awaited(Generic[_Callback]):
 class Batch(_Awaited[Callable[[], None]]):
     """What is committed together: for those who wait for appends to many topics at once."""
 
-    __slots__ = ("groups", "is_cut_short", "size_bytes")
+    __slots__ = ("groups", "is_cut_short", "is_in_journal", "journal_error", "size_bytes")
 
-    def __init__(self, committer: Committer | None) -> None:
+    def __init__(self, committer: GroupCommit | None) -> None:
         super().__init__(committer)
         self.groups: dict[Run, Group] = {}
         self.size_bytes = 0
         self.is_cut_short = False
-        """Groups were taken out: it has to be finished even if none is left."""
+        """Groups were taken out: it has to be finished even if no group is left."""
+        self.is_in_journal = False
+        """For the engine: the batch is durable."""
+        self.journal_error: OSError | None = None
+        """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call ``callback()`` when every commit of the batch is done; at once if they are.
@@ -89,7 +73,7 @@ class Commit(_Awaited[DoneCallback]):
 
     __slots__ = ("batch", "error")
 
-    def __init__(self, committer: Committer | None, batch: Batch) -> None:
+    def __init__(self, committer: GroupCommit | None, batch: Batch) -> None:
         super().__init__(committer)
         self.batch = batch
         self.error: BaseException | None = None
@@ -108,7 +92,9 @@ class Commit(_Awaited[DoneCallback]):
 
         Raises FencedError if it is not to be, StoreFailedError if the store stopped before that
         was known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An
-        exception that a signal handler raises ends the wait and nothing else.
+        exception that a signal handler raises ends the wait and nothing else. Without a time-out
+        the calling thread may write to the disk itself: then no exception ends the wait before
+        the disk answers.
         """
         if not self.done and self._committer is not None:
             self._committer.wait_for(self, timeout_s)
@@ -118,35 +104,3 @@ class Commit(_Awaited[DoneCallback]):
 
 DONE = Commit(None, Batch(None))
 """For what needs no commit."""
-
-
-class Owner(Protocol):
-    """The managed ledger a group belongs to, as the committer sees it."""
-
-    name: str
-    on_confirmed: list[Callable[[], None]]
-    """Called after each commit that added entries."""
-
-    def fence(self) -> None:
-        """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""
-
-
-@dataclass(slots=True)
-class Group:
-    """What one batch adds to one run."""
-
-    owner: Owner
-    segment: Run
-    offset: int
-    """Where in the run its first entry goes; 0: it is the run's first."""
-    commit: Commit
-    entries: list[PendingEntry] = field(default_factory=list)
-    size_bytes: int = 0
-    buffers: list[Buffer] = field(default_factory=list)
-    """What is written, once the group is on its way; for the engine to use."""
-
-
-def show(segment: Run, last: PendingEntry) -> None:
-    """Let readers see the run up to ``last``, whose row is the last one there."""
-    _, append_time_ms, _, next_message, _ = last
-    segment.show_group(segment.written_count, next_message, append_time_ms)

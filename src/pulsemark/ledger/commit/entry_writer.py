@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .commit import Group, Owner
+from .commit import Batch
+from .group import Group, Owner
 
 
 @dataclass(slots=True)
@@ -30,12 +31,24 @@ class EntryWriter(Protocol):
         """Whether it waits for a disk or a network just now, and needs no interpreter."""
         ...
 
-    def write(self, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+    def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Append the groups' entries to their runs and make them durable, all but shown.
 
-        Of a group either all entries are good or the group has failed, and then nothing that
-        follows in its run may be written. ``sync`` False: durable after the next ``sync`` only.
-        What it raises stops the store: it is for what has no repair, as a lost ownership.
+        Of a group either all entries are good, or it has failed and nothing that follows in its
+        run may be written. ``sync`` False: durable after the next ``sync`` only. What it raises
+        stops the store: it is for what has no repair, such as a lost ownership.
+        """
+        ...
+
+    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
+        """Whether ``write_plainly`` may be asked to write these. False is always right."""
+        ...
+
+    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
+        """As ``write``, where an exception of a signal handler may end it at any step.
+
+        ``write`` of the same batch then carries on: what is done is passed over, or done a second
+        time with the same outcome. Raises OSError where it fails.
         """
         ...
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
-from ..commit.commit import Group, Owner
+from ..commit.commit import Batch
 from ..commit.entry_writer import Outcome
+from ..commit.group import ROW_FIELDS, Group, Owner
 from ..commit.group_commit import GroupCommit
 from ..run import Run, RunHeader
 from .folder import Content, MemoryFolder
@@ -87,7 +88,7 @@ class MemoryWriter:
         self._owner = owner
         self.broken: list[Owner] = []
 
-    def write(self, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+    def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """As `EntryWriter.write`: all groups get in, or none. Raises OwnershipLostError."""
         outcome = Outcome()
         with self._folder.owned_by(self._owner):
@@ -98,10 +99,17 @@ class MemoryWriter:
                 content = cast("MemoryRun", group.segment).content
                 if not len(content):
                     self._folder.keep(content)
-                for parts, append_time_ms, time_ms, next_message, _ in group.entries:
-                    content.add(b"".join(parts), append_time_ms, time_ms, next_message)
+                _add(content, group)
                 outcome.good.append(group)
         return outcome
+
+    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
+        """False: a thread that no exception interrupts writes."""
+        return False
+
+    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
+        """As `EntryWriter.write_plainly`, which is not asked for."""
+        raise NotImplementedError("can_be_repeated says no")
 
     def sync(self) -> None:
         """Nothing is left to do."""
@@ -204,6 +212,16 @@ class MemoryLedgers:
     def close(self) -> None:
         """Give the folder back."""
         self._folder.give_back(self)
+
+
+def _add(content: Content, group: Group) -> None:
+    """The group's entries, cut out of its bytes at their rows' ends."""
+    data, start = b"".join(group.buffers), group.offset
+    rows = iter(group.rows)
+    for append_time_ms, time_ms, next_message, end in zip(*[rows] * ROW_FIELDS, strict=True):
+        entry = data[start - group.offset : end - group.offset]
+        content.add(entry, append_time_ms, time_ms, next_message)
+        start = end
 
 
 def _drop(runs: Sequence[MemoryRun]) -> None:
