@@ -46,6 +46,7 @@ from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseE
 from .housekeeping import Housekeeping
 from .services import Services
 from .storage_health import StorageHealth
+from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
 from .topics.schemas import Schemas
 
@@ -163,8 +164,8 @@ class Broker:
             self._store,
             stampers,
             self._run_blocking,
-            service_url=lambda: self.service_url,
-            http_url=lambda: self.http_url,
+            service_url=self.service_url,
+            http_url=self.http_url,
         )
         await self._start_seek_server()
         self._housekeeping = Housekeeping(self._services)
@@ -320,15 +321,22 @@ async def make_services(
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
-    service_url: Callable[[], str],
-    http_url: Callable[[], str],
+    service_url: str,
+    http_url: str,
 ) -> Services:
     """The registries of a broker, with what the store's catalog says."""
-    broker_name = service_url().partition("://")[2]
-    topics = Topics(store, config, stampers, run_blocking, broker_name=broker_name)
+    catalog_writer = CatalogWriter(store, run_blocking)
+    schemas = Schemas(catalog_writer, config)
+    topics = Topics(
+        store,
+        config,
+        stampers,
+        run_blocking,
+        catalog_writer,
+        after_delete=schemas.forget,
+        broker_name=service_url.partition("://")[2],
+    )
     await topics.load()
-    schemas = Schemas(topics.catalog_writer, config)
-    topics.after_delete = schemas.forget
     return Services(
         config=config,
         topics=topics,

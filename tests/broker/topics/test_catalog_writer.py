@@ -69,7 +69,11 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
     """The registry as a starting broker makes it."""
     pool = Shuffled(seed)
-    topics = Topics(store, BrokerConfig(), StamperChain(), pool)
+    writer = CatalogWriter(store, pool)
+    schemas = Schemas(writer, BrokerConfig())
+    topics = Topics(
+        store, BrokerConfig(), StamperChain(), pool, writer, after_delete=schemas.forget
+    )
     await topics.load()
     return topics, pool
 

@@ -22,6 +22,7 @@ HIGHEST_PORT = 65_535
 STORAGES = ("files", "memory")
 #: How the names of fields end that hold an amount of something.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
+MAY_BE_ZERO = ("active_consumer_failover_delay_ms", "publish_gathering_ms")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +70,11 @@ class BrokerConfig:
     auto_skip_non_recoverable_data: bool = False
     #: How long a Failover subscription waits before another consumer becomes active.
     active_consumer_failover_delay_ms: int = 1_000
+
+    #: How long what a client publishes waits for more at most, where the client sends on without
+    #: waiting for receipts: a few messages together cost the broker a fraction of what each costs
+    #: alone. 0: everything is handled at once.
+    publish_gathering_ms: int = 2
 
     # Timeouts
     keep_alive_interval_ms: int = 30_000
@@ -185,6 +191,6 @@ def _check_texts(config: BrokerConfig) -> None:
 
 
 def _check_positive(name: str, value: Any) -> None:
-    lowest = 0 if name == "active_consumer_failover_delay_ms" else 1
+    lowest = 0 if name in MAY_BE_ZERO else 1
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise ConfigError(name, value, f"must be a whole number of at least {lowest}")

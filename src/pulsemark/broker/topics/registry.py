@@ -60,14 +60,17 @@ class Topics:
         config: BrokerConfig,
         stampers: StamperChain,
         run_blocking: RunBlocking,
+        catalog_writer: CatalogWriter,
         *,
+        after_delete: Callable[[TopicName], Awaitable[None]],
         broker_name: str = "",
     ) -> None:
+        """`after_delete` is called with the name of each topic that was deleted."""
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.tenants: dict[str, dict[str, Any]] = {}
         self.namespaces: dict[str, dict[str, Any]] = {}
-        self.catalog_writer = CatalogWriter(store, run_blocking)
+        self.catalog_writer = catalog_writer
         self.stamp_policies = StampPolicies(
             self,
             StampPolicy(config.stampers, stampers),
@@ -80,8 +83,7 @@ class Topics:
         self._names: set[str] = set()
         self._topic_epochs: dict[str, int] = {}
         self._locks = NameLocks()
-        #: Called with the name of each topic that was deleted.
-        self.after_delete: Callable[[TopicName], Awaitable[None]] | None = None
+        self._after_delete = after_delete
         self._background = Background()
 
     async def load(self) -> None:
@@ -276,8 +278,7 @@ class Topics:
                 if self.exists(partition):
                     await self._delete_alone(partition, force=True)
             await self.stamp_policies.forget(name)
-            if self.after_delete is not None:
-                await self.after_delete(name)
+            await self._after_delete(name)
             await self._partitioned.forget(name)
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
@@ -300,8 +301,7 @@ class Topics:
             )
             self._names.discard(full)
             await self.stamp_policies.forget(name)
-            if self.after_delete is not None:
-                await self.after_delete(name)
+            await self._after_delete(name)
 
     def _close(self, name: TopicName) -> Topic | None:
         """Close a topic for those who use it, if it is open. It is opened anew when needed."""
