@@ -6,11 +6,12 @@ import json
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
 
-from pulsemark.broker import BrokerConfig
+from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.broker.errors import ConfigError, NoDataFolderError
 from pulsemark.finder.client import SeekClient
 from pulsemark.ledger import EARLIEST, LedgerError, MemoryFolder, MemoryStore
@@ -38,7 +39,7 @@ def receive(consumer: pulsar.Consumer, count: int) -> list[bytes]:
     return found
 
 
-def admin(broker, path: str) -> dict:
+def admin(broker: BrokerThread, path: str) -> Any:
     """What a GET of the admin API answers."""
     with urllib.request.urlopen(f"{broker.http_url}/admin/v2/{path}") as answer:
         return json.load(answer)

@@ -12,6 +12,7 @@ import pytest
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader
 from pulsemark.ledger.local import ledgers
+from pulsemark.ledger.local.segment.segment import as_segment
 
 from .conftest import TOPIC, Folder, fill
 
@@ -74,6 +75,6 @@ def test_no_answer_contains_it(folder: Folder) -> None:
                 assert not shows(f"{error} {error!r}")
             assert seen
             assert not shows(seen)
-        header = log.segments()[0].header
+        header = as_segment(log.segments()[0]).header
         assert header.secret == SECRET
         assert not shows(repr(header))

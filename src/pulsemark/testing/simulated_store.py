@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..ledger import LocalStore, StoreOptions
 from ..ledger.local.io.folder import CATALOG_NAME
+from ..ledger.store_core import StoreCore
 from ..metadata import Clock
 from .clock import SettableClock
 from .disk_contents import Survival
@@ -148,6 +149,6 @@ def _silence() -> Iterator[None]:
         log.setLevel(before)
 
 
-def settle(store: LocalStore) -> None:
+def settle(store: StoreCore) -> None:
     """Commit what is pending."""
     store.committer.flush()

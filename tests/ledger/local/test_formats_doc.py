@@ -70,6 +70,7 @@ from pulsemark.ledger.local.segment.record_format import (
     pack_record_head,
     unpack_record_head,
 )
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_segment_header
 from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.maintenance import findings
@@ -466,7 +467,7 @@ def _make_example(path: Path) -> bytes:
         clock.set(START_MS + 125)
         orders.stampers = StamperChain()
         orders.append(message(b"old", START_MS + 124, checksum=False)).commit.wait(10)
-        segment = orders.segments()[-1].path.read_bytes()
+        segment = as_segment(orders.segments()[-1]).path.read_bytes()
         orders.truncate_head(Position(7, 1))
     return segment
 

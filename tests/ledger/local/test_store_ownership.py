@@ -17,6 +17,7 @@ from pulsemark.ledger import (
     StoreFailedError,
     StoreOptions,
 )
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
@@ -385,7 +386,7 @@ def test_fencing_reads_no_file(tmp_path, cause):
     topic.append(b"last").commit.wait(10)
     other.append(b"x").commit.wait(10)
     store.drop_read_caches()
-    path = topic.segments()[0].path
+    path = as_segment(topic.segments()[0]).path
     if cause == "EMFILE":
         files.fail("open", error=24, times=None, path_part=".idx")
     else:

@@ -31,6 +31,8 @@ class LocalStore(TopicStore):
     Raises what a `TopicStore` does.
     """
 
+    engine: LocalLedgers
+
     def __init__(
         self,
         folder: Path,
@@ -43,7 +45,6 @@ class LocalStore(TopicStore):
         threaded: bool,
     ) -> None:
         self.folder = folder
-        self._local = engine
         super().__init__(
             engine, state, clock=clock, options=options, notify=notify, threaded=threaded
         )
@@ -126,8 +127,8 @@ class LocalStore(TopicStore):
     @property
     def catalog(self) -> Catalog:
         """The folder's catalog; its calls block."""
-        return self._local.metadata
+        return self.engine.metadata
 
     def drop_read_caches(self) -> None:
         """Forget what was kept of index files: for measuring what a first search costs."""
-        self._local.drop_read_caches()
+        self.engine.drop_read_caches()
