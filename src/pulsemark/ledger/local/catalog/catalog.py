@@ -7,7 +7,7 @@ broker makes them off its loop. What SQLite cannot do is a CatalogError: nothing
 
 The segments themselves name their topic; the lists here only save reading every header at
 start. Segments too new to be listed are found in the journal. A catalog that is lost, or older
-than the folder, is filled again from the segments (`rebuild`).
+than the folder, is filled again from the segments (`opening.completion`).
 """
 
 from __future__ import annotations
