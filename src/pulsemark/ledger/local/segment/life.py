@@ -6,11 +6,11 @@ each change is checked against `FOLLOWING`: a change that is not there is a mist
 ::
 
     NEW ──► PENDING ──► DURABLE ──► ENDED ──► SEALED
-               │           │          ▲          │
-               └───────────┼──────────┘◄─────────┘  rolled while pending; a tail was cut off
-                           │
-    PENDING, DURABLE, ENDED, SEALED ──► FAILED       a sync of its file failed
-    PENDING, DURABLE, ENDED, FAILED ──► VOID         nothing of it ever counted
+
+    PENDING ──► ENDED      the ledger rolled before the first commit
+    SEALED  ──► ENDED      a tail was cut off: the index file is sealed anew
+    PENDING, DURABLE, ENDED, SEALED ──► FAILED          a sync of its file failed
+    PENDING, DURABLE, ENDED, FAILED ──► VOID            nothing of it ever counted
     DURABLE, ENDED, SEALED, FAILED, VOID ──► REMOVED
 
 A ledger that is fenced has no state of its own: of its segments those with durable entries end,
