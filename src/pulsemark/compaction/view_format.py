@@ -52,9 +52,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from ..ledger.errors import UnsupportedVersionError
-from ..ledger.local.io.files import Buffer
 from ..ledger.position import EARLIEST, Position
 from ..ledger.view_property import VIEW_VERSION, BadViewError, ViewSummary
+from ..metadata import Buffer
 
 BLOCK_ROWS = 512
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from ..ledger.commit.commit import Commit
 from ..ledger.entry import Entry
-from ..ledger.local.io.files import Buffer
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import Position
 from ..ledger.view_property import ViewSummary
+from ..metadata import Buffer
 from .view_format import (
     BLOCK_ROWS,
     CONTINUED,
