@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -161,12 +161,21 @@ class Modelled(EngineTests):
 
     def test_random_histories(self, make_engine: MakeEngine) -> None:
         """Appends, failures, removals, cursors, lost owners, in any order: all promises hold."""
-        run_state_machine_as_test(
-            partial(StoreMachine, partial(make_engine, SMALL)),  # type: ignore[arg-type]
-            settings=settings(
-                max_examples=EXAMPLES,
-                stateful_step_count=STEPS,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        play_histories(make_engine)
+
+
+def play_histories(make_engine: MakeEngine, *, shrinks: bool = True) -> None:
+    """Play random histories. Raises what the first one raised that breaks a promise.
+
+    ``shrinks``: look for a shorter one then, which takes a while.
+    """
+    run_state_machine_as_test(
+        partial(StoreMachine, partial(make_engine, SMALL)),  # type: ignore[arg-type]
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            phases=[phase for phase in Phase if shrinks or phase is Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

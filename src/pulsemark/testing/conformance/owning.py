@@ -149,13 +149,13 @@ class Owning(EngineTests):
             with pytest.raises(LedgerError):
                 store.open_topic(OTHER)
             with pytest.raises(LedgerError):
-                store.catalog.put("kind", "key", b"late")
+                store.catalog.put("schema", "late", b"late")
             store.close()
             mine = second.open_topic(TOPIC)
             filled(mine, 2)
             assert len(entries_of(mine)) == 5
             assert second.topic_names() == [TOPIC]
-            assert second.catalog.get("kind", "key") is None
+            assert second.catalog.get("schema", "late") is None
             check_chain(mine)
 
     def test_metadata(self, engine: Engine) -> None:
@@ -163,7 +163,7 @@ class Owning(EngineTests):
         catalog = engine.open().catalog
         catalog.put("schema", "b", b"\x00\xff")
         catalog.put("schema", "a", b"1")
-        catalog.put("policy", "a", b"")
+        catalog.put("tenant", "a", b"")
         catalog.write([("schema", "c", b"3"), ("schema", "a", None), ("schema", "none", None)])
         assert catalog.items("schema") == [("b", b"\x00\xff"), ("c", b"3")]
         assert catalog.delete("schema", "c")
@@ -171,8 +171,8 @@ class Owning(EngineTests):
         engine.kill()
         with engine.open() as store:
             assert store.catalog.items("schema") == [("b", b"\x00\xff")]
-            assert store.catalog.get("policy", "a") == b""
-            assert store.catalog.get("policy", "b") is None
+            assert store.catalog.get("tenant", "a") == b""
+            assert store.catalog.get("tenant", "b") is None
 
     # Leader epochs
 
