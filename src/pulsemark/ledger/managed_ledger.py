@@ -135,6 +135,7 @@ class ManagedLedger(LedgerWriter):
             except OSError as error:  # the folder says what memory cannot be brought to say
                 self._state.fail(error)
                 raise self._state.error() from error
+            self.recent.clear()
             self._leave_segment()
             for shortened in cut.kept[-1:]:
                 shortened.assigned_count = shortened.entry_count
@@ -223,6 +224,8 @@ class ManagedLedger(LedgerWriter):
             if cut <= 0:
                 return count
             self._engine.freeing(partial(first.cut_head, row))
+            with self._committer.lock:  # what is just being shown comes first
+                self.recent.removed_before(Position(first.ledger_id, first.first_entry_id + row))
             return count + cut
 
     def _trim(self, before: Position) -> Sequence[Run]:
@@ -233,6 +236,7 @@ class ManagedLedger(LedgerWriter):
             give_back_space = self._engine.remove(self.topic_id, gone)
             with self._store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
+                self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
             give_back_space()
         return gone
 
@@ -282,6 +286,7 @@ class ManagedLedger(LedgerWriter):
             self._end()
             for segment in self._segments:
                 segment.mark_removed()
+            self.recent.clear()
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""

@@ -12,7 +12,7 @@ FileNotFoundError. The caller then asks ``is_gone``: what was removed is no dama
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..metadata import Buffer
@@ -171,6 +171,12 @@ class Run(ABC):
     ) -> tuple[Buffer, ...]:
         """What is written for one entry: prefix and body, and what the engine adds to give all of
         it back; ``overhead_bytes`` more than the two. ``body_check`` says who guards the body.
+        """
+
+    @abstractmethod
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        """What makes entries of this run's ledger of their packed bytes, one after another, as
+        views on them. For the tail cache: it keeps bytes, and no run.
         """
 
     # What is the same for all

@@ -11,6 +11,7 @@ from .commit.group_commit import GroupCommit
 from .options import StoreOptions
 from .store import LedgerStore, MetadataStore
 from .store_state import StoreState
+from .tail_cache import TailCache
 
 _LEDGER_IDS_AT_ONCE = 64
 
@@ -32,6 +33,8 @@ class StoreCore:
         self.state = state
         self.clock = clock
         self.options = options
+        self.tail_cache = TailCache(options.tail_cache_bytes, clock)
+        """The entries committed last, for those who read a topic at its end."""
         self._ids_lock = threading.Lock()
         self._spare_ids: list[int] = []
         self._delivery = Delivery(notify, threaded=threaded)

@@ -68,7 +68,9 @@ class TopicStore(StoreCore):
         try:
             engine.start(self.committer)
             self._topic_ids = self.catalog.topics()
-            self.cursors = CursorStore(self._make_ledger(CURSOR_TOPIC, create=True), options)
+            of_cursors = self._make_ledger(CURSOR_TOPIC, create=True)
+            self.cursors = CursorStore(of_cursors, options)
+            of_cursors.recent.reader_left()  # it was read to its end, and will not be again
             self._end_deletions()
         except BaseException:
             self._stop_threads()
@@ -77,8 +79,13 @@ class TopicStore(StoreCore):
     # Topics
 
     def topic_names(self) -> list[str]:
-        """Full names of all topics, sorted; without those that the store has for itself."""
+        """Full names of all topics, sorted; without those that the store has for itself.
+
+        Raises StoreClosedError.
+        """
         self.state.check_process()
+        if self._closed:
+            raise StoreClosedError(self.state.name)
         return sorted(name for name in self._topic_ids if not _is_reserved(name))
 
     def open_topic(self, name: str, *, create: bool = True) -> ManagedLedger:
@@ -257,6 +264,7 @@ class TopicStore(StoreCore):
             at_the_end.callback(self.state.close)
             at_the_end.callback(self.engine.close)
             at_the_end.callback(self._stop_threads)
+            at_the_end.callback(self.tail_cache.close)
             for ledger in self._ledgers.values():
                 ledger.close()
             self.committer.flush()

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -44,11 +44,15 @@ from ...metadata import (
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import BrokerError, RefusedError
+from ..long_work import Turns
 from .catalog_writer import CatalogWriter
 
 if TYPE_CHECKING:
-    from .registry import Topics
+    from ...ledger.store import MetadataStore
+    from .namespaces import Namespaces
+    from .partitioned_topics import PartitionedTopics
     from .topic import Topic
+    from .topic_names import TopicNames
 
 __all__ = ["POLICY_NAME", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
 
@@ -176,24 +180,40 @@ class StampPolicies:
     """The policy at all levels, for the topics of one registry."""
 
     def __init__(
-        self, topics: Topics, default: StampPolicy, writer: CatalogWriter, *, broker_name: str = ""
+        self,
+        default: StampPolicy,
+        writer: CatalogWriter,
+        namespaces: Namespaces,
+        open_topics: Mapping[str, Topic],
+        names: TopicNames,
+        partitioned: PartitionedTopics,
+        turns: Turns,
+        *,
+        broker_name: str = "",
     ) -> None:
         self.default = default
-        self._broker_name = broker_name
-        self._topics = topics
         self._writer = writer
+        self._namespaces = namespaces
+        self._open_topics = open_topics
+        self._names = names
+        self._partitioned = partitioned
+        self._turns = turns
+        self._broker_name = broker_name
         #: Settings of topics by full name; those of partitions are the partitioned topic's.
         self._of_topics: dict[str, dict[str, Any]] = {}
 
-    def load(self, stored: Iterable[tuple[str, bytes]]) -> None:
+    def _exists(self, name: TopicName) -> bool:
+        return str(name) in self._names or name in self._partitioned
+
+    def load(self, catalog: MetadataStore) -> None:
         """Take over what the catalog has, and import the stampers that it names. Blocks."""
-        for name, value in stored:
-            if self._topics.exists(TopicName.parse(name)):
+        for name, value in catalog.items(TOPIC_POLICY_KIND):
+            if self._exists(TopicName.parse(name)):
                 self._of_topics[name] = json.loads(value)
             else:
                 # Left by a crash while the topic was being deleted.
-                self._topics.catalog.delete(TOPIC_POLICY_KIND, name)
-        for owner, settings in (*self._topics.namespaces.items(), *self._of_topics.items()):
+                catalog.delete(TOPIC_POLICY_KIND, name)
+        for owner, settings in (*self._namespaces.items(), *self._of_topics.items()):
             if POLICY_NAME in settings:
                 try:
                     StampPolicy.from_json(settings[POLICY_NAME])
@@ -204,7 +224,7 @@ class StampPolicies:
 
     def of_namespace(self, namespace: str) -> StampPolicy | None:
         """What is set for a namespace; None: nothing."""
-        return _in(self._topics.namespaces.get(namespace, {}))
+        return _in(self._namespaces.get(namespace, {}))
 
     def of_topic(self, name: TopicName) -> StampPolicy | None:
         """What is set for a topic; None: nothing."""
@@ -224,11 +244,9 @@ class StampPolicies:
 
     async def set_for_namespace(self, namespace: str, policy: StampPolicy | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._topics.change_namespace(
-            namespace,
-            lambda old: _with(old, policy),
-            lambda: self._apply(lambda name: name.namespace == namespace),
-        )
+        await self._namespaces.change(namespace, lambda old: _with(old, policy))
+        # A topic that is opened meanwhile is opened with the new policy.
+        await self._turns.work(self._applying_in(namespace))
 
     async def set_for_topic(self, name: TopicName, policy: StampPolicy | None) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
@@ -238,7 +256,7 @@ class StampPolicies:
         await self._writer.in_turn(lambda: self._set(name, policy))
 
     async def _set(self, name: TopicName, policy: StampPolicy | None) -> None:
-        if not self._topics.exists(name):
+        if not self._exists(name):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
         full = str(name)
         settings = _with(self._of_topics.get(full, {}), policy)
@@ -252,7 +270,9 @@ class StampPolicies:
             self._of_topics[str(name)] = settings
         else:
             self._of_topics.pop(str(name), None)
-        self._apply(lambda other: other.partitioned == name)
+        self._apply(str(name))
+        for index in range(self._partitioned.count_of(name)):
+            self._apply(str(name.partition(index)))
 
     async def forget(self, name: TopicName) -> None:
         """A topic was deleted, and its policy with it; a partition has none of its own."""
@@ -264,10 +284,15 @@ class StampPolicies:
         # A producer may have made the topic anew already.
         self._show(name, {})
 
-    def _apply(self, concerns: Callable[[TopicName], bool]) -> None:
-        for topic in self._topics.open_topics.values():
-            if concerns(topic.topic_name):
-                self.apply_to(topic)
+    def _apply(self, full: str) -> None:
+        topic = self._open_topics.get(full)
+        if topic is not None:
+            self.apply_to(topic)
+
+    def _applying_in(self, namespace: str) -> Iterator[None]:
+        for full in self._names.of(namespace):
+            self._apply(full)
+            yield
 
 
 def _in(settings: dict[str, Any]) -> StampPolicy | None:

@@ -70,27 +70,21 @@ class RecordBuilder:
         if segment is None:
             return LEDGER  # before any stamper is asked
         clock_ms = self._clock.now_ms()
-        age_ms = tail.ledger_age_ms
+        age_ms, now_ms, index = tail.ledger_age_ms, tail.stamp_floor_ms, tail.next_index + messages
         if clock_ms > tail.clock_ms:
             age_ms += clock_ms - tail.clock_ms
-        now_ms = tail.stamp_floor_ms
         if clock_ms > now_ms:
             now_ms = clock_ms
-        next_index = tail.next_index + messages
         is_plain = self._is_plain and base is None and messages and now_ms < _PLAIN_TIME_END_MS
-        if is_plain and next_index <= MAX_INDEX + 1:
-            prefix = pack_stamp(now_ms, next_index - 1)  # as the chain does, without asking it
+        if is_plain and index <= MAX_INDEX + 1:
+            prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without asking it
         else:
-            prefix = self._prefix(entry, now_ms, next_index - 1)
-        prefix_size = len(prefix)
-        size = prefix_size + len(body)
-        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
-            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
-        size += segment.overhead_bytes[body_check]
+            prefix = self._prefix(entry, now_ms, index - 1)
+        size = self._entry_size_bytes(prefix, body) + segment.overhead_bytes[body_check]
         if begins := what_begins(tail, size, messages, age_ms, self._options):
             return begins
         parts = segment.pack(
-            tail.entry_id, kind, messages, now_ms, next_index - 1, prefix, body, body_check
+            tail.entry_id, kind, messages, now_ms, index - 1, prefix, body, body_check
         )
         start = tail.offset
         if start == 0:
@@ -101,8 +95,8 @@ class RecordBuilder:
             time_ms = time_of_unstamped(header or MessageHeader(body), now_ms)
         if time_ms < tail.entry_time_max_ms:
             time_ms = tail.entry_time_max_ms
-        row = now_ms, time_ms, next_index - segment.first_index, start + size
-        return parts, row, size, next_index, age_ms, clock_ms
+        row = now_ms, time_ms, index - segment.first_index, start + size
+        return parts, row, size, index, age_ms, clock_ms
 
     def _prefix(self, entry: NewEntry, now_ms: int, index: int) -> bytes:
         """What the stampers and ``base`` say of an entry."""
@@ -113,3 +107,11 @@ class RecordBuilder:
             self._topic, now_ms, index, messages, body, base=base, sender=sender, header=header
         )
         return pack(base) if base is not None and not prefix else prefix
+
+    def _entry_size_bytes(self, prefix: bytes, body: Buffer) -> int:
+        """Prefix and body together. Raises EntryTooLargeError."""
+        prefix_size = len(prefix)
+        size = prefix_size + len(body)
+        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
+            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
+        return size

@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...metadata import Buffer, PrefixError, peek
 from ..entry import Entry, EntryKind, RecordHead
@@ -18,8 +19,8 @@ from ..rows import DamagedRecordError, IoCount, Probe, Row
 from ..run import Run, RunHeader
 from .folder import Content
 
-_HEAD = struct.Struct("<BIQqH")
-"""Kind, message count, append time, index, prefix size."""
+_HEAD = struct.Struct("<BIQqHII")
+"""Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
 _KINDS = tuple(EntryKind)
 
 
@@ -86,8 +87,13 @@ class MemoryRun(Run):
         body_check: int,
     ) -> tuple[Buffer, ...]:
         """Head, prefix and body. Memory needs no checksum."""
-        head = _HEAD.pack(kind, message_count, append_time_ms, index, len(prefix))
+        size = len(prefix) + len(body)
+        head = _HEAD.pack(kind, message_count, append_time_ms, index, len(prefix), entry_id, size)
         return head, prefix, body
+
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        """As `Run.unpacker`."""
+        return partial(_entries_of, self.ledger_id)
 
     # Rows
 
@@ -125,19 +131,8 @@ class MemoryRun(Run):
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """As `Run.read`."""
         return [
-            Entry(
-                Position(self.ledger_id, self.first_entry_id + number),
-                _KINDS[kind],
-                message_count,
-                index,
-                append_time_ms,
-                prefix_size,
-                memoryview(data)[_HEAD.size :],
-            )
-            for number, data in self._entries(row, max_entries, max_bytes)
-            for kind, message_count, append_time_ms, index, prefix_size in (
-                _HEAD.unpack_from(data),
-            )
+            _entry(self.ledger_id, memoryview(data))
+            for _, data in self._entries(row, max_entries, max_bytes)
         ]
 
     def read_stored(
@@ -182,7 +177,7 @@ class MemoryRun(Run):
     def head(self, row: int, io: IoCount | None = None) -> RecordHead:
         """As `Run.head`."""
         data = self._data(row)
-        kind, message_count, append_time_ms, index, prefix_size = _HEAD.unpack_from(data)
+        kind, message_count, append_time_ms, index, prefix_size, _, _ = _HEAD.unpack_from(data)
         if io is not None:
             io.add(_HEAD.size + prefix_size)
         return RecordHead(
@@ -236,3 +231,28 @@ def _stamp_of(prefix: memoryview) -> int:
     if metadata is None or not metadata.HasField("broker_timestamp"):
         return -1
     return metadata.broker_timestamp
+
+
+def _entry(ledger_id: int, data: memoryview) -> Entry:
+    """The entry that begins there."""
+    kind, message_count, append_time_ms, index, prefix_size, entry_id, size = _HEAD.unpack_from(
+        data
+    )
+    return Entry(
+        Position(ledger_id, entry_id),
+        _KINDS[kind],
+        message_count,
+        index,
+        append_time_ms,
+        prefix_size,
+        data[_HEAD.size : _HEAD.size + size],
+    )
+
+
+def _entries_of(ledger_id: int, data: bytes) -> list[Entry]:
+    """All entries that stand there, one after another."""
+    view, entries, at = memoryview(data), [], 0
+    while at < len(data):
+        entries.append(_entry(ledger_id, view[at:]))
+        at += _HEAD.size + len(entries[-1].stored)
+    return entries

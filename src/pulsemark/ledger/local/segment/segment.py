@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind
-from ...limits import BODY_CRC_OURS
+from ...limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
 from ...position import Position
 from ...rows import DamagedRecordError
 from ...run import Run
@@ -18,6 +19,7 @@ from .index_format import CHUNK_ROWS
 from .life import Life
 from .record_format import (
     BODY_CRC_SIZE,
+    RECORD_HEADER,
     RECORD_HEADER_SIZE,
     BadRecordError,
     RecordTuple,
@@ -78,6 +80,10 @@ class Segment(SegmentRows):
         if body_check == BODY_CRC_OURS:
             return head, body, pack_body_crc(body)
         return head, body
+
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        """As `Run.unpacker`."""
+        return partial(_unpack_entries, self.ledger_id)
 
     def truncate(self, entry_count: int) -> None:
         """As ``Run.truncate``."""
@@ -167,6 +173,32 @@ class Segment(SegmentRows):
                 raise DamagedRecordError(row, bad.reason) from bad
             yield view, at, record
             entry_id += 1
+
+
+def _unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
+    """The entries whose records ``data`` is, as views on it."""
+    view = memoryview(data)
+    unpack, size = RECORD_HEADER.unpack_from, len(data)
+    entries = []
+    at = 0
+    while at < size:
+        record = unpack(data, at)
+        _, _, stored_size, prefix_size, kind, body_check, entry_id, count, time_ms, index = record
+        start = at + RECORD_HEADER_SIZE
+        end = start + stored_size
+        entries.append(
+            Entry(
+                Position(ledger_id, entry_id),
+                KINDS[kind],
+                count,
+                index,
+                time_ms,
+                prefix_size,
+                view[start:end],
+            )
+        )
+        at = end if body_check == BODY_CRC_PRODUCER else end + BODY_CRC_SIZE
+    return entries
 
 
 def as_segment(run: Run) -> Segment:
