@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind
-from ...limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
+from ...limits import BODY_CRC_OURS
 from ...position import Position
 from ...rows import DamagedRecordError
 from ...run import Run
@@ -25,6 +25,7 @@ from .record_format import (
     RecordTuple,
     pack_body_crc,
     pack_record_head,
+    record_size,
     split_records,
     whole_record,
 )
@@ -185,7 +186,6 @@ def _unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
         record = unpack(data, at)
         _, _, stored_size, prefix_size, kind, body_check, entry_id, count, time_ms, index = record
         start = at + RECORD_HEADER_SIZE
-        end = start + stored_size
         entries.append(
             Entry(
                 Position(ledger_id, entry_id),
@@ -194,10 +194,10 @@ def _unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
                 index,
                 time_ms,
                 prefix_size,
-                view[start:end],
+                view[start : start + stored_size],
             )
         )
-        at = end if body_check == BODY_CRC_PRODUCER else end + BODY_CRC_SIZE
+        at += record_size(stored_size, body_check)
     return entries
 
 
