@@ -1,9 +1,9 @@
 """A topic as consumers of its compacted form read it: the view up to its horizon, then the log.
 
 Positions, indexes, times and stamps are those of the log; what was left out is a gap. The same
-questions can be asked as of a `TopicLog` (`ReadableLog` is what both answer), so a cursor can
-walk either. The one exception are segments: a view has none of its own, and is searched by
-`CompactedView.find` (the finder's CompactedFinder joins it with the log's search).
+questions can be asked as of a `TopicLog`, so a cursor can walk either. The one exception are
+segments: a view has none of its own, and is searched by `CompactedView.find` (the finder's
+CompactedFinder joins it with the log's search).
 
 The view may be replaced at any time by a newer one, which goes further and leaves out more. Every
 call is answered by one view and the log as it stood while that view was current (`ask`), and
@@ -13,7 +13,7 @@ positions mean the same in all views, so reading simply goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CorruptEntryError
@@ -22,31 +22,6 @@ from ..ledger.topic_log import TopicLog
 from .view import CompactedView, Key
 
 T = TypeVar("T")
-
-
-class ReadableLog(Protocol):
-    """What can be asked of a log, compacted or not. See `TopicLog` for what each one means."""
-
-    name: str
-
-    @property
-    def first_position(self) -> Position | None: ...  # noqa: D102
-    @property
-    def last_position(self) -> Position | None: ...  # noqa: D102
-    @property
-    def end_position(self) -> Position: ...  # noqa: D102
-    @property
-    def first_index(self) -> int: ...  # noqa: D102
-    @property
-    def next_index(self) -> int: ...  # noqa: D102
-    def read(  # noqa: D102
-        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
-    ) -> list[Entry]: ...
-    def next_position(self, position: Position) -> Position: ...  # noqa: D102
-    def previous_position(self, position: Position) -> Position: ...  # noqa: D102
-    def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
-    def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
-    def index_before(self, position: Position) -> int: ...  # noqa: D102
 
 
 class CompactedLog:

@@ -30,12 +30,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..ledger.entry import Entry, time_of
+from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
+from ..ledger.view_property import ViewSummary
 from ..metadata import read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
@@ -51,7 +52,6 @@ from .current_view import (
 )
 from .keys import LatestPerKey, PassCounts, is_batch
 from .view import CompactedView, Key
-from .view_format import ViewSummary
 from .view_writer import ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
@@ -285,7 +285,7 @@ class _Compaction:
             if row is None or row.position != entry.position:
                 raise CompactionFailedError(self._ledger.name, f"{entry.position} is gone")
             return row.entry_time_ms, row.time_max_ms
-        own_ms = time_of(entry.append_time_ms, entry.stored, entry.body)
+        own_ms = entry.time_ms
         return own_ms, self._time_max_ms(entry.position)
 
     def _time_max_ms(self, position: Position) -> int:

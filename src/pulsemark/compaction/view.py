@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
 from copy import copy
 from enum import Enum
@@ -18,21 +17,21 @@ from itertools import accumulate
 
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.errors import CorruptEntryError
+from ..ledger.lru import Lru
 from ..ledger.position import Position
 from ..ledger.rows import DamagedRecordError, IoCount
 from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
+from ..ledger.view_property import BadViewError, ViewSummary
 from .view_format import (
     BLOCK_ROWS,
     CONTINUED,
     ENTRY_HEADER_BYTES,
     RECORD,
-    BadViewError,
     BlockPlace,
     RecordType,
     ViewBlock,
     ViewRow,
-    ViewSummary,
     unpack_entry_header,
     unpack_footer,
 )
@@ -69,7 +68,7 @@ class CompactedView:
         self.generation = generation
         self._blocks: list[BlockPlace] | None = None
         self._firsts: dict[Key, list[_Value]] = {}
-        self._cache: OrderedDict[int, ViewBlock] = OrderedDict()
+        self._cache: Lru[int, ViewBlock] = Lru(_BLOCKS_KEPT)
         self._records = _Records(log)
         try:
             self.summary, self._blocks = self._read_footer()
@@ -189,12 +188,7 @@ class CompactedView:
             record, _ = self._whole_record(blocks[number].at)
             io.add(len(record))
             block = ViewBlock(record, number * BLOCK_ROWS)
-            self._cache[number] = block
-            while len(self._cache) > _BLOCKS_KEPT:
-                try:
-                    self._cache.popitem(last=False)
-                except KeyError:
-                    break
+            self._cache.put(number, block)
         return block
 
     # Reading

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
 from .admission import body_check_of, check_count, check_kind, plain_body
@@ -70,8 +69,6 @@ class LedgerWriter(TopicLog):
         self.cursors: dict[str, Cursor] = {}
         self.recent = store.tail_cache.of_topic(self._mark_deletes)
         """The newest entries, kept for those who read at the end of the log."""
-        self.compaction: Any = None
-        """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self.stampers = StamperChain()
         self._closed = False
         self._deleted = False

@@ -22,15 +22,13 @@ import struct
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ..compaction.current_view import claim_kept
-from ..metadata import PrefixError, peek
-from .entry import RecordHead, time_of
+from .entry import RecordHead
 from .managed_ledger import ManagedLedger
 from .position import Position
-from .rows import DamagedRecordError
+from .property_kinds import SEEN_PROPERTY_KIND
+from .rows import DamagedRecordError, IoCount
 from .run import Run
 from .topic_log import TopicLog
-from .topic_store import SEEN_PROPERTY_KIND
 
 _SEEN = struct.Struct("<3Q")
 _AHEAD_MS = 1000
@@ -82,26 +80,28 @@ def apply_retention(
     now_ms: int,
     retention_time_ms: int | None,
     retention_size_bytes: int | None,
+    claim: Position | None,
 ) -> int:
     """Remove what `retention_cut` lets go; how many entries. Blocks.
 
     The durable cursors are asked here, so this is to be called on the thread that uses them, or
-    while nobody does. Subscriptions that are not durable hold nothing, as in Pulsar.
+    while no one does. Subscriptions that are not durable hold nothing, as in Pulsar. ``claim`` is
+    what compaction still needs, as a mark delete; the caller keeps it from growing meanwhile:
+    ``with claim_kept(ledger) as claim`` (see `compaction.current_view`).
     """
     marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
-    with claim_kept(ledger) as claim:
-        if claim is not None:
-            marks.append(claim)
-        cut = retention_cut(
-            ledger,
-            now_ms=now_ms,
-            retention_time_ms=retention_time_ms,
-            retention_size_bytes=retention_size_bytes,
-            acked=min(marks, default=None),
-            seen=first_seen(ledger, now_ms) if retention_time_ms else None,
-        )
-        first = ledger.first_position
-        return ledger.truncate_head(cut) if first is not None and cut > first else 0
+    if claim is not None:
+        marks.append(claim)
+    cut = retention_cut(
+        ledger,
+        now_ms=now_ms,
+        retention_time_ms=retention_time_ms,
+        retention_size_bytes=retention_size_bytes,
+        acked=min(marks, default=None),
+        seen=first_seen(ledger, now_ms) if retention_time_ms else None,
+    )
+    first = ledger.first_position
+    return ledger.truncate_head(cut) if first is not None and cut > first else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +244,12 @@ def _next_head(segment: Run, row: int, end: int) -> tuple[int, RecordHead | None
 
 def _entry_time_ms(segment: Run, row: int) -> int:
     """An entry's own time (PIP-70); 0 of a damaged one: there is nothing to wait for."""
-    try:
-        metadata = peek(segment.head(row).prefix)
-        if metadata is not None and metadata.HasField("broker_timestamp"):
-            return metadata.broker_timestamp
-        entry = segment.read(row, 1, 0)[0]
-    except (DamagedRecordError, PrefixError):
-        return 0
-    return time_of(entry.append_time_ms, entry.stored, entry.body)
+    io = IoCount()
+    for probe in segment.probes(row, segment.row(row, io).offset, 1, io):
+        if probe.stamp_ms >= 0:
+            return probe.stamp_ms
+        return segment.own_time_ms(row, probe.append_time_ms, io) or 0
+    return 0
 
 
 def _position(segment: Run, row: int) -> Position:
