@@ -222,7 +222,7 @@ AT_THE_START = {
     "registry.py:_finish_deletions",
     "registry.py:_stored_epochs",
     "partitioned_topics.py:finish",
-    "stamp_policies.py:load",
+    "policy_store.py:load",
     "server.py:_next_incarnation",
 }
 """Functions that change the catalog before anything runs beside them."""

@@ -27,8 +27,9 @@ from ..errors import RefusedError
 from .catalog_writer import CatalogWriter
 from .name_locks import NameLocks
 from .partitioned_topics import PartitionedTopics
+from .policy_store import TOPIC_POLICY_KIND, PolicyStore
 from .producers import CLAIMED_EPOCH_MAX
-from .stamp_policies import TOPIC_POLICY_KIND, StampPolicies, StampPolicy
+from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
 
 __all__ = ["TopicInUseError", "Topics"]
@@ -68,10 +69,11 @@ class Topics:
         self.tenants: dict[str, dict[str, Any]] = {}
         self.namespaces: dict[str, dict[str, Any]] = {}
         self.catalog_writer = CatalogWriter(store, run_blocking)
+        self.policy_store = PolicyStore(self, self.catalog_writer)
         self.stamp_policies = StampPolicies(
             self,
             StampPolicy(config.stampers, stampers),
-            self.catalog_writer,
+            self.policy_store,
             broker_name=broker_name,
         )
         self._store = store
@@ -80,6 +82,8 @@ class Topics:
         self._names: set[str] = set()
         self._topic_epochs: dict[str, int] = {}
         self._locks = NameLocks()
+        #: Called with the name of each topic that is about to be deleted, and is closed already.
+        self.before_delete: Callable[[TopicName], Awaitable[None]] | None = None
         #: Called with the name of each topic that was deleted.
         self.after_delete: Callable[[TopicName], Awaitable[None]] | None = None
         self._background = Background()
@@ -103,7 +107,8 @@ class Topics:
             )
             self.tenants[DEFAULT_TENANT] = {}
             self.namespaces[DEFAULT_NAMESPACE] = {}
-        self.stamp_policies.load(catalog.items(TOPIC_POLICY_KIND))
+        self.policy_store.load(catalog.items(TOPIC_POLICY_KIND))
+        self.stamp_policies.check_stored()
 
     def _finish_deletions(self) -> None:
         """End what a crash interrupted: partitioned topics whose deletion had begun."""
@@ -275,7 +280,7 @@ class Topics:
             for partition in partitions:
                 if self.exists(partition):
                     await self._delete_alone(partition, force=True)
-            await self.stamp_policies.forget(name)
+            await self.policy_store.forget(name)
             if self.after_delete is not None:
                 await self.after_delete(name)
             await self._partitioned.forget(name)
@@ -294,12 +299,14 @@ class Topics:
             topic = self._close(name)
             if topic is not None:
                 await topic.producers.settled()
+            if self.before_delete is not None:
+                await self.before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
             await self.catalog_writer.put(
                 "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
             )
             self._names.discard(full)
-            await self.stamp_policies.forget(name)
+            await self.policy_store.forget(name)
             if self.after_delete is not None:
                 await self.after_delete(name)
 

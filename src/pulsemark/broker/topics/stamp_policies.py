@@ -27,9 +27,7 @@ Everything here runs on the event loop, except where it says that it blocks.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -41,10 +39,9 @@ from ...metadata import (
     StampError,
     field_number_of,
 )
-from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
-from ..errors import BrokerError, RefusedError
-from .catalog_writer import CatalogWriter
+from ..errors import BrokerError
+from .policy_store import Concerns, PolicyStore
 
 if TYPE_CHECKING:
     from .registry import Topics
@@ -55,7 +52,6 @@ __all__ = ["POLICY_NAME", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
 log = logging.getLogger(__name__)
 
 POLICY_NAME = "brokerEntryMetadata"
-TOPIC_POLICY_KIND = "topic-policy"
 MAX_STAMPERS = 32
 MAX_DELIVERED = 64
 MAX_NAME_LENGTH = 4_096
@@ -176,24 +172,17 @@ class StampPolicies:
     """The policy at all levels, for the topics of one registry."""
 
     def __init__(
-        self, topics: Topics, default: StampPolicy, writer: CatalogWriter, *, broker_name: str = ""
+        self, topics: Topics, default: StampPolicy, store: PolicyStore, *, broker_name: str = ""
     ) -> None:
         self.default = default
         self._broker_name = broker_name
         self._topics = topics
-        self._writer = writer
-        #: Settings of topics by full name; those of partitions are the partitioned topic's.
-        self._of_topics: dict[str, dict[str, Any]] = {}
+        self._store = store
+        store.listeners.append(self._changed)
 
-    def load(self, stored: Iterable[tuple[str, bytes]]) -> None:
-        """Take over what the catalog has, and import the stampers that it names. Blocks."""
-        for name, value in stored:
-            if self._topics.exists(TopicName.parse(name)):
-                self._of_topics[name] = json.loads(value)
-            else:
-                # Left by a crash while the topic was being deleted.
-                self._topics.catalog.delete(TOPIC_POLICY_KIND, name)
-        for owner, settings in (*self._topics.namespaces.items(), *self._of_topics.items()):
+    def check_stored(self) -> None:
+        """Import the stampers that stored policies name; say which are missing. Blocks."""
+        for owner, settings in self._store.owners():
             if POLICY_NAME in settings:
                 try:
                     StampPolicy.from_json(settings[POLICY_NAME])
@@ -204,11 +193,11 @@ class StampPolicies:
 
     def of_namespace(self, namespace: str) -> StampPolicy | None:
         """What is set for a namespace; None: nothing."""
-        return _in(self._topics.namespaces.get(namespace, {}))
+        return _stored(self._store.in_namespace(namespace, POLICY_NAME))
 
     def of_topic(self, name: TopicName) -> StampPolicy | None:
         """What is set for a topic; None: nothing."""
-        return _in(self._of_topics.get(str(name.partitioned), {}))
+        return _stored(self._store.in_topic(name, POLICY_NAME))
 
     def applied(self, name: TopicName) -> StampPolicy:
         """What holds for a topic."""
@@ -224,60 +213,26 @@ class StampPolicies:
 
     async def set_for_namespace(self, namespace: str, policy: StampPolicy | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._topics.change_namespace(
-            namespace,
-            lambda old: _with(old, policy),
-            lambda: self._apply(lambda name: name.namespace == namespace),
-        )
+        await self._store.set_in_namespace(namespace, POLICY_NAME, _shown(policy))
 
     async def set_for_topic(self, name: TopicName, policy: StampPolicy | None) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
 
         Raises `RefusedError` for a topic that is not there, and `LedgerError`.
         """
-        await self._writer.in_turn(lambda: self._set(name, policy))
+        await self._store.set_in_topic(name, POLICY_NAME, _shown(policy))
 
-    async def _set(self, name: TopicName, policy: StampPolicy | None) -> None:
-        if not self._topics.exists(name):
-            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
-        full = str(name)
-        settings = _with(self._of_topics.get(full, {}), policy)
-        stored = json.dumps(settings, sort_keys=True).encode() if settings else None
-        await self._writer.write((TOPIC_POLICY_KIND, full, stored))
-        self._show(name, settings)
-
-    def _show(self, name: TopicName, settings: dict[str, Any]) -> None:
-        """From now on a topic has these settings, or none."""
-        if settings:
-            self._of_topics[str(name)] = settings
-        else:
-            self._of_topics.pop(str(name), None)
-        self._apply(lambda other: other.partitioned == name)
-
-    async def forget(self, name: TopicName) -> None:
-        """A topic was deleted, and its policy with it; a partition has none of its own."""
-        await self._writer.in_turn(lambda: self._forget(name))
-
-    async def _forget(self, name: TopicName) -> None:
-        if str(name) in self._of_topics:
-            await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
-        # A producer may have made the topic anew already.
-        self._show(name, {})
-
-    def _apply(self, concerns: Callable[[TopicName], bool]) -> None:
+    def _changed(self, policy: str, concerns: Concerns) -> None:
+        if policy != POLICY_NAME:
+            return
         for topic in self._topics.open_topics.values():
             if concerns(topic.topic_name):
                 self.apply_to(topic)
 
 
-def _in(settings: dict[str, Any]) -> StampPolicy | None:
-    value = settings.get(POLICY_NAME)
+def _stored(value: Any) -> StampPolicy | None:
     return None if value is None else StampPolicy.stored(value)
 
 
-def _with(settings: dict[str, Any], policy: StampPolicy | None) -> dict[str, Any]:
-    """The settings with the policy set, or without it."""
-    changed = {name: value for name, value in settings.items() if name != POLICY_NAME}
-    if policy is not None:
-        changed[POLICY_NAME] = policy.to_json()
-    return changed
+def _shown(policy: StampPolicy | None) -> dict[str, list[str]] | None:
+    return None if policy is None else policy.to_json()
