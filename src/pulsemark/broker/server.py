@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..ledger import LocalStore
 from ..metadata import StamperChain, StampError
+from .cleaning.worker import Cleaning
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, connections_affordable
@@ -174,6 +175,7 @@ class Broker:
         )
         await self._start_seek_server()
         self._housekeeping = Housekeeping(self._services)
+        self._services.cleaning.start()
         for listener in (self._binary, self._http):
             if listener is not None:
                 listener.start()
@@ -272,6 +274,7 @@ class Broker:
         if self._services is None:
             return
         topics = self._services.topics
+        await self._services.cleaning.close()
         await topics.settled()
         for topic in topics.open_topics.values():
             for subscription in topic.subscriptions.values():
@@ -331,6 +334,7 @@ async def make_services(
         output=OutputMemory(config.max_unsent_bytes),
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
+        cleaning=Cleaning(topics, config, run_blocking),
         run_blocking=run_blocking,
         service_url=service_url,
         http_url=http_url,

@@ -13,6 +13,7 @@ from .connection.receipts import PublishBudget
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
+    from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
     from .topics.registry import Topics
@@ -33,6 +34,7 @@ class Services:
     output: OutputMemory
     kept: KeptMemory
     storage: StorageHealth
+    cleaning: Cleaning
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
     #: URL of the binary protocol that clients are told.

@@ -85,10 +85,12 @@ def apply_retention(
 ) -> int:
     """Remove what `retention_cut` lets go; how many entries. Blocks.
 
-    The durable cursors are asked here, so this is to be called on the thread that uses them, or
-    while nobody does. Subscriptions that are not durable hold nothing, as in Pulsar.
+    Safe beside the thread that uses the cursors: where each one stands is read once. What it had
+    acknowledged then may go, even if it is moved back, or made, meanwhile. Subscriptions that are
+    not durable hold nothing, as in Pulsar.
     """
-    marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
+    cursors = tuple(ledger.cursors.values())
+    marks = [cursor.mark_delete for cursor in cursors if cursor.durable]
     with claim_kept(ledger) as claim:
         if claim is not None:
             marks.append(claim)

@@ -56,7 +56,10 @@ async def reset_to_time(
     """Move a subscription to the first entry at or after a time."""
     subscription = await _find(request, domain, tenant, namespace, topic, name)
     target = await SeekTarget.at_time(
-        subscription.topic, parse_time(time), request.services.run_blocking
+        subscription.topic,
+        parse_time(time),
+        request.services.run_blocking,
+        subscription.compacted,
     )
     await reset_subscription(subscription, target, then=lambda: None)
     return Response()
@@ -67,7 +70,7 @@ async def reset_to_position(
 ) -> Response:
     """Move a subscription to the message id in the body."""
     subscription = await _find(request, domain, tenant, namespace, topic, name)
-    position = subscription.topic.clamp(_position(request.json()))
+    position = subscription.topic.clamp(_position(request.json()), subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
 
@@ -77,7 +80,7 @@ async def skip_all(
 ) -> Response:
     """Acknowledge everything there is."""
     subscription = await _find(request, domain, tenant, namespace, topic, name)
-    last = subscription.topic.ledger.last_position
+    last = subscription.log.last_position
     if last is not None:
         await _skip_to(subscription, last)
     return Response()

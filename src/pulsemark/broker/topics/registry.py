@@ -299,6 +299,7 @@ class Topics:
             topic = self._close(name)
             if topic is not None:
                 await topic.producers.settled()
+                topic.cleaning.compaction.stop.set()
             if self.before_delete is not None:
                 await self.before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)

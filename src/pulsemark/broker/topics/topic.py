@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import (
     EARLIEST,
     LATEST,
@@ -27,6 +28,7 @@ from ...ledger import (
 from ...metadata import MessageFormatError, read_message_metadata
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
+from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
@@ -39,6 +41,9 @@ __all__ = ["Topic"]
 
 
 log = logging.getLogger(__name__)
+
+#: Batches that are larger, decompressed, are not looked into on the event loop.
+MAX_OPENED_BYTES = 8 * 1024 * 1024
 
 
 class Topic:
@@ -60,6 +65,7 @@ class Topic:
         self.config = config
         self.counters = TopicCounters()
         self.rate_meter = RateMeter()
+        self.cleaning = TopicCleaning()
         self.producers = TopicProducers(topic_epoch, store_epoch)
         self.subscriptions: dict[str, Subscription] = {
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
@@ -68,7 +74,7 @@ class Topic:
         self.is_open = True
         #: Fields of entries' prefixes that clients get besides time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
-        self._last_id: tuple[Position | None, MessageId] | None = None
+        self._last_id: tuple[object, MessageId] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
     def close(self) -> None:
@@ -112,10 +118,16 @@ class Topic:
 
     # -- subscriptions --------------------------------------------------------------------------
 
-    def subscription_for(self, command: CommandSubscribe, start: Position | None) -> Subscription:
+    def subscription_for(
+        self,
+        command: CommandSubscribe,
+        start: Position | None,
+        compacted: CompactedLog | None = None,
+    ) -> Subscription:
         """The subscription a SUBSCRIBE asks for, made at `start` if it is not there.
 
-        Without `start` the command says where it begins. Raises `RefusedError`.
+        Without `start` the command says where it begins: in the topic's `compacted` form where
+        that is to be read. Raises `RefusedError`.
         """
         self.check_is_open()
         name = command.subscription
@@ -130,8 +142,13 @@ class Topic:
             return found
         properties = {pair.key: pair.value for pair in command.subscription_properties}
         if start is None:
-            start = self.start_of(command)
-        return self.create_subscription(name, start, durable=command.durable, properties=properties)
+            start = self.start_of(command, compacted)
+        made = self.create_subscription(name, start, durable=command.durable, properties=properties)
+        if compacted is not None:
+            made.read_as(compacted)
+            # What stands before the log's first entry is a place only now.
+            made.cursor.reset(start)
+        return made
 
     def create_subscription(
         self,
@@ -158,18 +175,24 @@ class Topic:
         self.subscriptions[name] = subscription
         return subscription
 
-    def start_of(self, command: CommandSubscribe) -> Position:
+    def start_of(
+        self, command: CommandSubscribe, compacted: CompactedLog | None = None
+    ) -> Position:
         """Where a new subscription begins: the position of its first entry."""
         if not command.durable and command.HasField("start_message_id"):
-            return self.clamp(position_of(command.start_message_id))
+            return self.clamp(position_of(command.start_message_id), compacted)
         if command.initialPosition == CommandSubscribe.Earliest:
-            return self.clamp(EARLIEST)
+            return self.clamp(EARLIEST, compacted)
         return self.ledger.end_position
 
-    def clamp(self, position: Position) -> Position:
-        """`position`, or the first or end position where it lies outside of the topic."""
-        first = self.ledger.first_position
-        end = self.ledger.end_position
+    def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
+        """`position`, or the first or end position where it lies outside of the topic.
+
+        Of its ``compacted`` form where one is given.
+        """
+        log = self.ledger if compacted is None else compacted
+        first = log.first_position
+        end = log.end_position
         if position >= end or position == LATEST:
             return end
         return max(position, first) if first is not None else end
@@ -190,28 +213,33 @@ class Topic:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def last_message_id(self) -> MessageId:
+    def last_message_id(self, compacted: CompactedLog | None = None) -> MessageId:
         """The id of the last message consumers can get; (-1, -1) when there is none.
 
-        `batch_index` is set for a batch. Control entries at the end are not messages.
+        `batch_index` is set for a batch. Control entries at the end are not messages. Those who
+        read the ``compacted`` form wait for nothing that was left out of it.
         """
-        last = self.ledger.last_position
-        if self._last_id is None or self._last_id[0] != last:
-            self._last_id = (last, self._find_last_id(last))
+        log = self.ledger if compacted is None else compacted
+        key = (log.last_position, None if compacted is None else compacted.epoch)
+        if self._last_id is None or self._last_id[0] != key:
+            self._last_id = (key, self._find_last_id(log, key[0]))
         return self._last_id[1]
 
-    def _find_last_id(self, last: Position | None) -> MessageId:
-        first = self.ledger.first_position
+    def _find_last_id(self, log: ManagedLedger | CompactedLog, last: Position | None) -> MessageId:
+        first = log.first_position
+        horizon = log.horizon if isinstance(log, CompactedLog) else None
         while last is not None and first is not None and last >= first:
-            entry = self._entry_at(last)
+            entry = self._entry_at(log, last)
             if entry is not None and entry.kind is EntryKind.DATA:
-                return MessageId(*last, self.partition_index, last_batch_index(entry))
-            last = self.ledger.previous_position(last)
+                in_view = horizon is not None and last <= horizon
+                index = last_kept_index(entry) if in_view else last_batch_index(entry)
+                return MessageId(*last, self.partition_index, index)
+            last = log.previous_position(last)
         return MessageId(*EARLIEST, self.partition_index)
 
-    def _entry_at(self, position: Position) -> Entry | None:
+    def _entry_at(self, log: ManagedLedger | CompactedLog, position: Position) -> Entry | None:
         try:
-            entries = self.ledger.read(position, max_entries=1)
+            entries = log.read(position, max_entries=1)
         except CorruptEntryError:
             # Nobody can get it any more, so it is not the last message.
             return None
@@ -226,3 +254,19 @@ def last_batch_index(entry: Entry) -> int:
         # A body without Pulsar's header was accepted as it is; it has no batch to speak of.
         return -1
     return metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
+
+
+def last_kept_index(entry: Entry) -> int:
+    """The batch index of the last message that compaction left in an entry of a view."""
+    last = last_batch_index(entry)
+    if last <= 0:
+        return last
+    from ...compaction.batch_rewrite import BatchFormatError, open_batch
+    from ...metadata.compression import CompressionUnavailableError
+
+    try:
+        metadata = read_message_metadata(entry.body)
+        members = open_batch(metadata, entry.body, MAX_OPENED_BYTES).members
+    except (BatchFormatError, CompressionUnavailableError, MessageFormatError):
+        return last
+    return next((i for i in reversed(range(len(members))) if not members[i].hole), last)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...proto.cursor_pb2 import CursorRecord
 from ..errors import LedgerError
@@ -26,14 +26,33 @@ from ..position import LATEST, Position
 from .partial_batches import PartialBatches, bits_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
-if TYPE_CHECKING:
-    from ..topic_log import TopicLog
-
 _CHANGES_PER_SNAPSHOT = 1000
 _MAX_RANGE_ENTRIES = 2**31
 """A stored range that is longer than any ledger is no range of entries."""
 
 Write = Callable[[CursorRecord], Commit]
+
+
+class CursorLog(Protocol):
+    """What a cursor asks of the log in which it stands: a topic's, or its compacted form.
+
+    See `TopicLog` for what each one means.
+    """
+
+    @property
+    def epoch(self) -> object:
+        """Another value once entries that were there may be gone, but for the head's."""
+
+    @property
+    def end_position(self) -> Position: ...  # noqa: D102
+    @property
+    def last_position(self) -> Position | None: ...  # noqa: D102
+    def next_position(self, position: Position) -> Position: ...  # noqa: D102
+    def previous_position(self, position: Position) -> Position: ...  # noqa: D102
+    def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
+    def entry_behind(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
+    def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
+    def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +69,7 @@ class Cursor:
 
     def __init__(
         self,
-        log: TopicLog,
+        log: CursorLog,
         topic_id: int,
         name: str,
         mark_delete: Position,
@@ -86,7 +105,7 @@ class Cursor:
         """Whether the cursor outlives the process."""
         return self._write is not None
 
-    def follow(self, log: TopicLog) -> None:
+    def follow(self, log: CursorLog) -> None:
         """From now on, ``log`` is where the positions are."""
         self._log = log
         self._epoch = log.epoch
