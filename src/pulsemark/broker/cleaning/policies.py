@@ -155,11 +155,11 @@ def _read_retention(value: Any) -> Any:
     return None if value is None else RetentionPolicy.from_json(value).to_json()
 
 
-def _reader(name: str, highest: int) -> Callable[[Any], int]:
+def _reader(name: str, shown: str, highest: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         number = _number(name, value, highest)
         if number < 0:
-            raise InvalidValueError(name, value, f"Invalid value for {name}")
+            raise InvalidValueError(name, value, f"Invalid value for {shown}")
         return number
 
     return read
@@ -169,14 +169,14 @@ RETENTION = PolicyKind("retention", "retention_policies", _read_retention)
 MESSAGE_TTL = PolicyKind(
     "messageTTL",
     "message_ttl_in_seconds",
-    _reader("messageTTL", INT_MAX),
+    _reader("messageTTL", "message TTL", INT_MAX),
     "Invalid value for message TTL, message TTL must >= 0",
     "Invalid value for message TTL",
 )
 COMPACTION_THRESHOLD = PolicyKind(
     "compactionThreshold",
     "compaction_threshold",
-    _reader("compactionThreshold", LONG_MAX),
+    _reader("compactionThreshold", "compactionThreshold", LONG_MAX),
     "compactionThreshold must be 0 or more",
     "Invalid value for compactionThreshold",
 )
