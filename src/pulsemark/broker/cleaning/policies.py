@@ -189,7 +189,7 @@ def check_namespace_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises `UnreadableValueError`, `InvalidValueError`.
     """
     checked = dict(settings)
-    for kind in KINDS:
+    for kind in (MESSAGE_TTL, COMPACTION_THRESHOLD, RETENTION):  # the order of Pulsar's refusals
         if settings.get(kind.key) is not None:
             checked[kind.key] = kind.read(settings[kind.key])
         else:

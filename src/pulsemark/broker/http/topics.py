@@ -58,7 +58,10 @@ async def stats_internal(
 ) -> Response:
     """Ledgers and cursors."""
     opened = await open_topic(request, domain, tenant, namespace, topic)
-    return Response.of_json(internal_stats(opened))
+    from ...compaction.current_view import current_view
+
+    view = await request.services.run_blocking(current_view, opened.ledger)
+    return Response.of_json(internal_stats(opened, view))
 
 
 async def message_id_at(

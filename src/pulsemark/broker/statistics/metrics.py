@@ -63,7 +63,10 @@ async def render(services: Services) -> bytes:
             rows.append(_TopicRow.of(topic, services.config.cluster))
         await turns.give_way_if_due()
     parts = []
-    for family in chain(families, _topic_families(services.config.cluster, rows)):
+    cluster = services.config.cluster
+    for family in chain(
+        families, _namespace_families(cluster, rows), _topic_families(cluster, rows)
+    ):
         lines = family.lines()
         while part := "".join(islice(lines, LINES_PER_PART)):
             parts.append(part.encode())
@@ -105,9 +108,10 @@ class _TopicRow:
     """A topic's figures, all taken at one moment."""
 
     labels: str
+    namespace: str
     figures: list[float]
     #: Labels of each subscription, and its figures as in SUBSCRIPTION_FIGURES.
-    subscriptions: list[tuple[str, tuple[float, float, float]]]
+    subscriptions: list[tuple[str, tuple[float, ...]]]
     latency: tuple[list[int], float]
     sizes: tuple[list[int], float]
 
@@ -117,11 +121,12 @@ class _TopicRow:
         latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
         return cls(
             labels,
+            topic.topic_name.namespace,
             [float(read(topic)) for _, _, read in TOPIC_FIGURES],
             [
                 (
                     f"{labels},{_labels(subscription=name)}",
-                    (s.messages_out, s.bytes_out, s.cursor.backlog_messages),
+                    (s.messages_out, s.bytes_out, s.cursor.backlog_messages, s.messages_expired),
                 )
                 for name, s in topic.subscriptions.items()
             ],
@@ -180,12 +185,40 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             services.kept.total_bytes,
         ),
         (
+            "pulsemark_cleaning_rounds_total",
+            "Rounds of expiry, retention and the compaction check that have ended",
+            services.cleaning.rounds,
+        ),
+        (
+            "pulsemark_cleaning_failures_total",
+            "Topics that could not be cleaned in a round; the next one tries again",
+            services.cleaning.failures,
+        ),
+        (
             "pulsemark_durability_sync_interval_ms",
             "0: entries are on disk before they are acknowledged; else what a power cut may lose",
             services.config.store_options.sync_interval_ms,
         ),
     ):
         yield _Family(name, text, [(cluster, value)])
+
+
+def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
+    """Pulsar's figures of managed ledgers, which it adds up for each namespace."""
+    names = [name for name, _, _ in TOPIC_FIGURES]
+    for name, text, figure in (
+        ("pulsar_ml_StoredMessagesSize", "Bytes of entries on disk", "pulsar_storage_size"),
+        ("pulsar_ml_NumberOfMessagesInBacklog", "Messages not acknowledged", "pulsar_msg_backlog"),
+    ):
+        number = names.index(figure)
+        sums: dict[str, float] = {}
+        for row in rows:
+            sums[row.namespace] = sums.get(row.namespace, 0.0) + row.figures[number]
+        yield _Family(
+            name,
+            text,
+            [(_labels(cluster=cluster, namespace=each), value) for each, value in sums.items()],
+        )
 
 
 def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
@@ -253,6 +286,47 @@ def _backlog(topic: Topic) -> int:
     return sum(s.cursor.backlog_messages for s in topic.subscriptions.values())
 
 
+def _compaction_figure(field: str, topic: Topic) -> float:
+    value: float = getattr(topic.cleaning.compaction, field)
+    return value
+
+
+Figure = tuple[str, str, Callable[[Topic], float]]
+
+COMPACTION_FIGURES: tuple[Figure, ...] = tuple(
+    (name, text, partial(_compaction_figure, field))
+    for name, text, field in (
+        ("pulsar_compaction_removed_event_count", "Messages left out", "removed_events"),
+        ("pulsar_compaction_succeed_count", "Compactions that succeeded", "succeeded"),
+        ("pulsar_compaction_failed_count", "Compactions that failed", "failed"),
+        (
+            "pulsar_compaction_duration_time_in_mills",
+            "Milliseconds that the last compaction took",
+            "last_duration_ms",
+        ),
+        (
+            "pulsar_compaction_read_throughput",
+            "Bytes per second that the last compaction read",
+            "read_bytes_per_s",
+        ),
+        (
+            "pulsar_compaction_write_throughput",
+            "Bytes per second that the last compaction wrote",
+            "written_bytes_per_s",
+        ),
+        (
+            "pulsar_compaction_compacted_entries_count",
+            "Entries of the view that the last compaction made",
+            "view_entries",
+        ),
+        (
+            "pulsar_compaction_compacted_entries_size",
+            "Bytes of the view that the last compaction made",
+            "view_size_bytes",
+        ),
+    )
+)
+
 #: Emitted as zero for the cluster while there is no topic: readiness checks look for them.
 COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
 
@@ -260,9 +334,10 @@ SUBSCRIPTION_FIGURES = (
     ("pulsar_out_messages_total", "Messages sent to consumers"),
     ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
     ("pulsar_subscription_back_log", "Messages not acknowledged yet"),
+    ("pulsar_subscription_total_msg_expired", "Messages that expired (TTL) before that"),
 )
 
-TOPIC_FIGURES = (
+TOPIC_FIGURES: tuple[Figure, ...] = (
     ("pulsar_producers_count", "Connected producers", lambda t: len(t.producers.by_name)),
     ("pulsar_consumers_count", "Connected consumers", _consumers),
     ("pulsar_subscriptions_count", "Subscriptions", lambda t: len(t.subscriptions)),
@@ -271,9 +346,21 @@ TOPIC_FIGURES = (
     ("pulsar_throughput_in", "Bytes per second in", lambda t: t.rate_meter.rates.bytes_in),
     ("pulsar_throughput_out", "Bytes per second out", lambda t: t.rate_meter.rates.bytes_out),
     ("pulsar_storage_size", "Bytes of the topic's entries on disk", storage_size_bytes),
+    ("pulsar_storage_logical_size", "The same: there is one copy of them", storage_size_bytes),
     ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", _backlog),
     ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),
     ("pulsar_in_bytes_total", "Bytes taken from producers", lambda t: t.counters.bytes_in),
+    *COMPACTION_FIGURES,
+    (
+        "pulsemark_cleaning_entries_removed_total",
+        "Entries that retention and truncation removed",
+        lambda t: t.cleaning.entries_removed,
+    ),
+    (
+        "pulsemark_cleaning_bytes_removed_total",
+        "Bytes of entries that retention and truncation removed",
+        lambda t: t.cleaning.bytes_removed,
+    ),
     ("pulsemark_damaged_entries", "Damaged entries met", lambda t: t.counters.damaged_entries),
     (
         "pulsemark_failed_publishes",
