@@ -71,7 +71,7 @@ fuzz: $(STAMP) ## Let hostile clients loose on broker processes, in any order: S
 
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
-		-n $(PYTEST_WORKERS) tests/ledger/test_faults.py tests/ledger/test_damage.py
+		-n $(PYTEST_WORKERS) tests/ledger/local/test_faults.py tests/ledger/local/test_damage.py
 	PULSEMARK_REGISTRY_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 7200 \
 		tests/broker/test_registries.py
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)

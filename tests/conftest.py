@@ -1,13 +1,65 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests: stores in temporary folders, and what a call costs."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
 import pytest
+
+from pulsemark.ledger import LocalStore, ManagedLedger, StoreOptions
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.testing.clock import SettableClock
+
+OpenStore = Callable[..., LocalStore]
+OPTION_NAMES = set(StoreOptions.__dataclass_fields__)
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    """The clock of the stores that `open_store` opens."""
+    return SettableClock()
+
+
+@pytest.fixture
+def open_store(tmp_path: Path, clock: SettableClock) -> Iterator[OpenStore]:
+    """Open the test's store: store options and `files` by name. Closed when the test ends."""
+    with ExitStack() as stack:
+
+        def open_it(**options: Any) -> LocalStore:
+            others = {name: options.pop(name) for name in set(options) - OPTION_NAMES}
+            folder = others.pop("folder", tmp_path / "data")
+            store = LocalStore.open(
+                folder, clock=others.pop("clock", clock), options=StoreOptions(**options), **others
+            )
+            stack.callback(store.close)
+            return store
+
+        yield open_it
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory where the machine has one: a catalog's syncs cost nothing there."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def stamped() -> Callable[[ManagedLedger], ManagedLedger]:
+    """Switch stamps (time and index) on."""
+
+    def switch_on(topic: ManagedLedger) -> ManagedLedger:
+        topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+        return topic
+
+    return switch_on
 
 
 @pytest.fixture

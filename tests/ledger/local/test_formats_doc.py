@@ -88,7 +88,7 @@ from pulsemark.proto.cursor_pb2 import CursorRecord
 from pulsemark.testing.clock import SettableClock
 from pulsemark.testing.raw_messages import unbatched_message
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 LINES = DOCUMENT.splitlines()
 ORDERS = "persistent://public/default/orders"

@@ -11,7 +11,7 @@ import pytest
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.configuration.settings import PULSAR_SETTINGS, runtime_settings
 
-TABLE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
+TABLE = (Path(__file__).parents[3] / "docs" / "limits.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", TABLE, re.MULTILINE))
 PULSARS = {setting.field: key for key, setting in PULSAR_SETTINGS.items()}
 

@@ -17,7 +17,7 @@ from pulsemark.maintenance.rebuild import rebuild_catalog
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import peek
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = sorted(path for path in (ROOT / "tests/data/folders").iterdir() if path.is_dir())
 EXPECTED = {path.name: json.loads(path.with_suffix(".json").read_text()) for path in FOLDERS}
 
