@@ -12,8 +12,9 @@ it. Sizes are those of the records on disk. Whole segments go by removing their 
 head of the segment where the cut falls goes as well (Pulsar removes whole ledgers only).
 
 Message expiry (TTL) does not remove anything: it says up to where a subscription may forget what
-it has not acknowledged. It goes by PIP-70's entry time, but no entry is younger than its append
-time makes it: else one message from a producer whose clock is ahead would keep all behind it.
+it has not acknowledged. It goes by the same append times, with stamps and without: a producer's
+publish time, which counts for searching, could let messages of a clock that is behind expire as
+they come, and keep those of a clock that is ahead.
 """
 
 from __future__ import annotations
@@ -23,9 +24,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from ..compaction.current_view import claim_kept
-from ..metadata import PrefixError, peek
 from .entry import RecordHead
-from .local.segment.scan import time_of
 from .local.segment.segment import DamagedRecordError, Segment
 from .local.store import SEEN_PROPERTY_KIND
 from .managed_ledger import ManagedLedger
@@ -153,9 +152,7 @@ def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | No
     first = log.first_position
     if first is None:
         return None
-    alive = _first_alive(log.segments(), now_ms - ttl_ms)
-    if alive is None:
-        return log.last_position
+    alive = _cut_by_time(log, now_ms, ttl_ms)
     return log.previous_position(alive) if alive > first else None
 
 
@@ -193,22 +190,6 @@ def _first_row_at(segment: Segment, offset: int) -> int:
     return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
 
 
-def _first_alive(segments: list[Segment], oldest_ms: int) -> Position | None:
-    """The first entry that was appended since ``oldest_ms`` and has an entry time since then."""
-    for segment in segments[_first_segment(segments, oldest_ms) :]:
-        row = _first_row_appended(segment, oldest_ms)
-        before_ms = segment.row(row - 1).time_ms if row else segment.header.entry_time_floor_ms
-        if before_ms < oldest_ms:
-            # Times so far are all too early, so the running maximum tells.
-            row = segment.find_time(oldest_ms, segment.entry_count)
-        else:
-            while row < segment.entry_count and _entry_time_ms(segment, row) < oldest_ms:
-                row += 1
-        if row < segment.entry_count:
-            return _position(segment, row)
-    return None
-
-
 def _first_segment(segments: list[Segment], time_ms: int) -> int:
     """The first segment with an entry appended at ``time_ms`` or later."""
     return bisect_left(segments, time_ms, key=_append_time_max_ms)
@@ -242,18 +223,6 @@ def _next_head(segment: Segment, row: int, end: int) -> tuple[int, RecordHead | 
         except DamagedRecordError:
             row += 1
     return row, None
-
-
-def _entry_time_ms(segment: Segment, row: int) -> int:
-    """An entry's own time (PIP-70); 0 of a damaged one: there is nothing to wait for."""
-    try:
-        metadata = peek(segment.head(row).prefix)
-        if metadata is not None and metadata.HasField("broker_timestamp"):
-            return metadata.broker_timestamp
-        entry = segment.read(row, 1, 0)[0]
-    except (DamagedRecordError, PrefixError):
-        return 0
-    return time_of(entry.append_time_ms, entry.stored, entry.body)
 
 
 def _position(segment: Segment, row: int) -> Position:
