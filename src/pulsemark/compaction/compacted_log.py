@@ -284,13 +284,19 @@ class CompactedLog:
 
 
 def _row_at(view: CompactedView, row: ViewRow, ordinal: int) -> ViewRow:
-    """The row of that ordinal, at or behind ``row``: ordinals grow with indexes."""
-    low, high = row.next_index, view.summary.next_index
-    while row.ordinal != ordinal:
+    """The row of that ordinal, which is there, at or behind ``row``: by indexes, which grow."""
+    low, high = row.next_index + 1, view.summary.next_index + 1
+    while low < high:
         middle = (low + high) // 2
         found = view.find(Key.INDEX, middle)
         if found is None or found.ordinal > ordinal:
             high = middle
         else:
-            row, low = found, max(found.next_index, middle) + 1
+            row, low = found, found.next_index + 1
+    # Entries that took no index are found by their positions alone.
+    while row.ordinal < ordinal:
+        behind = Position(row.position.ledger_id, row.position.entry_id + 1)
+        following = view.find(Key.POSITION, behind)
+        assert following is not None, "the ordinal is the view's"
+        row = following
     return row
