@@ -1,6 +1,7 @@
 import mmap
 import threading
 from array import array
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -240,7 +241,7 @@ def test_more_messages_than_a_batch_can_hold_are_refused(topic, count):
 def test_index_beyond_64_bits_is_refused(topic):
     """The last index there is can be given; the one after it is a typed error."""
     topic.append(b"x").commit.wait(10)
-    topic.tail = topic.tail._replace(next_index=2**63 - 1, segment=None)
+    topic.tail = replace(topic.tail, next_index=2**63 - 1, segment=None)
     topic.append(b"last").commit.wait(10)
     with pytest.raises(InvalidEntryError, match=str(2**63)):
         topic.append(b"one more")
@@ -509,7 +510,7 @@ def test_appends_wait_while_too_much_is_pending(open_store):
     topic = store.open_topic(ORDERS)
     for _ in range(50):
         topic.append(bytes(400))
-        assert store.committer.pending_bytes <= 1000 + 600
+        assert store.committer.pending.size_bytes <= 1000 + 600
     store.committer.flush()
     assert len(everything(topic)) == 50
 

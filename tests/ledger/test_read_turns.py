@@ -72,7 +72,7 @@ def test_nobody_waits_where_nothing_is_pending(topic, sleeps, way):
 def test_a_long_read_gives_way_in_small_slices(topic, sleeps, way, monkeypatch):
     """Beside pending commits a reader pauses each time it has had so many entries."""
     how, slice_entries = WAYS[way]
-    monkeypatch.setattr(topic.store.committer, "pending_bytes", 1)
+    monkeypatch.setattr(topic.store.committer.pending, "size_bytes", 1)
     assert how(topic) == COUNT
     monkeypatch.undo()
     assert len(sleeps) >= COUNT / slice_entries
@@ -81,7 +81,7 @@ def test_a_long_read_gives_way_in_small_slices(topic, sleeps, way, monkeypatch):
 def test_the_thread_of_the_callbacks_never_waits(topic, sleeps, monkeypatch):
     """An event loop that commit callbacks are handed to reads without a pause."""
     committer = topic.store.committer
-    monkeypatch.setattr(committer, "pending_bytes", 1)
+    monkeypatch.setattr(committer.pending, "size_bytes", 1)
     monkeypatch.setattr(committer._delivery, "_notify", lambda call: call())
     committer._delivery.put([lambda: None])
     assert read(topic) == COUNT

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,11 @@ from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
 from .appended import Appended
 from .entry import EntryKind
 from .epochs import EpochStart, check_epoch, epoch_starts, find_cut
-from .local.commit.batch_writer import Group
-from .local.commit.commit import DONE, Commit
+from .local.commit.commit import Batch, Commit
+from .local.commit.group import Group
+from .local.commit.record_builder import Record
 from .local.commit.tail import Tail
-from .local.ledger_writer import Built, LedgerWriter
+from .local.ledger_writer import LedgerWriter
 from .local.segment.head_removal import rows_before, segments_before
 from .local.segment.segment import Segment
 from .local.segment.segment_format import BODY_CRC_OURS
@@ -66,9 +68,7 @@ class ManagedLedger(LedgerWriter):
         return self._store.aside.run(partial(self._begin_epoch, epoch))
 
     def _begin_epoch(self, epoch: int) -> Appended:
-        committer = self._committer
-        with committer.lock:
-            committer.finish_append()
+        with self._committer.lock:
             self._check_open()
             check_epoch(self.name, epoch, self.tail.epoch)
             tail, mark = self._mark(epoch, self.tail.next_index, self._segments)
@@ -96,9 +96,10 @@ class ManagedLedger(LedgerWriter):
                     f"index must be from {self.first_index} to {self.next_index}, not {index}"
                 )
             cut = find_cut([s for s in self._segments if s.entry_count], index)
-            tail, (record, then) = self._mark(epoch, index, cut.kept, cut.last_count)
+            tail, mark = self._mark(epoch, index, cut.kept, cut.last_count)
             assert tail.segment is not None
-            group = Group(self, tail.segment, 0, DONE, [record], then.offset)
+            group = Group(None, Batch(None), self, tail.segment, 0)
+            appended = self._add(tail, mark, group)
             store.segment_began(tail.segment)
             try:
                 committer.write_now(group)
@@ -115,26 +116,29 @@ class ManagedLedger(LedgerWriter):
                 shortened.assigned_count = shortened.entry_count
                 store.segment_ended(shortened)
             self._segments = (*cut.kept, tail.segment)
-            self.tail = then
+            self.tail = tail
         store.removal.drop(self.name, self.topic_id, cut.dropped)
-        return Appended(tail.ledger_id, 0, index, record[1], DONE)
+        return appended
 
     def _mark(
         self, epoch: int, index: int, kept: Sequence[Segment], last_count: int | None = None
-    ) -> tuple[Tail, Built]:
+    ) -> tuple[Tail, Record]:
         """A new ledger behind ``kept``, and the control entry that begins ``epoch`` there.
 
         Changes nothing but that a ledger id is used. Raises what ``append`` does.
         """
         base = _control(CONTROL_LEADER_CHANGE, epoch)
-        ended = self.tail._replace(
+        ended = replace(
+            self.tail,
             next_index=index,
             epoch=epoch,
             ledger_id=self._store.next_ledger_id(),
             needs_ledger_id=False,
         )
         tail = self._tail_of_new(ended, kept, 0, 0, last_count)
-        mark = self._build((b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base, None, None), tail)
+        mark = self._builder.build(
+            (b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base, None, None), tail
+        )
         assert isinstance(mark, tuple)  # the segment is new
         return tail, mark
 
@@ -146,12 +150,11 @@ class ManagedLedger(LedgerWriter):
 
     def _roll(self) -> None:
         with self._committer.lock:
-            self._committer.finish_append()
             self._check_open()
             if self.tail.segment is not None:
                 ledger_id = self._store.next_ledger_id()
                 self._leave_segment()
-                self.tail = self.tail._replace(ledger_id=ledger_id, needs_ledger_id=False)
+                self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
 
     def trim(self, before: Position) -> int:
         """Remove the segments whose entries all stand before ``before``; how many.
@@ -253,7 +256,6 @@ class ManagedLedger(LedgerWriter):
 
     def _close(self) -> None:
         with self._committer.lock:
-            self._committer.finish_append()
             self._closed = True
             self._leave_segment()
 

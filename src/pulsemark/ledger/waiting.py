@@ -24,6 +24,11 @@ class Waiters:
     def __init__(self) -> None:
         self._locks: list[threading.Lock] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no thread waits."""
+        return not self._locks
+
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Block until ``is_over()``; returns what it says, which is False after the time-out.
 

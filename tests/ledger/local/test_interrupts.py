@@ -8,12 +8,16 @@ import dis
 import signal
 import sys
 import threading
+import time
 from random import Random
 
 import pytest
 
 from pulsemark import ledger
 from pulsemark.ledger import EARLIEST, LocalStore, Position, StoreOptions
+from pulsemark.ledger.local.commit.group_commit import GroupCommit
+from pulsemark.maintenance.findings import Severity
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.store_model import Sent, TopicModel
 
@@ -192,6 +196,70 @@ def test_an_exception_at_any_step_leaves_the_store_whole(memory_folder, action):
     assert not interruption.raised
     program.reopen()
     program.store.close()
+
+
+def own_commit(program):
+    """Append and wait without a time-out: the main thread commits itself."""
+    program.commit = program.topic.append(b"interrupted").commit
+    program.commit.wait()
+
+
+def own_commit_of_topics(program):
+    """One batch with two topics."""
+    with program.store.committer.lock:  # so that no other thread commits the first
+        program.other.append(b"other")
+        program.commit = program.topic.append(b"interrupted").commit
+    program.commit.wait()
+
+
+def own_commit_with_callbacks(program):
+    """With callbacks to be called after it, in this order."""
+    with program.store.committer.lock:
+        program.commit = program.topic.append(b"interrupted").commit
+        program.commit.add_done_callback(lambda _error: program.calls.append("commit"))
+        program.commit.batch.add_done_callback(lambda: program.calls.append("batch"))
+    program.commit.wait()
+
+
+@pytest.mark.parametrize("action", [own_commit, own_commit_of_topics, own_commit_with_callbacks])
+def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, monkeypatch, action):
+    """At whichever step: nothing is lost or doubled, sums are right, callbacks are called once."""
+    own_commits = []
+    plainly = GroupCommit._commit_plainly
+
+    def spied(committer):
+        own_commits.append(threading.current_thread() is threading.main_thread())
+        return plainly(committer)
+
+    monkeypatch.setattr(GroupCommit, "_commit_plainly", spied)
+    monkeypatch.setattr(sys.modules[__name__], "OPTIONS", StoreOptions())
+    program = Program(memory_folder / "data")
+    step = 0
+    for turn in range(2000):
+        if turn % 100 == 0:
+            program.reopen()
+            program.other = program.store.open_topic(f"{ORDERS}-other")
+            program.append()
+            program.other.append(b"other").commit.wait(20)
+        program.calls, program.commit = [], None
+        own_commits.clear()
+        with Interruption(step) as interruption:
+            action(program)
+        while program.commit is not None and not program.commit.done:
+            time.sleep(0.0005)  # no call wakes the committer's thread for it
+        program.append()
+        program.store.committer.flush()
+        program.append()
+        assert program.calls in ([], ["commit"], ["commit", "batch"])
+        program.check()
+        if interruption.raised:
+            step += 1
+        elif any(own_commits):  # else the committer's thread was faster: once more
+            break
+    assert not interruption.raised
+    assert step > 100
+    program.store.close()
+    assert [f for f in verify_folder(program.folder) if f.severity == Severity.DAMAGE] == []
 
 
 def test_an_exception_at_any_step_of_closing_closes_all_the_same(memory_folder):

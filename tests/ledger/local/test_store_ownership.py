@@ -307,8 +307,7 @@ def test_a_callback_that_notify_runs_at_once_is_refused_what_would_wait(tmp_path
 @pytest.mark.parametrize("threaded", [False, True])
 def test_more_unwaited_appends_than_may_be_pending(tmp_path, monkeypatch, threaded):
     """They make room themselves where no other thread does, and in callbacks."""
-    monkeypatch.setattr("pulsemark.ledger.local.ledger_writer.MAX_PENDING_ENTRIES", 100)
-    monkeypatch.setattr("pulsemark.ledger.local.commit.group_commit.MAX_PENDING_ENTRIES", 100)
+    monkeypatch.setattr("pulsemark.ledger.local.commit.pending.MAX_PENDING_ENTRIES", 100)
     with LocalStore.open(tmp_path / "data", threaded=threaded) as store:
         topic = store.open_topic(ORDERS)
         done = threading.Event()
@@ -390,9 +389,9 @@ def fail_in(place, store, monkeypatch):
         raise RuntimeError("a fault of our own")
 
     if place == "commit":
-        monkeypatch.setattr("pulsemark.ledger.local.commit.group_commit.show", broken)
+        monkeypatch.setattr("pulsemark.ledger.local.commit.group.Group.show", broken)
     elif place == "thread":
-        monkeypatch.setattr(store.committer, "_gather", broken)
+        monkeypatch.setattr(store.committer.thread, "_gather", broken)
     else:
         monkeypatch.setattr(store._checkpointer, "_sync", broken)
 

@@ -9,9 +9,9 @@ gaps and no number is given twice, by construction.
 A ledger gets its file with its first entry; every opening of a topic begins a new ledger, so
 that nothing is ever appended behind what a crash may have left.
 
-Every change is made in this order: all that may fail, then one assignment, then what cannot fail.
-An append changes the `Tail` and one group, see ``GroupCommit.finish_append``; what changes more
-runs aside (`Aside`), where no signal handler interrupts it.
+Every change is made in this order: all that may fail, then one run of assignments that nothing can
+interrupt, then what cannot fail. What takes more than that runs aside (`Aside`), where no signal
+handler interrupts it.
 """
 
 from __future__ import annotations
@@ -19,61 +19,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...metadata import BrokerEntryMetadata, MessageHeader, Sender, StamperChain, pack, pack_stamp
-from ..admission import (
-    MAX_INDEX,
-    MAX_MESSAGE_COUNT,
-    body_check_of,
-    check_count,
-    check_kind,
-    plain_body,
-    raise_too_large,
-    time_of_entry,
-)
+from ...metadata import BrokerEntryMetadata, MessageHeader, Sender, StamperChain
+from ..admission import MAX_MESSAGE_COUNT, body_check_of, check_count, check_kind, plain_body
 from ..appended import Appended
 from ..entry import Entry, EntryKind
-from ..errors import CatalogError, InvalidEntryError, StaleEpochError, StoreClosedError
+from ..errors import CatalogError, StaleEpochError, StoreClosedError
 from ..position import Position
 from ..topic_log import TopicLog
-from .commit.batch_writer import PendingEntry
-from .commit.tail import LEDGER, MAX_PENDING_ENTRIES, Tail, make_tail, what_begins
+from .commit.group import Group
+from .commit.pending import MAX_BATCH_BYTES
+from .commit.record_builder import NewEntry, Record, RecordBuilder
+from .commit.tail import LEDGER, Tail
 from .io.files import Buffer
 from .segment.segment import Segment
-from .segment.segment_format import (
-    BODY_CRC_OURS,
-    MAX_PREFIX_BYTES,
-    RECORD_HEADER_SIZE,
-    SegmentHeader,
-    new_secret,
-    pack_body_crc,
-    pack_record_head,
-)
+from .segment.segment_format import SegmentHeader, new_secret
 
 if TYPE_CHECKING:
     from ...compaction.current_view import CompactionState
     from ..cursors.cursor import Cursor
     from .store import LocalStore
-
-_OWN_CRC_SIZE = 4
-_PLAIN_TIME_END_MS = 2**63
-
-
-NewEntry = tuple[
-    Buffer,
-    int,
-    int,
-    EntryKind,
-    BrokerEntryMetadata | None,
-    Sender | None,
-    MessageHeader | None,
-]
-"""An entry that is to be appended, checked as far as that goes without its place: body, body
-check, messages, kind, prefix fields of the store itself, the producer, and the message's own header
-where the time index may need it."""
-Built = tuple[PendingEntry, Tail]
 
 
 class LedgerWriter(TopicLog):
@@ -94,6 +62,9 @@ class LedgerWriter(TopicLog):
         self._store = store
         self._state = store.state
         self._committer = store.committer
+        self._pending = store.committer.pending
+        self._group: Group | None = None
+        """Where the last append went."""
         self._options = store.options
         self._index_floor = index_floor
         self._opened_at_ledger_id = ledger_id
@@ -103,8 +74,7 @@ class LedgerWriter(TopicLog):
         self.cursors: dict[str, Cursor] = {}
         self.compaction: CompactionState | None = None
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
-        self._stamping = (StamperChain(), False, False)
-        """The chain, whether it writes the broker's time, and whether time and index are all."""
+        self.stampers = StamperChain()
         self._closed = False
         self._deleted = False
         self._removing = threading.Lock()
@@ -132,11 +102,11 @@ class LedgerWriter(TopicLog):
     @property
     def stampers(self) -> StamperChain:
         """Who stamps new entries; an empty chain stores them without prefix."""
-        return self._stamping[0]
+        return self._builder.chain
 
     @stampers.setter
     def stampers(self, chain: StamperChain) -> None:
-        self._stamping = chain, chain.stamps_time, chain.is_plain_stamp
+        self._builder = RecordBuilder(self.name, self._store.clock, self._store.options, chain)
 
     @property
     def end_position(self) -> Position:
@@ -196,9 +166,8 @@ class LedgerWriter(TopicLog):
 
     def give_way(self) -> bool:
         """Let commits pass: see `read_turns`."""
-        committer = self._committer
-        turns = committer.read_turns
-        if committer.pending_bytes or turns.are_due():
+        turns = self._committer.read_turns
+        if self._pending.size_bytes or turns.are_due():
             turns.wait()
             return True
         return False
@@ -239,134 +208,58 @@ class LedgerWriter(TopicLog):
             message_count = check_count(self.name, message_count)
         body_check = body_check_of(self.name, body)
         # Without a stamp of time both the stampers and the time index may read the header.
-        header = None if self._stamping[1] else MessageHeader(body)
+        header = None if self._builder.stamps_time else MessageHeader(body)
         entry = body, body_check, message_count, kind, base, sender, header
-        committer = self._committer
-        if (
-            committer.pending_bytes > committer.max_pending_bytes
-            or committer.pending_entries > MAX_PENDING_ENTRIES
-        ):
-            committer.wait_for_room()
+        pending = self._pending
+        if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
+            self._committer.wait_for_room()
         while True:
-            with committer.lock:
-                if committer.adding is not None:
-                    committer.finish_append()
+            with pending.lock:
                 if self._closed or self._state.is_over:
                     self._check_open()
                 tail = self.tail
                 if epoch is not None and epoch != tail.epoch:
                     raise StaleEpochError(self.name, epoch, tail.epoch)
-                built = self._build(entry, tail)
-                appended = self._add(tail, built) if isinstance(built, tuple) else None
+                record = self._builder.build(entry, tail)
+                appended = self._add(tail, record) if type(record) is tuple else None
             if appended is not None:
                 return appended
             self._store.aside.run(partial(self._make_room, entry))
 
-    def _add(self, tail: Tail, built: Built) -> Appended:
-        """Under the lock: append what was built at ``tail``."""
-        record, then = built
-        committer = self._committer
-        segment = then.segment
-        assert segment is not None
-        group = committer.group(self, segment, tail.offset)
-        added = then.offset - tail.offset
-        commit = group.commit
-        batch = commit.batch
-        group_bytes, batch_bytes = group.size_bytes + added, batch.size_bytes + added
-        pending_bytes = committer.pending_bytes + added
-        pending = committer.pending_entries + 1
-        committer.adding = (
-            self,
-            then,
-            group,
-            record,
-            group_bytes,
-            batch_bytes,
-            pending_bytes,
-            pending,
-        )
-        # From here on as ``GroupCommit.finish_append``, which carries it out again after an
-        # exception; without its call, for this is done for each entry.
-        group.entries.append(record)
-        self.tail = then
-        group.size_bytes = group_bytes
-        batch.size_bytes = batch_bytes
-        committer.pending_bytes = pending_bytes
-        committer.pending_entries = pending
-        committer.adding = None
-        return Appended(tail.ledger_id, tail.entry_id, then.next_index - 1, record[1], commit)
-
-    def _build(self, entry: NewEntry, tail: Tail) -> Built | int:
-        """The entry's record at ``tail``, and the tail behind it; or SEGMENT or LEDGER: one has
-        to be begun first. Changes nothing, and raises what ``append`` does.
-        """
-        body, body_check, messages, kind, base, sender, header = entry
-        (
-            ledger_id, segment, entry_id, start, next_index, stamp_floor_ms, time_max_ms,
-            ledger_bytes, age_ms, last_clock_ms, epoch, _,
-        ) = tail  # fmt: skip
-        if segment is None:
-            return LEDGER  # before any stamper is asked
-        clock_ms = self._store.clock.now_ms()
-        now_ms = max(stamp_floor_ms, clock_ms)
-        if clock_ms > last_clock_ms:
-            age_ms += clock_ms - last_clock_ms
-        index = next_index + messages - 1
-        if index > MAX_INDEX:
-            raise InvalidEntryError(self.name, f"index {index} is above {MAX_INDEX}")
-        chain, stamps_time, is_plain = self._stamping
-        if is_plain and base is None and messages and now_ms < _PLAIN_TIME_END_MS:
-            prefix = pack_stamp(now_ms, index)  # as the chain does, without asking it
-        else:
-            prefix = chain.prefix(
-                self.name, now_ms, index, messages, body, base=base, sender=sender, header=header
-            )
-        if base is not None and not prefix:
-            prefix = pack(base)
-        options = self._options
-        size = len(prefix) + len(body)
-        if size > options.max_entry_size_bytes or len(prefix) > MAX_PREFIX_BYTES:
-            raise_too_large(self.name, prefix, size, options.max_entry_size_bytes)
-        size += RECORD_HEADER_SIZE
-        if body_check == BODY_CRC_OURS:
-            size += _OWN_CRC_SIZE
-        if begins := what_begins(tail, size, messages, age_ms, options):
-            return begins
-        head = pack_record_head(
-            segment.record_key,
-            entry_id,
-            kind,
-            messages,
-            now_ms,
-            index,
-            prefix,
-            body,
-            body_check,
-        )
-        parts: tuple[Buffer, ...]
-        if body_check == BODY_CRC_OURS:
-            parts = (head, body, pack_body_crc(body))
-        else:
-            parts = (head, body)
-        if start == 0:
-            first = segment.header.pack()
-            parts = (first, *parts)
-            start = len(first)
-        if stamps_time and prefix:
-            time_ms = now_ms
-        else:
-            time_ms = time_of_entry(header or MessageHeader(body), now_ms)
-        if time_ms > time_max_ms:
-            time_max_ms = time_ms
-        end = start + size
-        next_index += messages
-        record = parts, now_ms, time_max_ms, next_index - segment.first_index, end
-        return record, make_tail(
-            (
-                ledger_id, segment, entry_id + 1, end, next_index, now_ms, time_max_ms,
-                ledger_bytes + size, age_ms, clock_ms, epoch, False,
-            )
-        )  # fmt: skip
+    def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
+        """Under the lock: append what was built at ``tail``, to the group that gathers."""
+        parts, row, size_bytes, next_index, age_ms, clock_ms = record
+        pending = self._pending
+        segment = tail.segment
+        if group is None:
+            group = self._group
+            if (
+                group is None
+                or group.segment is not segment
+                or group.batch is not pending.gathering
+                or group.batch.size_bytes >= MAX_BATCH_BYTES
+            ):
+                assert segment is not None
+                group = self._group = pending.group(self, segment, tail.offset)
+        batch = group.batch
+        append_time_ms, entry_time_ms, _, end = row
+        added_bytes = end - tail.offset
+        appended = Appended(tail.ledger_id, tail.entry_id, next_index - 1, append_time_ms, group)
+        # No call from here on: nothing can interrupt this (see `pending`).
+        group.buffers += parts
+        group.rows += row
+        tail.entry_id += 1
+        tail.offset = end
+        tail.next_index = next_index
+        tail.stamp_floor_ms = append_time_ms
+        tail.entry_time_max_ms = entry_time_ms
+        tail.ledger_bytes += size_bytes
+        tail.ledger_age_ms = age_ms
+        tail.clock_ms = clock_ms
+        batch.size_bytes += added_bytes
+        pending.size_bytes += added_bytes
+        pending.entry_count += 1
+        return appended
 
     def _check_open(self) -> None:
         self._state.check()
@@ -378,17 +271,16 @@ class LedgerWriter(TopicLog):
     def _make_room(self, entry: NewEntry) -> None:
         """Begin a segment, or a ledger, if this entry is to be the first one in it."""
         with self._committer.lock:
-            self._committer.finish_append()
             self._check_open()
             tail = self.tail
-            begins = self._build(entry, tail)
+            begins = self._builder.build(entry, tail)
             if isinstance(begins, tuple):
                 return  # another thread has begun one meanwhile
             segment = tail.segment
             if segment is None or begins == LEDGER:
                 if segment is not None or tail.needs_ledger_id:
                     ledger_id = self._store.next_ledger_id()
-                    tail = tail._replace(ledger_id=ledger_id, needs_ledger_id=False)
+                    tail = replace(tail, ledger_id=ledger_id, needs_ledger_id=False)
                 self._begin(self._tail_of_new(tail, self._segments, 0, 0))
             else:
                 number = segment.header.segment_no + 1
@@ -423,14 +315,15 @@ class LedgerWriter(TopicLog):
             else 0,
             secret=new_secret(),
         )
-        began = tail._replace(
+        began = replace(
+            tail,
             segment=self._store.make_segment(header),
             entry_id=first_entry_id,
             offset=0,
         )
         if segment_no:
             return began
-        return began._replace(ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
+        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
 
     def _assigned(self, segment: Segment) -> int:
         """How many entries of a segment have got their number."""
@@ -457,7 +350,7 @@ class LedgerWriter(TopicLog):
         else:  # it was begun for an entry that did not come
             self._segments = tuple(s for s in self._segments if s is not segment)
             self._store.segment_void(segment)
-        self.tail = self.tail._replace(segment=None, entry_id=0, offset=0)
+        self.tail = replace(self.tail, segment=None, entry_id=0, offset=0)
 
     # What the committer calls
 
@@ -476,7 +369,8 @@ class LedgerWriter(TopicLog):
             self._store.segment_ended(tail.segment)
         self._segments = kept
         last = kept[-1] if kept else None
-        self.tail = tail._replace(
+        self.tail = replace(
+            tail,
             segment=None,
             entry_id=0,
             offset=0,
@@ -491,4 +385,4 @@ class LedgerWriter(TopicLog):
 
     def _take_ledger_id(self) -> None:
         ledger_id = self._store.next_ledger_id()
-        self.tail = self.tail._replace(ledger_id=ledger_id, needs_ledger_id=False)
+        self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)

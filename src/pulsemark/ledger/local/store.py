@@ -422,7 +422,7 @@ class LocalStore:
         """
         if self.state.is_foreign:
             return
-        self.committer.refuse_leader("close")
+        self.committer.refuse_committer("close")
         if self.aside.run(self._close):
             self.aside.join()
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, StoreOptions
-from pulsemark.ledger.local.commit import group_commit
+from pulsemark.ledger.local.commit import committer_thread
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
 
@@ -48,14 +48,14 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
             topics[0].append(b"more").commit.add_done_callback(lambda _error: done.set())
 
     fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(group_commit, "time", fake_time)
-    monkeypatch.setattr(group_commit, "_GATHER_RATIO", 1e15)
-    monkeypatch.setattr(group_commit, "_GATHER_MAX_S", 10)
+    monkeypatch.setattr(committer_thread, "time", fake_time)
+    monkeypatch.setattr(committer_thread, "_GATHER_RATIO", 1e15)
+    monkeypatch.setattr(committer_thread, "_GATHER_MAX_S", 10)
     files = simulated.files()
     store = simulated.open(files)
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(100)]
     settle(store)
-    store.committer._took_s = 10.0
+    store.committer.thread._commit_s = 10.0
     before = files.calls["fdatasync"]
     with store.committer.lock:
         for topic in topics:

@@ -3,64 +3,28 @@
 An entry's row comes into its segment's index once its bytes are in the segment, and not before.
 So an index never holds what is not durable, and an entry that fails leaves nothing to take back.
 
-Used between the batches of a `GroupCommit` only, by one thread at a time.
+Used between the batches of a `GroupCommit` only, by one thread at a time. Where an exception ends
+a batch half way, it is written again from the beginning: what is done already is passed over, or
+done a second time with the same bytes at the same place.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Protocol
 
 from ..io.fd_cache import FdCache
-from ..io.files import Buffer, Files, write_all
+from ..io.files import Files, write_all
+from ..segment.index_format import CHUNK_ROWS
 from ..segment.segment import Segment
-from .commit import Commit
+from .commit import Batch
+from .group import ROW_FIELDS, Group, Owner, all_buffers
 from .journal import Journal
 from .journal_format import GroupRef
 
 _log = logging.getLogger(__name__)
-
-_JOIN_BELOW_BYTES = 16 * 1024
-"""Entries smaller than this on average are joined: one copy is cheaper than a long gather."""
-
-PendingEntry = tuple[Sequence[Buffer], int, int, int, int]
-"""The parts of its record, append time, highest entry time up to and with it, messages of the
-segment up to and with it, and where it ends in the segment."""
-
-
-class Owner(Protocol):
-    """The managed ledger a group belongs to, as the committer sees it."""
-
-    name: str
-    on_confirmed: list[Callable[[], None]]
-    """Called after each commit that added entries."""
-
-    def fence(self) -> None:
-        """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""
-
-
-@dataclass(slots=True)
-class Group:
-    """What one batch adds to one segment."""
-
-    owner: Owner
-    segment: Segment
-    offset: int
-    commit: Commit
-    entries: list[PendingEntry] = field(default_factory=list)
-    size_bytes: int = 0
-    buffers: list[Buffer] = field(default_factory=list)
-    """What is written, once the group is on its way."""
-
-    def gather(self) -> list[Buffer]:
-        """The entries' bytes, joined when they are small."""
-        self.buffers = list(chain.from_iterable(entry[0] for entry in self.entries))
-        if len(self.buffers) > 1 and self.size_bytes < _JOIN_BELOW_BYTES * len(self.buffers):
-            self.buffers = [b"".join(self.buffers)]
-        return self.buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +56,17 @@ class BatchWriter:
         self.broken: list[Owner] = []
         """Owners of segments that could not be synced, to be fenced after the batch."""
 
-    def write(self, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+    def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Make groups durable and put them where readers find them, all but shown.
 
-        Without ``sync`` they are durable after the journal's next one; but the first block of a
-        segment since the last rotation is synced at once: so recovery knows of every segment where
-        it ends, and cuts off what was not synced.
+        Without ``sync`` they are durable after the journal's next one.
         """
-        refs, content = [], []
-        for group in groups:
-            header = group.segment.header
-            refs.append(
-                GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
-            )
-            content += group.gather()
-        sync = sync or any(group.segment not in self._dirty for group in groups)
         try:
-            self.journal.write(refs, content, sync=sync)
+            if batch.journal_error is not None:
+                raise batch.journal_error
+            self.write_to_journal(batch, groups, sync=sync)
         except Exception as error:  # noqa: BLE001 - nothing of the block counts, whatever it is
+            self.journal.leave_broken()
             _log_unless_disk("the journal", error)
             return Outcome(failed=list(groups), error=error)
         outcome = Outcome()
@@ -120,56 +77,101 @@ class BatchWriter:
                 outcome.failed.append(group)
                 continue
             try:
-                self._write_segment(group)
+                self.write_to_segment(group)
             except Exception as error:  # noqa: BLE001 - the other groups must go on
                 _log_unless_disk(str(group.segment.path), error)
+                self._show_what_came_whole(group)
                 outcome.failed.append(group)
                 failed_owners.add(id(group.owner))
                 outcome.error = error
                 continue
-            self._take_in(group, group.entries)
             outcome.good.append(group)
         return outcome
 
-    def _write_segment(self, group: Group) -> None:
-        segment = group.segment
-        written = self._dirty.get(segment)
-        if written is None:
-            if len(self._dirty) >= self._fds.limit:
-                self._sync_some()
-            fd = self._fds.acquire(segment.path, create=True)
-            written = self._dirty[segment] = Written(segment, group.owner, fd)
-        try:
-            write_all(self._files, written.fd, group.buffers, group.offset)
-        except Exception:
-            self._show_what_came_whole(group, written.fd)
-            raise
+    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
+        """Whether each step of writing these may be done a second time, if an exception ends it.
 
-    def _show_what_came_whole(self, group: Group, fd: int) -> None:
-        """A reader of the folder may have seen these already: what was seen stays."""
+        So it is where nothing has to be opened or begun, neither a file nor a chunk of an index.
+        """
+        if not self.journal.is_plain:
+            return False
+        for group in groups:
+            segment = group.segment
+            row = segment.index.count % CHUNK_ROWS
+            if not 0 < row < CHUNK_ROWS - group.entry_count or segment not in self._dirty:
+                return False
+        return True
+
+    def write_to_journal(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> None:
+        """Write the batch's block, unless that was done.
+
+        Without ``sync`` the first block of a segment since the last rotation is synced at once all
+        the same: so recovery knows of every segment where it ends, and cuts off what was not
+        synced.
+        """
+        if batch.is_in_journal:
+            return
+        refs = []
+        for group in groups:
+            group.join_small_buffers()
+            header = group.segment.header
+            refs.append(
+                GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
+            )
+        sync = sync or any(group.segment not in self._dirty for group in groups)
         try:
-            size = self._files.size(fd)
+            self.journal.write(refs, all_buffers(groups), sync=sync)
+        except OSError as error:
+            if error.errno is not None:  # else it is a signal handler's, such as TimeoutError
+                batch.journal_error = error
+            raise
+        batch.is_in_journal = True
+
+    def write_to_segment(self, group: Group) -> None:
+        """Write a group's bytes where they belong, and its rows, unless that was done."""
+        segment = group.segment
+        if segment.index.end_offset < group.end_offset:
+            written = self._dirty.get(segment) or self._open(group)
+            write_all(self._files, written.fd, group.buffers, group.offset)
+        self._add_rows(group, group.entry_count)
+
+    def _open(self, group: Group) -> Written:
+        if len(self._dirty) >= self._fds.limit:
+            self._sync_some()
+        fd = self._fds.acquire(group.segment.path, create=True)
+        written = self._dirty[group.segment] = Written(group.segment, group.owner, fd)
+        return written
+
+    def _show_what_came_whole(self, group: Group) -> None:
+        """A reader of the folder may have seen these already: what was seen stays."""
+        written = self._dirty.get(group.segment)
+        if written is None:
+            return
+        try:
+            size = self._files.size(written.fd)
         except OSError:
             return
-        whole = [entry for entry in group.entries if entry[4] <= size]
+        whole = bisect_right(group.rows[ROW_FIELDS - 1 :: ROW_FIELDS], size)
         if whole:
-            self._take_in(group, whole)
-            show(group.segment, whole[-1])
+            self._add_rows(group, whole)
+            group.show(whole)
 
-    def _take_in(self, group: Group, entries: Sequence[PendingEntry]) -> None:
+    def _add_rows(self, group: Group, count: int) -> None:
         """Add the group's first entries, which are written, to the segment's index."""
         index = group.segment.index
-        _, _, times_ms, nexts, ends = zip(*entries, strict=True)
-        index.append_many(times_ms, nexts, ends)
+        rows = group.rows if count == group.entry_count else group.rows[: count * ROW_FIELDS]
+        if index.end_offset < rows[-1]:
+            index.append_many(rows[1::ROW_FIELDS], rows[2::ROW_FIELDS], rows[3::ROW_FIELDS])
         end = index.end_offset
         offset = group.offset
         for buffer in group.buffers:
+            size = len(buffer)
+            if offset + size > index.digested_end:
+                cut = offset + size > end
+                index.digest(memoryview(buffer)[: end - offset] if cut else buffer, offset)
+            offset += size
             if offset >= end:
                 return
-            cut = offset + len(buffer) > end
-            data = memoryview(buffer)[: end - offset] if cut else buffer
-            index.digest(data, offset)
-            offset += len(buffer)
 
     def _sync_some(self) -> None:
         """Sync the segments written first, ahead of the checkpoint: too many files are open."""
@@ -192,12 +194,6 @@ class BatchWriter:
         """End the journal's file; see ``GroupCommit.rotate_journal``."""
         written, self._dirty = list(self._dirty.values()), {}
         return self.journal.rotate(), written
-
-
-def show(segment: Segment, last: PendingEntry) -> None:
-    """Let readers see the segment up to ``last``, whose row is the last one there."""
-    _, append_time_ms, _, next_message, _ = last
-    segment.show_group(segment.index.count, next_message, append_time_ms)
 
 
 def flush_indexes(groups: Sequence[Group]) -> None:

@@ -24,7 +24,8 @@ from ..io.files import Files
 from ..io.folder import ledgers_folder
 from ..opening.recovery import remove_segment_files
 from ..segment.segment import Segment
-from .batch_writer import Owner, Written
+from .batch_writer import Written
+from .group import Owner
 from .group_commit import GroupCommit
 from .journal import Journal
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from ..segment.segment import Segment
-    from .batch_writer import Group
+    from .group import Group
     from .group_commit import GroupCommit
 
 DoneCallback = Callable[[BaseException | None], None]
@@ -41,14 +41,18 @@ class _Awaited(Generic[_Callback]):
 class Batch(_Awaited[Callable[[], None]]):
     """What is committed together: for those who wait for appends to many topics at once."""
 
-    __slots__ = ("groups", "is_cut_short", "size_bytes")
+    __slots__ = ("groups", "is_cut_short", "is_in_journal", "journal_error", "size_bytes")
 
     def __init__(self, committer: GroupCommit | None) -> None:
         super().__init__(committer)
         self.groups: dict[Segment, Group] = {}
         self.size_bytes = 0
         self.is_cut_short = False
-        """Groups were taken out: it has to be finished even if none is left."""
+        """Groups were taken out: it has to be finished even if no group is left."""
+        self.is_in_journal = False
+        """Its block is synced."""
+        self.journal_error: OSError | None = None
+        """Its block could not be written or synced."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call ``callback()`` when every commit of the batch is done; at once if they are.
@@ -88,7 +92,9 @@ class Commit(_Awaited[DoneCallback]):
 
         Raises FencedError if it is not to be, StoreFailedError if the store stopped before that
         was known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An
-        exception that a signal handler raises ends the wait and nothing else.
+        exception that a signal handler raises ends the wait and nothing else. Without a time-out
+        the calling thread may write to the disk itself: then no exception ends the wait before
+        the disk answers.
         """
         if not self.done and self._committer is not None:
             self._committer.wait_for(self, timeout_s)

@@ -10,7 +10,8 @@ filled with zeros ahead of small blocks: overwriting in place spares the file sy
 journal, which is most of an fdatasync's price.
 
 After a failed write or sync the file is closed and never synced again, only removed. The journal
-goes on in another file, whose header says how much of the one before counts.
+goes on in another file, whose header says how much of the one before counts. So it does after a
+write that an exception ended half way: what became of it is not known.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class _OpenJournal:
     the file system's own journal. A third of the price for small blocks."""
     end: int = JOURNAL_HEADER_SIZE
     synced: bool = True
+    is_broken: bool = False
+    """A write or sync began and did not come to a good end: the file is never synced again."""
 
 
 _ZEROS = bytes(256 * 1024)
@@ -88,11 +91,14 @@ class Journal:
 
         Without ``sync`` the block is durable once ``sync`` has been called.
         """
+        self.leave_broken()
         journal = self._open or self._begin()
         head = pack_block_head(journal.key, journal.end, groups, content)
-        size = len(head) + sum(group.size_bytes for group in groups)
+        size = len(head) + sum([group.size_bytes for group in groups])
         end = journal.end + size
         grow = (_ZEROS,) if end > journal.allocated and size <= _SMALL_BLOCK_BYTES else ()
+        allocated = max(journal.allocated, end + (len(_ZEROS) if grow else 0))
+        journal.is_broken = True  # until it is written and synced
         try:
             if journal.header:
                 write_all(self._files, journal.fd, [journal.header, head, *content, *grow], 0)
@@ -101,27 +107,39 @@ class Journal:
             if sync:
                 self.is_syncing = True
                 self._files.fdatasync(journal.fd)
-        except BaseException:
-            self._leave(journal, failed=True)
-            raise
         finally:
             self.is_syncing = False
+        # No call from here on: the block counts, or it does not.
         journal.synced = sync
         journal.header = b""
         journal.end = end
-        journal.allocated = max(journal.allocated, end + (len(_ZEROS) if grow else 0))
+        journal.allocated = allocated
+        journal.is_broken = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a block is just written to the file that is open, and nothing is begun."""
+        journal = self._open
+        return journal is not None and not (journal.header or journal.is_broken)
+
+    def leave_broken(self) -> None:
+        """Close a file whose last write failed, or did not come to its end."""
+        if self._open is not None and self._open.is_broken:
+            self._leave(self._open)
 
     def sync(self) -> None:
         """Make the blocks written without a sync durable. After an OSError they may be lost."""
+        self.leave_broken()
         journal = self._open
         if journal is None or journal.synced:
             return
+        journal.is_broken = True
         try:
             self._files.fdatasync(journal.fd)
         except OSError:
-            self._leave(journal, failed=True)
+            self._leave(journal)
             raise
-        journal.synced = True
+        journal.synced, journal.is_broken = True, False
 
     def rotate(self) -> int:
         """End the current file; returns the highest journal id that ended."""
@@ -147,14 +165,14 @@ class Journal:
         self._next_id += 1
         return self._open
 
-    def _leave(self, journal: _OpenJournal, *, failed: bool = False) -> None:
+    def _leave(self, journal: _OpenJournal) -> None:
         self._open = None
         self._close(journal.fd)
-        if failed:
+        if journal.is_broken:
             self._failed.add(journal.slot)
         if not journal.header:
             self._previous = (journal.journal_id, journal.end)
-        elif failed:
+        elif journal.is_broken:
             with suppress(OSError):  # it holds nothing; what cannot be removed now is later
                 self._remove(journal.slot)
                 del self._in_use[journal.slot]

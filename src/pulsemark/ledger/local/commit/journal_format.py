@@ -141,8 +141,7 @@ def _unpack_copy(data: bytes, path: Path) -> JournalHeader | None:
     return JournalHeader(journal_id, previous_id, previous_end, sync_interval_ms, secret)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRef:
+class GroupRef(NamedTuple):
     """Where a part of a block's content belongs."""
 
     ledger_id: int
@@ -155,8 +154,8 @@ def pack_block_head(
     key: BlockKey, block_offset: int, groups: Sequence[GroupRef], content: Sequence[Buffer]
 ) -> bytes:
     """Block header and group table; ``content`` follows it as it is."""
-    size = sum(group.size_bytes for group in groups)
-    table = b"".join(_GROUP.pack(g.ledger_id, g.segment_no, g.size_bytes, g.offset) for g in groups)
+    size = sum([group.size_bytes for group in groups])
+    table = b"".join([_GROUP.pack(*group) for group in groups])
     core = _BLOCK.pack(len(groups), size) + table
     crc = crc32c(core, key.seed(block_offset))
     for buffer in content:

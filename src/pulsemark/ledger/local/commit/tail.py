@@ -1,20 +1,17 @@
-"""Where a topic's next entry goes: everything an append goes by and changes, as one value.
+"""Where a topic's next entry goes: everything an append goes by and changes.
 
-It is replaced as a whole, under the store's lock: so an append that an exception interrupts has
-changed all of it, or nothing.
+An append changes it under the store's lock, in one run of assignments (see `pending`). What begins
+or ends a segment puts another tail in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...options import StoreOptions
-    from ..ledger_writer import LedgerWriter
     from ..segment.segment import Segment
-    from .batch_writer import Group, PendingEntry
 
 MAX_PENDING_ENTRIES = 128 * 1024
 """Appends wait while more are not yet durable: as many a recovery may have to read again."""
@@ -22,7 +19,8 @@ MAX_SEGMENT_MESSAGES = 2**32 - 1
 """The rows of an index count a segment's messages in 32 bits."""
 
 
-class Tail(NamedTuple):
+@dataclass(slots=True)
+class Tail:
     """The end of a topic, entries included that are not yet durable."""
 
     ledger_id: int
@@ -50,15 +48,6 @@ class Tail(NamedTuple):
     def assigned_count(self) -> int:
         """Entries of the segment that have got their number."""
         return self.entry_id - self.segment.first_entry_id if self.segment is not None else 0
-
-
-Adding = tuple["LedgerWriter", Tail, "Group", "PendingEntry", int, int, int, int]
-"""An append, written down before it is carried out: ledger, its tail then, group, entry; then what
-the group, its batch and all that is pending come to (bytes), and how many entries are pending."""
-
-
-make_tail: Callable[[tuple[object, ...]], Tail] = partial(tuple.__new__, Tail)
-"""A tail of all its fields, in half of the time: one is made per append."""
 
 
 NOTHING, SEGMENT, LEDGER = range(3)

@@ -315,7 +315,7 @@ def pack_record_head(
         + prefix
     )
     marker, seed = key
-    crc = crc32c(core + bytes(body[:CHECKED_BODY_BYTES]), seed)
+    crc = crc32c(core + body[:CHECKED_BODY_BYTES], seed)
     return RECORD_LEAD.pack(marker, crc) + core
 
 

@@ -123,7 +123,9 @@ class TimeIndex:
         self._next_before: array[int] = array("I")
         self._end_before: array[int] = array("I")
         self._in_file = 0
-        self._digesting = self._digested = 0
+        self._digesting = 0
+        self.digested_end = 0
+        """Up to where the segment's bytes are in the sums of their chunks."""
         self.count = 0
         self.time_max_ms = time_floor_ms
         self.next_message = 0
@@ -152,17 +154,22 @@ class TimeIndex:
     ) -> None:
         """Add the rows of entries that follow one another from ``end_offset`` on.
 
-        ``times_ms`` are running maxima already, none below ``time_max_ms``.
+        ``times_ms`` are running maxima already, none below ``time_max_ms``. Where an exception
+        ends it within a chunk, it has added no row of that chunk.
         """
         done, count = 0, len(ends)
         while done < count:
-            if self.count % CHUNK_ROWS == 0:
+            rows = self.count % CHUNK_ROWS
+            if rows == 0:
                 self._begin_chunk()
-            until = min(count, done + CHUNK_ROWS - self.count % CHUNK_ROWS)
+            # What an exception left is cut off.
+            del self._times[rows:], self._nexts[rows:], self._offsets[rows:]
+            until = min(count, done + CHUNK_ROWS - rows)
             self._times.extend(times_ms[done:until])
             self._nexts.extend(nexts[done:until])
             self._offsets.append(self.end_offset)
             self._offsets.extend(ends[done : until - 1])
+            # No call from here on: these count together.
             self._last.end_offset = self.end_offset = ends[until - 1]
             self.time_max_ms = times_ms[until - 1]
             self.next_message = nexts[until - 1]
@@ -196,14 +203,14 @@ class TimeIndex:
             if offset < start:  # the segment's header, or a gap
                 data, offset = memoryview(data)[start - offset :], start
             elif len(chunk.offsets) < CHUNK_ROWS:  # it still grows: all of this is its own
-                chunk.content_crc = crc32c(data, chunk.content_crc)
-                self._digested = offset + len(data)
+                end, crc = offset + len(data), crc32c(data, chunk.content_crc)
+                chunk.content_crc, self.digested_end = crc, end
                 return
             else:
                 part = memoryview(data)[: chunk.end_offset - offset]
                 chunk.content_crc = crc32c(part, chunk.content_crc)
                 data, offset = memoryview(data)[len(part) :], offset + len(part)
-                self._digested = offset
+                self.digested_end = offset
                 if offset == chunk.end_offset:
                     self._digesting += 1
 
@@ -231,7 +238,7 @@ class TimeIndex:
         self.sealed = False
         self.count = number * CHUNK_ROWS
         self.time_max_ms, self.next_message = cut.time_before_ms, cut.next_before
-        covered, self._digested = self._digested, min(self._digested, self.end_offset)
+        covered, self.digested_end = self.digested_end, min(self.digested_end, self.end_offset)
         if keep:
             end = self.end_offset
             self._begin_chunk()
@@ -382,7 +389,7 @@ class TimeIndex:
         self._end_before.append(self.end_offset)
         self._in_file += 1
         self._digesting = self._in_file
-        self._digested = chunk.end_offset
+        self.digested_end = chunk.end_offset
         self.count += len(chunk.times)
         self.time_max_ms = chunk.times[-1]
         self.next_message = chunk.nexts[-1]

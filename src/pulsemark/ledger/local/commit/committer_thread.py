@@ -1,0 +1,132 @@
+"""The thread that commits what no other thread commits: when it wakes, and how long it gathers.
+
+Those who append and wait commit themselves (`GroupCommit.wait_for`): one change of threads less.
+While they do (`is_led`) they need not wake this thread, and it leaves the commits to them. It only
+looks from time to time whether they go on, for some appends have no one who waits, and an
+exception may have ended a commit half way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .group_commit import GroupCommit
+
+_MANY_GROUPS = 64
+_ENTRIES_PER_GROUP = 8
+_GATHER_RATIO = 6
+_GATHER_MAX_S = 0.2
+_GATHER_POLL_S = 0.002
+"""See ``CommitterThread._gather``."""
+
+_LOOK_IN_S = 0.005
+"""How often the thread looks for work while those who append commit it themselves."""
+
+
+class CommitterThread:
+    """The committer's thread; without ``threaded`` there is none."""
+
+    def __init__(self, committer: GroupCommit, *, threaded: bool) -> None:
+        self._committer = committer
+        self.is_led = False
+        """Those who append wait, and so commit themselves: the thread need not be woken."""
+        self.is_stopping = False
+        self.is_asleep = False
+        self.bell: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread. An append rings it too, unless the thread is led (`Pending.group`)."""
+        self._commit_s = 0.0
+        """How long the last commit of this thread took."""
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
+
+    def start(self) -> None:
+        """Begin to commit."""
+        if self._thread is not None:
+            self._thread.start()
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the caller has no other thread to wait for: there is none, or it is this one."""
+        return self._thread is None or self._thread is threading.current_thread()
+
+    def ring(self) -> None:
+        """Have the thread commit what is pending, whoever else may do it."""
+        self.is_led = False
+        if self.is_asleep:
+            self.bell.put(None)
+
+    def stop(self) -> None:
+        """End the thread once everything is committed."""
+        self.is_stopping = True
+        self.bell.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not (self.is_stopping and not self._committer.has_work):
+            try:
+                self._take_turn()
+            except BaseException as error:  # noqa: BLE001 - the thread must go on
+                self._committer.stop_store(error)
+
+    def _take_turn(self) -> None:
+        committer = self._committer
+        if (self.is_led or not committer.has_work) and not self.is_stopping:
+            last_taken = committer.pending.last_taken
+            if not self._sleep() and self.is_led:
+                if committer.pending.last_taken is not last_taken:
+                    return  # they go on
+                self.is_led = False
+        if not committer.interval_ms:
+            self._gather()
+        with committer.between_batches():
+            started_s = time.monotonic()
+            committer.commit_next()
+            self._commit_s = time.monotonic() - started_s
+            committer.sync_if_due(at_once=self.is_stopping)
+
+    def _sleep(self) -> bool:
+        """Sleep until there is work; whether the bell was rung for it."""
+        while not self.bell.empty():
+            self.bell.get()
+        self.is_asleep = True
+        try:
+            # Asked again: what came before the thread was seen to sleep did not ring.
+            if not self.is_led and self._committer.has_work:
+                return True
+            with suppress(Empty):
+                timeout_s = _LOOK_IN_S if self.is_led else self._committer.seconds_to_sync()
+                if not self.is_stopping:
+                    self.bell.get(timeout=timeout_s)
+                return True
+            return False
+        finally:
+            self.is_asleep = False
+
+    def _gather(self) -> None:
+        """Let a batch of many topics grow.
+
+        Each topic in a batch has its price, whatever it has to add, and those who append meanwhile
+        work for the same processor. So batches of many topics take their share of the time, and no
+        more: the next one waits some times as long as the last one took, if more keeps coming, or
+        until each topic has some entries in it.
+        """
+        pending = self._committer.pending
+        with pending.lock:
+            gathering, seen = pending.oldest, -1
+        until_s = time.monotonic() + min(_GATHER_RATIO * self._commit_s, _GATHER_MAX_S)
+        while (
+            len(gathering.groups) > _MANY_GROUPS
+            and not self.is_stopping
+            and seen < pending.entry_count < _ENTRIES_PER_GROUP * len(gathering.groups)
+            and gathering is pending.gathering
+            and time.monotonic() < until_s
+        ):
+            seen = pending.entry_count
+            time.sleep(_GATHER_POLL_S)
