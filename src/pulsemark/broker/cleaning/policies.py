@@ -252,6 +252,11 @@ class CleaningPolicies:
             self.applied_value(name, COMPACTION_THRESHOLD),
         )
 
+    def is_used(self, kind: PolicyKind) -> bool:
+        """Whether any topic has more than the 0 of a TTL, or threshold, that is off."""
+        settings = (values for _, values in self._store.owners())
+        return bool(self._defaults[kind.key]) or any(values.get(kind.key) for values in settings)
+
     async def set_for_namespace(self, namespace: str, kind: PolicyKind, value: Any) -> None:
         """Set a namespace's policy to a stored value; None unsets it.
 

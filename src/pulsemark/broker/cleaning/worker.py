@@ -31,7 +31,13 @@ from ..errors import RefusedError
 from .claims import Claims
 from .compaction_runs import CompactionRuns
 from .lanes import Lane
-from .policies import COMPACTION_THRESHOLD, MESSAGE_TTL, RETENTION, CleaningPolicies
+from .policies import (
+    COMPACTION_THRESHOLD,
+    MESSAGE_TTL,
+    RETENTION,
+    CleaningPolicies,
+    PolicyKind,
+)
 
 if TYPE_CHECKING:
     from ..topics.policy_store import Concerns
@@ -70,12 +76,10 @@ class Cleaning:
     def start(self) -> None:
         """Begin the rounds."""
         config = self._config
-        self._repeat(RETENTION.name, self.lane, self._trim, config.retention_check_interval_ms)
+        self._repeat(RETENTION, self.lane, self._trim, config.retention_check_interval_ms)
+        self._repeat(MESSAGE_TTL, self.lane, self._expire, config.message_expiry_check_interval_ms)
         self._repeat(
-            MESSAGE_TTL.name, self.lane, self._expire, config.message_expiry_check_interval_ms
-        )
-        self._repeat(
-            COMPACTION_THRESHOLD.name,
+            COMPACTION_THRESHOLD,
             self.compactions.lane,
             self._compact_if_dirty,
             config.compaction_monitor_interval_ms,
@@ -97,13 +101,13 @@ class Cleaning:
     # -- when -----------------------------------------------------------------------------------
 
     def _repeat(
-        self, name: str, lane: Lane, work: Callable[[Topic], None], interval_ms: int
+        self, kind: PolicyKind, lane: Lane, work: Callable[[Topic], None], interval_ms: int
     ) -> None:
         def due() -> None:
-            self._timers[name] = self._loop.call_later(interval_ms / 1000, due)
-            lane.begin_round(name, self._round(work, lambda _: True))
+            self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
+            lane.begin_round(kind.name, self._round(kind, work, lambda _: True))
 
-        self._timers[name] = self._loop.call_later(interval_ms / 1000, due)
+        self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
 
     def _policy_changed(self, policy: str, concerns: Concerns) -> None:
         for kind, lane, work in (
@@ -113,7 +117,7 @@ class Cleaning:
         ):
             if policy == kind.key:
                 name = f"{kind.name} {next(self._numbers)}"
-                lane.begin_round(name, self._round(work, concerns), first=True)
+                lane.begin_round(name, self._round(kind, work, concerns), first=True)
 
     def _compaction_ended(self, topic: Topic) -> None:
         """On the compaction's thread: what it had claimed may be trimmed now."""
@@ -129,8 +133,11 @@ class Cleaning:
 
     # -- rounds, on their lane's thread -----------------------------------------------------------
 
-    def _round(self, work: Callable[[Topic], None], concerns: Concerns) -> Iterator[None]:
-        for name in self._topics.topic_names():
+    def _round(
+        self, kind: PolicyKind, work: Callable[[Topic], None], concerns: Concerns
+    ) -> Iterator[None]:
+        names = self._topics.topic_names() if self.policies.is_used(kind) else ()
+        for name in names:
             parsed = TopicName.parse(name)
             if concerns(parsed):
                 topic = self._topics.open_topics.get(name) or self._opened(parsed)

@@ -63,8 +63,8 @@ class PolicyStore:
         return self.of_topics.get(str(name.partitioned), {}).get(policy)
 
     def owners(self) -> Iterable[tuple[str, dict[str, Any]]]:
-        """Every namespace and topic with its settings."""
-        return (*self._topics.namespaces.items(), *self.of_topics.items())
+        """Every namespace and topic with its settings, as they are now. From any thread."""
+        return (*tuple(self._topics.namespaces.items()), *tuple(self.of_topics.items()))
 
     # -- changing -------------------------------------------------------------------------------
 
