@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import select
 import socket
 import tempfile
 import time
@@ -57,6 +58,8 @@ class Sender:
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
         self._socket = socket.create_connection((address.hostname, address.port), 30)
+        # As all clients do: what they send when it is due is not held back by their system.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self._socket.sendall(commands.connect("bench"))
         self.hear(1)
@@ -81,10 +84,13 @@ class Sender:
             if count >= least:
                 del buffer[:at]
                 return count
-            data = self._socket.recv(1 << 18)
-            if not data:
-                raise SystemExit("the broker closed the connection")
-            buffer += data
+            self._receive()
+
+    def _receive(self) -> None:
+        data = self._socket.recv(1 << 18)
+        if not data:
+            raise SystemExit("the broker closed the connection")
+        self._buffer += data
 
     def publish(self, frames: Sequence[bytes], messages: int, window: int) -> None:
         """Send the frames in turns, ``messages`` in all, ``window`` of them unanswered."""
@@ -97,6 +103,34 @@ class Sender:
                 sent += min(step, len(frames) - turn % len(blobs) * step)
                 turn += 1
             heard += self.hear(1)
+
+    def publish_at_rate(
+        self, frames: Sequence[bytes], rate: int, seconds: float
+    ) -> tuple[int, int]:
+        """Send each frame when it is due: how many were sent and answered, in how many writes.
+
+        Frames that are due together, because this process was late, go out in one write.
+        """
+        sent = heard = writes = 0
+        total = int(rate * seconds)
+        start = time.perf_counter()
+        while sent < total:
+            due = min(total, int((time.perf_counter() - start) * rate) + 1)
+            if due > sent:
+                self._socket.sendall(b"".join(frames[n % len(frames)] for n in range(sent, due)))
+                sent = due
+                writes += 1
+            heard += self.heard_already()
+            time.sleep(max(0.0, start + sent / rate - time.perf_counter()))
+        while heard < sent:
+            heard += self.hear(1)
+        return sent, writes
+
+    def heard_already(self) -> int:
+        """How many frames came, without waiting for one."""
+        if select.select([self._socket], [], [], 0)[0]:
+            self._receive()
+        return self.hear(0)
 
 
 def run_sender(url: str, topics: int, messages: int, window: int, result: object) -> None:

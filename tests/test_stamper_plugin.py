@@ -54,7 +54,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PLUGIN, source)
     target = tmp_path_factory.mktemp("site")
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--target", target, source]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        *options,
+        "--target",
+        str(target),
+        str(source),
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return target

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pulsar
 import pytest
 
-from pulsemark.broker import BrokerThread
+from pulsemark.broker import Broker, BrokerThread
 from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing.raw_handles import RawConsumer, RawMessage
 
 _numbers = itertools.count()
 
@@ -59,6 +62,38 @@ def raw(broker: BrokerThread) -> Iterator[RawClient]:
     """A raw connection to the module's broker."""
     with RawClient.from_url(broker.service_url) as connection:
         yield connection
+
+
+#: Turns of the broker's loop in which what was begun for a few dozen entries ends.
+SETTLING_TURNS = 100
+
+
+def drained(broker: BrokerThread, consumer: RawConsumer) -> list[RawMessage]:
+    """All that a consumer is sent for what its client asked so far, and what others were told.
+
+    No time passes in which silence would have to be taken for the end: the broker reads what the
+    client wrote, gets turns of its loop, and whatever it sends in these comes before its PONG.
+    """
+
+    async def settle(_: Broker) -> None:
+        for _turn in range(SETTLING_TURNS):
+            await asyncio.sleep(0)
+
+    found = consumer.drain()
+    broker.call(settle)
+    return found + consumer.drain()
+
+
+@pytest.fixture
+def drain(broker: BrokerThread) -> Callable[[RawConsumer], list[RawMessage]]:
+    """Take all that a given consumer of the module's broker is sent."""
+    return partial(drained, broker)
+
+
+@pytest.fixture
+def drain_of() -> Callable[[BrokerThread], Callable[[RawConsumer], list[RawMessage]]]:
+    """The same for the broker that a test runs by itself."""
+    return lambda broker: partial(drained, broker)
 
 
 @dataclass(frozen=True)

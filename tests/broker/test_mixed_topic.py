@@ -246,7 +246,8 @@ def test_tags_come_from_the_entrys_own_properties(broker, raw, topic):
     async def tags(running):
         entries = running.services.topics.open_topics[topic].ledger.read((-1, -1))
         return [
-            {tag.key: tag.value for tag in peek(entry.prefix).application_tags} for entry in entries
+            stamp and {tag.key: tag.value for tag in stamp.application_tags}
+            for stamp in (peek(entry.prefix) for entry in entries)
         ]
 
     assert broker.call(tags) == [{}, {"region": b"eu"}, {}, {"region": b""}]

@@ -374,7 +374,7 @@ def is_held(session, kind, producer):
     return producer is opening or (known is not None and known[0] is producer)
 
 
-class TestRegistries(Registries.TestCase):
+class TestRegistries(Registries.TestCase):  # type: ignore[misc,valid-type]
     """What is held in the broker agrees with what clients were told, in any order of events."""
 
     settings = settings(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pulsar
 import pytest
@@ -53,6 +54,7 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert self.process.stdout is not None
         self.service_url = self.process.stdout.readline().strip()
         assert self.service_url
 
@@ -60,6 +62,7 @@ class BrokerProcess:
         """Kill -9."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        assert self.process.stdout is not None
         self.process.stdout.close()
 
 
@@ -148,7 +151,7 @@ def test_official_clients_go_on_after_kill_9(process, make_client, topic):
             process.start()
     assert done.wait(30)
     assert {pulsar.Result.Ok} == set(results)
-    seen = set()
+    seen: set[Any] = set()
     while len(seen) < 300:
         message = consumer.receive(10_000)
         seen.add(message.data())
@@ -196,6 +199,7 @@ def test_a_place_that_cannot_be_stored_does_not_keep_others_from_it(tmp_path, to
     ):
         for name in names[1:]:
             last, mark_delete = client.subscribe(name, "s").get_last_message_id()
+            assert mark_delete is not None
             assert mark_delete[:2] == last[:2]
 
 

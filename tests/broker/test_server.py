@@ -129,21 +129,23 @@ def test_publishes_in_flight_are_answered_before_the_end(tmp_path, topic):
 
 
 def test_clients_that_are_connected_do_not_hold_up_the_end(make_client, topic):
-    """Idle producers, consumers and readers are closed; the official client survives it."""
-    with running_broker() as broker:
+    """Idle producers, consumers and readers are closed; the official client survives it.
+
+    The broker would wait much longer than this test may for a connection that does not end.
+    """
+    with running_broker(shutdown_timeout_ms=600_000) as broker:
         client = make_client(broker.service_url)
         client.create_producer(topic).send(b"x")
         client.subscribe(topic, "s")
         client.create_reader(topic, pulsar.MessageId.earliest)
+    assert broker.broker.services.sessions == set()
 
 
 def test_a_client_that_does_not_read_does_not_hold_up_the_end(topic):
     """Its connection is cut after the time that closing has."""
     body = unbatched_message(bytes(500_000), publish_time_ms=1)
-    with (
-        running_broker(http_port=None, shutdown_timeout_ms=200) as broker,
-        RawClient.from_url(broker.service_url) as client,
-    ):
+    with running_broker(http_port=None, shutdown_timeout_ms=200) as broker:
+        client = RawClient.from_url(broker.service_url)
         client.create_producer(topic).send_many([body] * 20)
         consumer = client.subscribe(topic, "s", earliest=True)
         client.write(commands.flow(consumer.consumer_id, 100))
@@ -153,6 +155,9 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(topic):
 
         while not broker.call(has_unsent):
             pass
+    assert broker.broker.services.sessions == set()
+    with client:
+        client.wait_closed()
 
 
 def test_closing_twice_and_closing_unstarted_do_nothing():

@@ -18,10 +18,13 @@ class Disk:
     def __init__(self, *, works):
         self.works = works
         self.probes = 0
+        self.was_probed_thrice = asyncio.Event()
 
     async def probe(self):
         """Write, or fail."""
         self.probes += 1
+        if self.probes == 3:
+            self.was_probed_thrice.set()
         if not self.works:
             raise FULL
 
@@ -46,15 +49,13 @@ async def test_producers_go_on_as_soon_as_a_probe_is_written():
     health = StorageHealth(disk.probe)
     health.failed(FULL)
     waiting = [asyncio.ensure_future(health.wait_until_well()) for _ in range(3)]
-    await asyncio.sleep(0.05)
+    await disk.was_probed_thrice.wait()
     assert not any(task.done() for task in waiting)
     assert not health.is_well
     disk.works = True
     await asyncio.gather(*waiting)
     assert health.is_well
-    probes = disk.probes
-    await asyncio.sleep(0.05)
-    assert disk.probes == probes
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_who_waits_too_long_is_told_why():

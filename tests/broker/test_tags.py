@@ -146,6 +146,7 @@ class TestDelivery:
     def test_time_and_index_unless_a_policy_says_more(self, exposing, topic):
         """Whatever an entry carries, clients that ask get fields 1 and 2."""
         metadata = peek(self.deliver(exposing, topic, ASKS))
+        assert metadata is not None
         assert [field.number for field, _ in metadata.ListFields()] == [1, 2]
 
     def test_what_the_policy_names(self, exposing, topic):
@@ -163,6 +164,7 @@ class TestDelivery:
 
         assert exposing.call(set_it)
         metadata = peek(self.deliver(exposing, topic, ASKS))
+        assert metadata is not None
         assert [field.number for field, _ in metadata.ListFields()] == [1, 2, 109, 110]
         assert metadata.application_tags[0].value == b"shop"
         assert peek(self.deliver(exposing, topic, None)) is None

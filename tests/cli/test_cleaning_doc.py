@@ -73,7 +73,7 @@ def test_its_settings_have_these_defaults() -> None:
     """Each row of the settings' table names settings of the broker, with their defaults."""
     shown = runtime_settings(BrokerConfig())
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([\d, ]+) \|", TEXT, re.MULTILINE)
-    found = {}
+    found: dict[str, str] = {}
     for names, defaults in rows:
         found.update(zip(re.findall(r"`(\w+)`", names), defaults.split(", "), strict=True))
     assert len(found) == 8

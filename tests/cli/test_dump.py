@@ -230,6 +230,8 @@ def test_reader_that_goes_away(folder: Folder, pulsemark: Command, tmp_path: Pat
 
     command = [sys.executable, "-m", "pulsemark", "dump", str(folder.path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdout.close()
     said = process.stderr.read()
     process.stderr.close()
@@ -242,7 +244,7 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("not a segment")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "holiday.jpg").write_bytes(b"\xff\xd8")
-    for arguments, named in [
+    refused: list[tuple[list[str | Path], str]] = [
         (["nowhere"], "nowhere"),
         ([tmp_path / "nowhere"], "nowhere"),
         ([tmp_path / "text.txt"], "text.txt"),
@@ -256,7 +258,8 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
         (["orders", "--data-dir", folder.path, "--from-index", "99"], "99"),
         (["orders", "--data-dir", folder.path, "--from-time", "lunchtime"], "lunchtime"),
         ([folder.segment(), "--from-index", "3"], "segment file"),
-    ]:
+    ]
+    for arguments, named in refused:
         assert named in pulsemark("dump", *arguments).error()
     assert "nowhere" in pulsemark.process("dump", tmp_path / "nowhere").error()
 

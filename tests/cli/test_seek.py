@@ -133,7 +133,7 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
         (["invoices", "0"], "invoices"),
     ]:
         assert named in pulsemark("seek", *arguments, "--data-dir", folder.path).error()
-    for place, named in [
+    places: list[tuple[list[str | Path], str]] = [
         (["--data-dir", tmp_path / "nowhere"], "nowhere"),
         (["--data-dir", tmp_path / "foreign"], "foreign"),
         (["--data-dir", tmp_path / "empty"], "empty"),
@@ -141,7 +141,8 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
         (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "empty"], "no token"),
         (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "none"], "none"),
         (["--grpc", "127.0.0.1:1", "--tls-ca", tmp_path / "none"], "none"),
-    ]:
+    ]
+    for place, named in places:
         assert named in pulsemark("seek", "orders", "0", *place).error()
     assert "noonish" in pulsemark.process("seek", "orders", "noonish").error()
 

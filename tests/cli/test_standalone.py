@@ -45,9 +45,12 @@ def start() -> Iterator[Start]:
 
 def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
     """The line that says where it serves; the test fails with what it said instead."""
+    assert process.stdout is not None
+    assert process.stderr is not None
     line = process.stdout.readline()
     assert line, process.stderr.read()
-    return json.loads(line)
+    facts: dict[str, Any] = json.loads(line)
+    return facts
 
 
 def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> None:
@@ -93,6 +96,7 @@ def test_data_outlives_the_process(start: Start, pulsemark: Command, tmp_path: P
 def test_ready_line_for_people(start: Start, tmp_path: Path) -> None:
     """Without --json the one line names the URLs and the folder."""
     process = start("standalone", "--data-dir", tmp_path / "data", *FREE_PORTS)
+    assert process.stdout is not None
     line = process.stdout.readline()
     for part in ("ready", "pulsar://127.0.0.1:", "http://127.0.0.1:", str(tmp_path / "data")):
         assert part in line

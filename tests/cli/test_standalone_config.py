@@ -27,7 +27,7 @@ class Standalone:
         self._process = subprocess.Popen(
             command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        self.said = ""
+        self.said: str = ""
 
     def __enter__(self) -> Self:
         """Wait until it is ready."""
@@ -37,7 +37,7 @@ class Standalone:
         self.ready = json.loads(line)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *what: object) -> None:
         """Stop it in order, and keep what it said on stderr."""
         self._process.send_signal(signal.SIGTERM)
         _, self.said = self._process.communicate(timeout=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pulsar
 import pytest
@@ -81,7 +82,7 @@ def test_hole():
     assert single == SingleMessageMetadata(compacted_out=True, payload_size=0)
 
 
-def batch_of(payload: bytes, count: int, **fields: object) -> bytes:
+def batch_of(payload: bytes, count: int, **fields: Any) -> bytes:
     """Headers-and-payload with any payload."""
     metadata = MessageMetadata(
         producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=count, **fields

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ from pulsemark.metadata import (
 )
 from pulsemark.metadata.compression import CompressionUnavailableError
 from pulsemark.proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
-from pulsemark.proto.pulsar_api_pb2 import EncryptionKeys, SingleMessageMetadata
+from pulsemark.proto.pulsar_api_pb2 import CompressionType, EncryptionKeys, SingleMessageMetadata
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
 
@@ -89,7 +90,7 @@ class Single:
     """An unbatched message."""
 
     message: Message
-    compression: int = 0
+    compression: Any = CompressionType.NONE
     says_size: bool = True
     encrypted: bool = False
     flagged: bool = False
@@ -99,7 +100,7 @@ class Single:
     def append(self, topic: ManagedLedger, clock_ms: int) -> None:
         """Append as a producer and a stamper would."""
         value = self.message.value
-        fields: dict[str, object] = {}
+        fields: dict[str, Any] = {} if value is not None else {"null_value": True}
         payload = value or b""
         if self.compression:
             payload = COMPRESS[self.compression](payload)
@@ -114,7 +115,6 @@ class Single:
             sequence_id=0,
             publish_time=clock_ms,
             partition_key=self.message.key,
-            null_value=True if value is None else None,
             **fields,
         )
         topic.append(seal(metadata.SerializeToString(), payload), base=_tombstone(self.flagged))
@@ -129,7 +129,7 @@ class Several:
     """A batch."""
 
     members: list[Message]
-    compression: int = 0
+    compression: Any = CompressionType.NONE
     encrypted: bool = False
     flagged: bool = False
     stamped: bool = True
@@ -185,7 +185,7 @@ class Other:
             assert self.kind == "wrong size"
             body = batched_message([BatchMember(payload=b"x", key="a")], publish_time_ms=1)
             metadata = read_message_metadata(body)
-            metadata.compression, metadata.uncompressed_size = 2, 1 << 30
+            metadata.compression, metadata.uncompressed_size = CompressionType.ZLIB, 1 << 30
             topic.append(seal(metadata.SerializeToString(), zlib.compress(payload_of(body))))
 
     def messages(self) -> list[tuple[str | None, bool]] | str:
@@ -258,7 +258,7 @@ class Model:
             if self.horizon is None or entry.position > self.horizon:
                 break
             said = what.messages()
-            if said == WHOLE:
+            if isinstance(said, str):
                 kept[entry.position] = WHOLE
                 continue
             for place, (key, deletes) in enumerate(said):
@@ -267,7 +267,9 @@ class Model:
                 elif key is not None:
                     latest[key] = entry.position, place
         for position, place in latest.values():
-            kept.setdefault(position, set()).add(place)
+            places = kept.setdefault(position, set())
+            assert isinstance(places, set)
+            places.add(place)
         return dict(sorted(kept.items()))
 
     def survivors(self) -> list[Entry]:
@@ -415,7 +417,9 @@ def test_model(steps, options):
                 step.append(topic, clock.now_ms())
                 store.committer.flush()
                 model.appended.append(step)
-                model.stored += topic.read(topic.last_position)
+                last = topic.last_position
+                assert last is not None
+                model.stored += topic.read(last)
                 continue
             command, argument = step
             if command == "compact":
@@ -423,8 +427,9 @@ def test_model(steps, options):
                 check_log(compacted_log(topic), model)
             elif command == "trim":
                 # As far as everything has been compacted, the log can do without it.
-                if claim_of(topic) is not None:
-                    topic.truncate_head(claim_of(topic))
+                claim = claim_of(topic)
+                if claim is not None:
+                    topic.truncate_head(claim)
             else:
                 store.close()
                 store = LocalStore.open(Path(folder), clock=clock, options=options)
@@ -466,7 +471,7 @@ def topic(open_store) -> Iterator[ManagedLedger]:
         yield ledger
 
 
-def put(topic: ManagedLedger, key: str | None, value: bytes | None, **fields: object) -> Position:
+def put(topic: ManagedLedger, key: str | None, value: bytes | None, **fields: Any) -> Position:
     """Append an unbatched message, durably."""
     body = unbatched_message(value, publish_time_ms=1, key=key, **fields)
     appended = topic.append(body)
@@ -753,8 +758,8 @@ def test_records_larger_than_an_entry_may_be(open_store, limit_bytes):
     stored = []
     with patch.object(view_writer, "BLOCK_ROWS", 8), patch.object(compacted_view, "_BLOCK_ROWS", 8):
         for number in range(20):
-            put(topic, f"{number:c}" if number else "a", b"x" * (limit_bytes - around))
-            stored += topic.read(topic.last_position)
+            key = f"{number:c}" if number else "a"
+            stored += topic.read(put(topic, key, b"x" * (limit_bytes - around)))
         assert {len(entry.stored) for entry in stored} == {limit_bytes}
         compact(topic)
         log = compacted_log(topic)
@@ -762,9 +767,11 @@ def test_records_larger_than_an_entry_may_be(open_store, limit_bytes):
         for number in range(0, 20, 5):
             (entry,) = log.read(stored[number].position, max_entries=1)
             assert entry.stored == stored[number].stored
-        assert log.view.find(Key.POSITION, EARLIEST, by_records=True).position == (
-            stored[0].position
-        )
+        view = log.view
+        assert view is not None
+        found = view.find(Key.POSITION, EARLIEST, by_records=True)
+        assert found is not None
+        assert found.position == stored[0].position
 
 
 # Which view counts
@@ -796,8 +803,11 @@ def test_the_tail_is_cut(topic):
     compact(topic)
     log = compacted_log(topic)
     topic.truncate_tail(1, epoch=1)
+    assert log.view is not None
     assert log.view.summary.entry_count == 0
-    assert claim_of(topic) < first  # until it is compacted again
+    claim = claim_of(topic)
+    assert claim is not None
+    assert claim < first  # until it is compacted again
     assert [e.position for e in read_all(log) if e.kind is EntryKind.DATA] == [first]
     other = put(topic, "b", b"3")
     report = compact(topic)
@@ -811,6 +821,7 @@ def test_replaced_while_it_is_read(topic):
     kept = put(topic, "b", b"1")
     compact(topic)
     old = current_view(topic)
+    assert old is not None
     last = put(topic, "a", b"2")
     compact(topic)
     old._cache.clear()
@@ -903,8 +914,11 @@ def test_interval_mode(open_store, monkeypatch):
     order = []
     monkeypatch.setattr(store, "checkpoint", lambda: order.append("synced"))
     put_property = store.catalog.put
-    monkeypatch.setattr(
-        store.catalog, "put", lambda *values: (order.append(values[0]), put_property(*values))
-    )
+
+    def put_in_order(*values):
+        order.append(values[0])
+        put_property(*values)
+
+    monkeypatch.setattr(store.catalog, "put", put_in_order)
     compact(topic)
     assert order == ["synced", "compaction"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import compacted_log, current_view
 from pulsemark.compaction.finder import CompactedFinder
 from pulsemark.compaction.view import CompactedView
-from pulsemark.ledger import EARLIEST, ManagedLedger, Position
+from pulsemark.ledger import EARLIEST, LocalStore, ManagedLedger, Position
 from pulsemark.ledger.retention import apply_retention
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, payload_of
 from pulsemark.testing.raw_messages import unbatched_message
@@ -39,7 +40,7 @@ def content(topic: ManagedLedger) -> list[bytes]:
 
 
 @pytest.fixture(params=[True, False], ids=["has a view", "first compaction"])
-def topic(request, open_store) -> ManagedLedger:
+def topic(request, open_store: Callable[..., LocalStore]) -> ManagedLedger:
     """One key in the old view, where there is one; two more, one of them twice, behind it."""
     ledger = open_store(ledger_entries=3).open_topic(TOPIC)
     ledger.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
@@ -78,7 +79,7 @@ def at_step(monkeypatch, topic) -> Iterator[Callable[[int], None]]:
 
     def watch(kind: type, name: str) -> None:
         real = getattr(kind, name)
-        ask = real.fget if isinstance(real, property) else real
+        ask: Any = real.fget if isinstance(real, property) else real
 
         def watched(self, *args, **options):
             if threading.current_thread() is threading.main_thread():
@@ -151,7 +152,9 @@ def test_readers_beside_compaction_and_retention_miss_nothing(open_store):
 # A horizon that is no longer in the log
 
 
-def lose(topic: ManagedLedger, open_store, ledger_id: int) -> ManagedLedger:
+def lose(
+    topic: ManagedLedger, open_store: Callable[..., LocalStore], ledger_id: int
+) -> ManagedLedger:
     """The topic after a restart, without a ledger's files."""
     topic.store.close()
     for path in (topic.store.folder / "ledgers").glob(f"{ledger_id:016x}-*"):

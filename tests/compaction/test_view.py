@@ -162,8 +162,9 @@ def flip(ledger: ManagedLedger, position: Position) -> None:
 
 def damaged_footer(written) -> ManagedLedger:
     """The view's ledger, its last record damaged."""
-    ledger, _ = written
+    ledger: ManagedLedger = written[0]
     ledger.store.checkpoint()
+    assert ledger.last_position is not None
     flip(ledger, ledger.last_position)
     return ledger
 
@@ -174,7 +175,9 @@ def test_damaged_footer(written):
     with pytest.raises(CorruptEntryError, match="no footer"):
         CompactedView(ledger, TOPIC, 1)
     again = CompactedView(ledger, TOPIC, 1, view.summary)
-    assert again.read(again.find(Key.POSITION, EARLIEST), 1000, 1 << 20) == ENTRIES
+    first = again.find(Key.POSITION, EARLIEST)
+    assert first is not None
+    assert again.read(first, 1000, 1 << 20) == ENTRIES
 
 
 def records(ledger: ManagedLedger) -> list[tuple[Position, int]]:

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from pulsemark.finder.server import SeekServer, ServerOptions
+from pulsemark.finder.service import TopicSource
 from pulsemark.ledger import LocalStore, ManagedLedger, TopicLog, TopicNotFoundError
 from pulsemark.metadata import (
     BrokerTimeStamper,
     IndexStamper,
     MessageMetadata,
+    Stamper,
     StamperChain,
     crc32c,
 )
@@ -55,7 +57,7 @@ class Topics:
     ) -> ManagedLedger:
         """Append to the topic `orders`, 10 ms apart, and wait until all is durable."""
         topic = self.store.open_topic(self.ORDERS)
-        stampers = [BrokerTimeStamper(), IndexStamper()] if stamped else []
+        stampers: list[Stamper] = [BrokerTimeStamper(), IndexStamper()] if stamped else []
         topic.stampers = StamperChain(stampers)
         for body in bodies:
             last = topic.append(body, message_count=message_count)
@@ -70,7 +72,7 @@ class ServerThread:
     def __init__(self, server: SeekServer, loop_factory: Callable[[], Any] | None) -> None:
         self.server = server
         self._started = threading.Event()
-        self._stop: asyncio.Event | None = None
+        self._stop = asyncio.Event()
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, args=(loop_factory,), daemon=True)
@@ -102,7 +104,6 @@ class ServerThread:
             return
         finally:
             if self._error is None:
-                self._stop = asyncio.Event()
                 self._loop = asyncio.get_running_loop()
             self._started.set()
         await self._stop.wait()
@@ -126,7 +127,7 @@ def serve() -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(
-            source: object,
+            source: TopicSource,
             options: ServerOptions | None = None,
             loop_factory: Callable[[], Any] | None = None,
             **more: Any,

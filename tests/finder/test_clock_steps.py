@@ -29,7 +29,8 @@ def test_ten_thousand_searches_equal_a_look_at_every_entry(tmp_path):
         clock.set(SettableClock().now_ms() + 1000 * life - 3_600_000)
     with LocalStore.open(tmp_path / "data", clock=clock, options=OPTIONS) as store:
         topic = store.open_topic(ORDERS)
-        times, indexes, positions = [], [], []
+        times, indexes = [], []
+        positions: list[Position] = []
         while part := topic.read(
             Position(positions[-1][0], positions[-1][1] + 1) if positions else EARLIEST,
             max_entries=1000,

@@ -88,8 +88,9 @@ def test_agrees_with_the_full_log(steps, blocks):
             if step == "compact":
                 compact(topic)
             elif step == "trim":
-                if claim_of(topic) is not None:
-                    topic.truncate_head(claim_of(topic))
+                claim = claim_of(topic)
+                if claim is not None:
+                    topic.truncate_head(claim)
             else:
                 append(full, clock, step)
                 append(topic, clock, Put(**{**vars(step), "late_ms": 0}))

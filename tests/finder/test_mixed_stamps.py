@@ -127,7 +127,7 @@ class Run:
                 self.topic.trim(before)
             else:
                 self.topic.truncate_head(before)
-            first = self.topic.first_position
+            first = self.topic.first_position or self.topic.end_position
             self.entries = [entry for entry in self.entries if entry.position >= first]
 
     def _append(self, step: Append) -> None:

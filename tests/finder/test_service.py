@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -174,17 +176,17 @@ BAD_REQUESTS = [
     ("SeekByTime", pb.SeekByTimeRequest(topic="x" * 2000, time_ms=1), "topic"),
     ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS"), "time_ms"),
     ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS", time_ms=-1), "time_ms"),
-    ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS", time_ms=1, road=9), "road"),
+    ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS", time_ms=1, road=9), "road"),  # type: ignore[arg-type]
     ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS"), "index"),
     ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS", index=-1), "index"),
-    ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS", index=1, road=-1), "road"),
+    ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS", index=1, road=-1), "road"),  # type: ignore[arg-type]
     ("Range", pb.RangeRequest(topic="ORDERS", to_ms=1), "from_ms"),
     ("Range", pb.RangeRequest(topic="ORDERS", from_ms=1), "to_ms"),
     ("Range", pb.RangeRequest(topic="ORDERS", from_ms=2, to_ms=1), "to_ms"),
-    ("Range", pb.RangeRequest(topic="ORDERS", from_ms=1, to_ms=1, road=3), "road"),
+    ("Range", pb.RangeRequest(topic="ORDERS", from_ms=1, to_ms=1, road=3), "road"),  # type: ignore[arg-type]
     ("ReadEntries", pb.ReadEntriesRequest(), "topic"),
     ("ReadEntries", pb.ReadEntriesRequest(topic="ORDERS", max_entries=-1), "max_entries"),
-    ("ReadEntries", pb.ReadEntriesRequest(topic="ORDERS", content=3), "content"),
+    ("ReadEntries", pb.ReadEntriesRequest(topic="ORDERS", content=3), "content"),  # type: ignore[arg-type]
     (
         "ReadEntries",
         pb.ReadEntriesRequest(topic="ORDERS", start=pb.Position(ledger_id=-2)),
@@ -268,7 +270,7 @@ def test_a_damaged_entry_is_data_loss_with_its_place(seek, topics, orders):
     data = bytearray(segment.path.read_bytes())
     data[data.index(bytes([4]) * 20) + 3] ^= 0x80
     segment.path.write_bytes(data)
-    seen = []
+    seen: list[Any] = []
     with pytest.raises(CorruptEntryError) as caught:
         seen.extend(e.position.entry_id for e in seek.read_entries(topics.ORDERS))
     assert seen == [0, 1, 2, 3]
@@ -453,6 +455,7 @@ def test_leaving_a_stream_stops_the_server(serve, topics):
     with SeekClient(server.target) as seek:
         entries = seek.read_entries(topics.ORDERS)
         next(entries)
+        assert isinstance(entries, Generator)
         entries.close()
         settled(lambda: slow.reads)
         assert slow.reads < 1000

@@ -90,11 +90,13 @@ async def test_a_folder_that_another_process_writes_is_followed(topics):
         stdout=subprocess.PIPE,
         text=True,
     ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
 
-        def write(topic, count, what="stay"):
-            writer.stdin.write(f"{topic} {count} {what}\n")
-            writer.stdin.flush()
-            return int(writer.stdout.readline())
+        def write(topic, count, what="stay", *, to=writer.stdin, answers=writer.stdout):
+            to.write(f"{topic} {count} {what}\n")
+            to.flush()
+            return int(answers.readline())
 
         async with asked(topics.folder) as ask:
             with pytest.raises(TopicNotFoundError):
@@ -121,6 +123,8 @@ def test_a_topic_can_be_asked_from_many_threads(topics):
 
     def look(_):
         seen = source.log(topics.ORDERS)
+        assert seen.first_position is not None
+        assert seen.last_position is not None
         [first] = seen.read(seen.first_position, max_entries=1)
         last = seen.read(seen.last_position)[-1]
         return first.index, last.index
@@ -181,6 +185,7 @@ def test_a_program_stops_on_signals(topics, number):
         stderr=subprocess.PIPE,
         text=True,
     ) as program:
+        assert program.stdout is not None
         try:
             with SeekClient(program.stdout.readline().strip()) as seek:
                 assert seek.by_index(topics.ORDERS, 0).index == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -145,7 +147,7 @@ def test_entries_before_a_damaged_one_are_delivered(topics):
     data[data.index(bytes([2]) * 50) + 7] ^= 1
     segment.path.write_bytes(data)
     positions = [Position(segment.ledger_id, n) for n in range(5)]
-    seen = []
+    seen: list[Any] = []
     with pytest.raises(CorruptEntryError) as caught:
         seen.extend(entry for r in entry_responses(log, plan()) for entry in unpack([r]))
     assert [entry.position for entry in seen] == positions[:2]
@@ -175,7 +177,7 @@ def test_damage_to_a_prefix_ends_a_stream_of_prefixes(topics):
     data = bytearray(segment.path.read_bytes())
     data[place + 45] ^= 1
     segment.path.write_bytes(data)
-    seen = []
+    seen: list[Any] = []
     responses = entry_responses(log, plan(prefixes_only=True))
     with pytest.raises(CorruptEntryError) as caught:
         seen.extend(entry for r in responses for entry in unpack([r], prefixes_only=True))

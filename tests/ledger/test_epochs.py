@@ -144,6 +144,7 @@ def test_foreign_stampers_are_not_asked_for_control_entries(simulated):
     topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper(), Foreign()])
     topic.begin_epoch(1).commit.wait(10)
     stamp = peek(topic.read(EARLIEST)[0].prefix)
+    assert stamp is not None
     assert (stamp.index, stamp.leader_epoch) == (0, 1)
     with pytest.raises(StampingError, match="foreign"):
         topic.append(b"x")

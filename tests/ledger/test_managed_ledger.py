@@ -1,8 +1,10 @@
 import mmap
 import threading
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -42,7 +44,7 @@ def topic(open_store):
 
 def everything(topic):
     """All entries of a topic."""
-    entries = []
+    entries: list[Any] = []
     while part := topic.read(
         Position(entries[-1].position[0], entries[-1].position[1] + 1) if entries else EARLIEST,
         max_entries=1000,
@@ -74,7 +76,8 @@ def test_append_answers_at_once_and_becomes_durable(topic, clock):
 
 def test_callbacks_and_listeners_hear_of_commits(open_store):
     """Callbacks are run by ``notify``, in order of appending; listeners once per commit."""
-    notified, heard = [], []
+    notified: list[Callable[[], None]] = []
+    heard: list[Any] = []
     store = open_store(notify=notified.append)
     topic = store.open_topic(ORDERS)
     topic.on_confirmed.append(lambda: heard.append("confirmed"))
@@ -96,19 +99,25 @@ def test_failing_callback_does_not_stop_commits(topic, caplog):
     """An exception in somebody's callback or listener is logged, and commits go on."""
 
     def fail(*_):
-        raise RuntimeError("not ours")
+        raise RuntimeError("a callback that is not ours")
 
-    topic.on_confirmed.append(fail)
+    def fail_to_hear():
+        raise RuntimeError("a listener that is not ours")
+
+    topic.on_confirmed.append(fail_to_hear)
     called = threading.Event()
-    commit = topic.append(b"one").commit
-    commit.add_done_callback(fail) if not commit.done else None
+    with topic.store.committer.lock:
+        commit = topic.append(b"one").commit
+        commit.add_done_callback(fail)
+        assert not commit.done
     commit.wait(10)
     append_all(topic, [b"two", b"three"])
     assert len(everything(topic)) == 3
     topic.on_confirmed.append(called.set)
     topic.append(b"four")
     assert called.wait(10)
-    assert "not ours" in caplog.text
+    assert "a callback that is not ours" in caplog.text
+    assert "a listener that is not ours" in caplog.text
 
 
 def test_stamps_on_and_off_mix_without_a_gap(topic, clock):
@@ -121,6 +130,7 @@ def test_stamps_on_and_off_mix_without_a_gap(topic, clock):
         assert entry.index == 2 * number + 1
         stamp = peek(entry.prefix)
         if number % 2:
+            assert stamp is not None
             assert (stamp.index, stamp.broker_timestamp) == (entry.index, entry.append_time_ms)
         else:
             assert stamp is None
@@ -154,7 +164,8 @@ def test_time_never_goes_back(topic, clock):
     appended.commit.wait(10)
     times = [entry.append_time_ms for entry in everything(topic)]
     assert times == sorted(times)
-    assert times == [peek(e.prefix).broker_timestamp for e in everything(topic)]
+    stamps = [peek(entry.prefix) for entry in everything(topic)]
+    assert times == [stamp and stamp.broker_timestamp for stamp in stamps]
 
 
 def test_time_never_goes_back_over_a_restart(open_store, clock):
@@ -340,7 +351,7 @@ def test_ledgers_end_by_entries_size_and_age(open_store, clock):
     topic = open_store(ledger_entries=4).open_topic(ORDERS)
     ids = [topic.append(b"x").position.ledger_id for _ in range(9)]
     assert [ids.count(each) for each in sorted(set(ids))] == [4, 4, 1]
-    store = open_store(folder=None or topic.store.folder.with_name("size"), ledger_size_bytes=1000)
+    store = open_store(folder=topic.store.folder.with_name("size"), ledger_size_bytes=1000)
     ids = [store.open_topic(ORDERS).append(bytes(200)).position.ledger_id for _ in range(9)]
     assert [ids.count(each) for each in sorted(set(ids))] == [4, 4, 1]
     store = open_store(folder=topic.store.folder.with_name("age"), ledger_age_ms=60_000)
@@ -380,7 +391,7 @@ def test_roll_begins_a_ledger_with_the_next_entry(topic):
 
 def test_index_has_no_gap_over_many_openings(open_store):
     """Every opening begins a ledger; positions grow and the index goes on, empty openings too."""
-    seen = []
+    seen: list[Any] = []
     for number in range(6):
         store = open_store()
         topic = store.open_topic(ORDERS)
@@ -477,7 +488,7 @@ def test_many_threads_append_without_gap_or_double(open_store):
     """Appends from many threads to many topics: every index once, all durable."""
     store = open_store(segment_size_bytes=20_000, ledger_entries=500)
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(3)]
-    results = [[] for _ in topics]
+    results: list[list[Any]] = [[] for _ in topics]
 
     def work(seed):
         random = Random(seed)

@@ -19,7 +19,7 @@ COUNT = 1000
 @pytest.fixture
 def sleeps(monkeypatch):
     """How long readers slept, each time; a slice is over as soon as it has begun."""
-    slept = []
+    slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, perf_counter=time.perf_counter)
     monkeypatch.setattr(read_turns, "time", clock)
     monkeypatch.setattr(read_turns, "SLICE_S", 0)
@@ -107,7 +107,12 @@ def test_readers_pause_one_after_another(monkeypatch):
     monkeypatch.setattr(read_turns, "time", clock)
     monkeypatch.setattr(read_turns, "SLICE_S", 0)
     turns = ReadTurns(lambda: True)
-    threads = [threading.Thread(target=lambda: [turns.wait() for _ in range(25)]) for _ in range(4)]
+
+    def take_turns():
+        for _ in range(25):
+            turns.wait()
+
+    threads = [threading.Thread(target=take_turns) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,5 @@
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,8 @@ lives = st.lists(
 
 def live(store, simulated, life):
     """Lead a topic through its life; returns it and (position, count, body) of all."""
-    topic, model = store.open_topic(ORDERS), []
+    topic = store.open_topic(ORDERS)
+    model: list[Any] = []
     for step in life:
         if step == "roll":
             topic.roll()

@@ -193,6 +193,7 @@ def test_what_can_be_read_of_the_old_catalog_is_kept(filled, open_store):
         rebuilt = rebuild_catalog(filled.folder)
         assert rebuilt.all_kept
         assert (rebuilt.kept_topics, rebuilt.kept_properties) == (1, 1)
+        assert rebuilt.moved_to is not None
         assert rebuilt.moved_to.name == f"catalog.sqlite.old-{number}"
     store = open_store()
     assert everything(store) == expected

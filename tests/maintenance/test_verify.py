@@ -20,7 +20,7 @@ from pulsemark.ledger import (
 )
 from pulsemark.ledger.local.segment.index_format import TRAILER_SIZE
 from pulsemark.maintenance import findings
-from pulsemark.maintenance.findings import Severity
+from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries, Severity
 from pulsemark.maintenance.verify import Checked, verify_folder
 from pulsemark.metadata import crc32c
 from pulsemark.testing.raw_messages import unbatched_message
@@ -312,6 +312,7 @@ def test_without_catalog(folder):
     assert kinds(folder) == ["DamagedCatalog"]
     path.write_bytes(b"not a database " * 500)
     (found,) = verify_folder(folder)
+    assert isinstance(found, DamagedCatalog)
     assert "rebuild-catalog" in found.reason
     data = bytearray(good)
     data[4096:4100] = b"\xff\xff\xff\xff"
@@ -349,7 +350,7 @@ def test_leftovers_are_no_damage(folder):
         file.write(b"")
     found = list(verify_folder(folder))
     assert [f.severity for f in found].count(Severity.DAMAGE) == 0
-    assert sorted((type(f).__name__, f.path.name) for f in found) == [
+    assert sorted((type(f).__name__, f.path.name if f.path else "") for f in found) == [
         ("ForeignFile", "0.journal"),
         ("ForeignFile", "backup"),
         ("ForeignFile", "notes.txt"),
@@ -444,6 +445,7 @@ def test_findings_tell_all_they_know(folder):
     flip(segments(folder, AUDIT)[0].path, 8 * 200)
     (found,) = verify_folder(folder)
     assert AUDIT in str(found)
+    assert isinstance(found, DamagedEntries)
     assert str(found.first) in str(found)
     assert str(found.path) in str(found)
     facts = json.loads(json.dumps(found.facts()))

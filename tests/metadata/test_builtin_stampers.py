@@ -13,6 +13,7 @@ from pulsemark.metadata import (
     peek,
 )
 from pulsemark.metadata.builtin_stampers import STAMPERS
+from pulsemark.metadata.stamper_plugins import BUILT_IN
 from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2
 from pulsemark.proto.pulsar_api_pb2 import LZ4
 
@@ -126,7 +127,7 @@ def test_what_has_no_header(spec):
 def test_control_entries():
     """A control entry gets time, index, count and broker, and nothing of a producer's."""
     written = stamped(
-        [kind.name for kind in STAMPERS if kind.name != "property-tags"],
+        [name for name in BUILT_IN if name != "property-tags"],
         b"",
         base=BrokerEntryMetadata(entry_kind=CONTROL),
     )

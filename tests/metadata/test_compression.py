@@ -22,6 +22,7 @@ from pulsemark.metadata.compression import (
     compress,
     decompress,
 )
+from pulsemark.proto.pulsar_api_pb2 import CompressionType
 
 LIMIT_BYTES = 1 << 20
 GOLDEN = Path(__file__).parents[1] / "data" / "pulsar-4.0.8-entries.json"
@@ -158,7 +159,7 @@ def test_what_pulsar_stored_opens() -> None:
     assert sorted(opened) == [1, 2, 3, 4]
     for data in opened.values():
         assert all(b"m%d-zzzz" % n in data for n in range(3))
-        assert len(data) == len(opened[1])
+        assert len(data) == len(opened[CompressionType.LZ4])
 
 
 def lz4_by_the_book(block: bytes) -> bytes | None:

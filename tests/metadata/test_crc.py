@@ -1,5 +1,7 @@
 import importlib.util
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import crcmod.predefined
 import pytest
@@ -20,13 +22,20 @@ VECTORS = [
     (bytes(range(32)), 0x46DD794E),
     (bytes(range(31, -1, -1)), 0x113FDB5C),
 ]
-KINDS = [bytes, bytearray, memoryview, lambda data: memoryview(bytearray(b"<" + data))[1:]]
+KINDS: list[Callable[[bytes], Any]] = [
+    bytes,
+    bytearray,
+    memoryview,
+    lambda data: memoryview(bytearray(b"<" + data))[1:],
+]
 
 
 def load_without_the_native_package(monkeypatch):
     """The module as it is on a machine that has no crc32c package, beside the real one."""
     monkeypatch.setitem(sys.modules, "crc32c", None)
     spec = importlib.util.spec_from_file_location("pulsemark.metadata.crc_by_crcmod", crc.__file__)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

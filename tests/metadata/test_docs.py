@@ -85,6 +85,7 @@ class TestExample:
         meaning = {int(offset): text for offset, _, text in table("offset")}
         metadata, body = split(example)
         message = read_message_metadata(body)
+        assert metadata is not None
         assert meaning[2].startswith(f"{metadata.ByteSize()} bytes of BrokerEntryMetadata")
         assert meaning[7] == str(metadata.broker_timestamp)
         assert meaning[14] == str(metadata.index)
@@ -116,9 +117,11 @@ class TestRegistry:
             field = descriptor.fields_by_number[int(number)]
             assert name == f"`{field.name}`"
             if field.type == FieldDescriptor.TYPE_ENUM:
+                assert field.enum_type is not None
                 assert type_name == field.enum_type.name
                 assert missing == field.enum_type.values_by_number[field.default_value].name
             elif field.type == FieldDescriptor.TYPE_MESSAGE:
+                assert field.message_type is not None
                 assert type_name == field.message_type.name
                 assert missing == "none"
             else:

@@ -1,5 +1,6 @@
 import itertools
 import struct
+from typing import Any
 
 import crcmod.predefined
 import pytest
@@ -40,7 +41,11 @@ def message(metadata, payload=PAYLOAD, *, checksum=True):
 
 def simple_metadata(**fields):
     """The required fields, and more if given."""
-    required = {"producer_name": "p-1", "sequence_id": 7, "publish_time": 1_700_000_000_000}
+    required: dict[str, Any] = {
+        "producer_name": "p-1",
+        "sequence_id": 7,
+        "publish_time": 1_700_000_000_000,
+    }
     return MessageMetadata(**(required | fields))
 
 
@@ -95,7 +100,7 @@ class TestReading:
 
     def test_empty_payload(self):
         """A message may have no payload at all."""
-        assert payload_of(message(simple_metadata(), b"")) == b""
+        assert bytes(payload_of(message(simple_metadata(), b""))) == b""
 
 
 class TestChecksum:

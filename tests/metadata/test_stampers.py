@@ -489,6 +489,7 @@ class TestLoading:
             chain = StamperChain.from_names(["index", spec])
             assert chain.names == ("index", "from-plugin")
             metadata = peek(chain.prefix(TOPIC, NOW_MS, 41, 1, BODY))
+            assert metadata is not None
             assert (metadata.index, application_tags(metadata)) == (41, {"epoch": epoch})
 
     @pytest.mark.parametrize(

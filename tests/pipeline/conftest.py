@@ -25,7 +25,7 @@ from pulsemark.metadata import (
     read_message_metadata,
 )
 from pulsemark.pipeline.columns import COLUMNS
-from pulsemark.proto.pulsar_api_pb2 import MessageIdData, MessageMetadata
+from pulsemark.proto.pulsar_api_pb2 import CompressionType, MessageIdData, MessageMetadata
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
 
@@ -59,7 +59,7 @@ def moment(time_ms: int | None) -> datetime | None:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
 
 
-def compressed(body: bytes, compression: int) -> bytes:
+def compressed(body: bytes, compression: Any) -> bytes:
     """A headers-and-payload with its payload compressed, as a client would send it."""
     if compression == 0:
         return body
@@ -147,7 +147,7 @@ class TopicWriter:
             producer_name="secret",
             sequence_id=1,
             publish_time=publish,
-            compression=1,
+            compression=CompressionType.LZ4,
             uncompressed_size=max(1000, 10 * count),
             encryption_algo="AES",
             num_messages_in_batch=count if count > 1 else None,
@@ -172,7 +172,7 @@ class TopicWriter:
         done.commit.wait(10)
         stamped = len(self.ledger.stampers.names) > 0
         for place, message in enumerate(messages):
-            known = {
+            known: Row = {
                 "__topic": self.name,
                 "__messageId": self._id(done.position, place, len(messages)),
                 "__publishTime": moment(publish_ms),

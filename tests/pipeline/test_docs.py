@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
-from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, OptionError, ReadOptions
+from pulsemark.pipeline.errors import OptionError
+from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, ReadOptions
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 

@@ -63,7 +63,7 @@ def test_every_message_is_in_one_slice(
     topics: Topics, parts: int, first: int, length: int | None
 ) -> None:
     """Slices follow each other without gap, overlap or torn entry; tasks are even and in order."""
-    end = "latest" if length is None else first + length
+    end: int | str = "latest" if length is None else first + length
     tasks = plan(
         options(topics.path, startingOffsets=first, endingOffsets=end, minPartitions=parts)
     ).tasks
@@ -72,7 +72,7 @@ def test_every_message_is_in_one_slice(
     slices = [part for task in tasks for part in task]
     for topic, stored in topics.entries.items():
         mine = [part for part in slices if part.topic == topic]
-        last = stored[-1].index + 1 if end == "latest" else end
+        last = end if isinstance(end, int) else stored[-1].index + 1
         covered = [index for part in mine for index in range(part.first_index, part.end_index)]
         assert covered == list(range(first, last))
         positions = [

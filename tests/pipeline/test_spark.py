@@ -269,6 +269,7 @@ def test_the_audit_opens_no_payload(spark: Any, folder: Any) -> None:
     assert audit(spark, folder.path).select(*columns).collect() == sound
     with FolderReader(folder.path) as reader:
         log = reader.log(topic.name)
+        assert log.first_position is not None
         positions = [log.first_position]
         for _ in range(11):
             positions.append(log.next_position(positions[-1]))

@@ -4,7 +4,8 @@ import os
 import pytest
 
 from pulsemark.ledger.local.io.files import write_file_durably
-from pulsemark.testing.simulated_disk import PIECE_BYTES, SimulatedDisk
+from pulsemark.testing.disk_contents import PIECE_BYTES
+from pulsemark.testing.simulated_disk import SimulatedDisk
 
 
 @pytest.fixture

@@ -71,6 +71,22 @@ def test_send_receipt_is_protobufs(
     )
 
 
+@given(
+    uint64s,
+    int64s,
+    st.lists(st.tuples(uint64s | st.integers(0, 200), int64s, st.integers(0, 2**63 - 1))),
+)
+@settings(deadline=None)
+def test_many_receipts_are_those_of_each(
+    producer_id: int, ledger_id: int, publishes: list[tuple[int, int, int]]
+) -> None:
+    """A producer's receipts made together are the receipts made one by one, in order."""
+    assert commands.send_receipts(producer_id, ledger_id, publishes) == b"".join(
+        commands.send_receipt(producer_id, sequence_id, ledger_id, entry_id, highest)
+        for sequence_id, highest, entry_id in publishes
+    )
+
+
 def test_a_receipt_without_highest_id_says_minus_one() -> None:
     """Pulsar's receipt of a SEND that named no highest id carries 2^64-1."""
     frame = commands.send_receipt(1, 2, 3, 4)
@@ -152,9 +168,11 @@ def test_send_is_protobufs(
         sequence_id=sequence_id,
         num_messages=None if num_messages == 1 else num_messages,
         highest_sequence_id=highest,
-        is_chunk=is_chunk or None,
-        marker=marker or None,
     )
+    if is_chunk:
+        send.is_chunk = True
+    if marker:
+        send.marker = True
 
     header, body = commands.send(
         producer_id,
@@ -175,6 +193,7 @@ def test_every_type_with_a_body_has_protobufs_envelope() -> None:
     for field in pb.BaseCommand.DESCRIPTOR.fields:
         if field.number == 1:
             continue
+        assert field.message_type is not None
         body = getattr(pb, field.message_type.name)()
         for name in body.FindInitializationErrors():
             kind = body.DESCRIPTOR.fields_by_name[name]
@@ -182,7 +201,8 @@ def test_every_type_with_a_body_has_protobufs_envelope() -> None:
                 setattr(body, name, {9: "t", 12: b"b"}.get(kind.type, 1))
             else:
                 getattr(body, name).MergeFrom(_a_required(kind.message_type.name))
-        expected = pb.BaseCommand(type=field.number)
+        number: Any = field.number
+        expected = pb.BaseCommand(type=number)
         getattr(expected, field.name).CopyFrom(body)
 
         data = expected.SerializeToString()
@@ -195,7 +215,7 @@ def _a_required(name: str) -> Any:
     """The nested messages that are required somewhere."""
     return {
         "MessageIdData": pb.MessageIdData(ledgerId=1, entryId=2),
-        "Schema": pb.Schema(name="n", schema_data=b"", type=1),
+        "Schema": pb.Schema(name="n", schema_data=b"", type=pb.Schema.String),
     }[name]
 
 

@@ -43,10 +43,10 @@ def test_bad_text_is_found_at_every_depth() -> None:
     body = pb.CommandSubscribe(
         topic="t",
         subscription="s",
-        subType=0,
+        subType=pb.CommandSubscribe.Exclusive,
         consumer_id=1,
         request_id=2,
-        schema=pb.Schema(name="~~", schema_data=b"\xff", type=1),
+        schema=pb.Schema(name="~~", schema_data=b"\xff", type=pb.Schema.String),
     )
     damaged = pb.CommandSubscribe.FromString(body.SerializeToString().replace(b"~~", b"\xc3\x28"))
 

@@ -30,8 +30,9 @@ def test_official_frames_are_events(golden: Any) -> None:
     (event,) = server.events()
 
     kind = pb.BaseCommand.Type.Value(golden["command"])
-    body = event.command if isinstance(event, Send) else event.body
     assert isinstance(event, Send if golden["command"] == "SEND" else Command)
+    assert isinstance(event, Send | Command)
+    body = event.command if isinstance(event, Send) else event.body
     assert (
         MessageToDict(body, preserving_proto_field_name=True) == golden["fields"][BODY_NAMES[kind]]
     )
@@ -46,7 +47,7 @@ def test_one_stream_of_all_official_frames() -> None:
     frames = [golden for golden in FRAMES if golden["command"] != "CONNECT"]
     stream = commands.connect("c") + b"".join(bytes.fromhex(g["frame"]) for g in frames)
     server = Connection(Role.SERVER)
-    found = []
+    found: list[Any] = []
 
     for byte in stream:
         server.receive_data(bytes([byte]))

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from pulsemark.proto import pulsar_api_pb2 as pb
-from pulsemark.wire import EARLIEST, Connection, MessageId, Role, commands
+from pulsemark.wire import EARLIEST, Command, Connection, MessageId, Role, commands
 
 T = pb.BaseCommand.Type
 SCHEMA = pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json)
@@ -171,6 +171,7 @@ def test_a_server_reads_what_was_asked(frame: bytes, kind: int, fields: dict[str
 
     _, event = server.events()
 
+    assert isinstance(event, Command)
     assert event.type == kind
     assert MessageToDict(event.body, preserving_proto_field_name=True) == fields
 
@@ -190,6 +191,7 @@ def test_connect_says_everything_about_the_client() -> None:
 
     (event,) = server.events()
 
+    assert isinstance(event, Command)
     assert MessageToDict(event.body, preserving_proto_field_name=True) == {
         "client_version": "c",
         "protocol_version": 18,

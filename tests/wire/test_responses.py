@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from pulsemark.proto import pulsar_api_pb2 as pb
-from pulsemark.wire import Connection, MessageId, Role, commands
+from pulsemark.wire import Command, Connection, MessageId, Role, commands
 
 T = pb.BaseCommand.Type
 SCHEMA = pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json)
@@ -147,6 +147,7 @@ def test_a_client_reads_what_was_answered(frame: bytes, kind: int, fields: dict[
 
     _, event = client.events()
 
+    assert isinstance(event, Command)
     assert event.type == kind
     assert MessageToDict(event.body, preserving_proto_field_name=True) == fields
 
@@ -159,6 +160,7 @@ def test_connected_names_version_limit_and_flags() -> None:
 
     (event,) = client.events()
 
+    assert isinstance(event, Command)
     assert MessageToDict(event.body, preserving_proto_field_name=True) == {
         "server_version": "s",
         "protocol_version": 18,

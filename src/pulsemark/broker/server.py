@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..ledger import LocalStore
 from ..metadata import StamperChain, StampError
+from .cleaning.claims import Claims
 from .cleaning.worker import Cleaning
 from .commits import durable
 from .configuration.config import BrokerConfig
@@ -46,6 +47,7 @@ from .errors import BrokerStateError, ConfigError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
 from .services import Services
 from .storage_health import StorageHealth
+from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
 from .topics.schemas import Schemas
 
@@ -170,8 +172,8 @@ class Broker:
             self._store,
             stampers,
             self._run_blocking,
-            service_url=lambda: self.service_url,
-            http_url=lambda: self.http_url,
+            service_url=self.service_url,
+            http_url=self.http_url,
         )
         await self._start_seek_server()
         self._housekeeping = Housekeeping(self._services)
@@ -316,15 +318,23 @@ async def make_services(
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
-    service_url: Callable[[], str],
-    http_url: Callable[[], str],
+    service_url: str,
+    http_url: str,
 ) -> Services:
     """The registries of a broker, with what the store's catalog says."""
-    broker_name = service_url().partition("://")[2]
-    topics = Topics(store, config, stampers, run_blocking, broker_name=broker_name)
+    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
+    schemas = Schemas(catalog_writer, config)
+    topics = Topics(
+        store,
+        config,
+        stampers,
+        run_blocking,
+        catalog_writer,
+        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
+        after_delete=schemas.forget,
+        broker_name=service_url.partition("://")[2],
+    )
     await topics.load()
-    schemas = Schemas(topics.catalog_writer, config)
-    topics.after_delete = schemas.forget
     return Services(
         config=config,
         topics=topics,
@@ -334,7 +344,7 @@ async def make_services(
         output=OutputMemory(config.max_unsent_bytes),
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
-        cleaning=Cleaning(topics, config, run_blocking),
+        cleaning=Cleaning(topics, config, run_blocking, claims),
         run_blocking=run_blocking,
         service_url=service_url,
         http_url=http_url,

@@ -38,8 +38,9 @@ class Services:
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
     #: URL of the binary protocol that clients are told.
-    service_url: Callable[[], str]
-    http_url: Callable[[], str]
+    service_url: str
+    #: "" without HTTP.
+    http_url: str
     #: Counts the starts of this data folder: makes generated producer names unique over restarts.
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)

@@ -47,6 +47,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="settings, in the format and with the names of Pulsar's broker.conf",
     )
+    _add_addresses(parser)
+    parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
+    _add_storage(parser)
+    parser.add_argument(
+        "--expose-broker-entry-metadata",
+        action=argparse.BooleanOptionalAction,
+        help="hand broker time and index to clients that ask for them (PIP-90)",
+    )
+    parser.add_argument(
+        "--batch-index-acks",
+        action=argparse.BooleanOptionalAction,
+        help="keep acknowledgements of single messages of a batch",
+    )
+    parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning")
+    add_json(parser)
+
+
+def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    """Where the broker listens, and what it calls itself towards clients."""
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--advertised-address", metavar="HOST", help="host that clients are told to connect to"
@@ -62,7 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="PORT",
             help=f"port of {what}, 0 picks a free one (default: {default})",
         )
-    parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
+
+
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    """What entries are stamped with, and how durable they are when they are acknowledged."""
     parser.add_argument(
         "--stampers",
         metavar="NAMES",
@@ -75,19 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="sync|interval=MS",
         help="acknowledge what is on disk, or what will be within MS milliseconds (default: sync)",
     )
-    parser.add_argument(
-        "--expose-broker-entry-metadata",
-        action=argparse.BooleanOptionalAction,
-        help="hand broker time and index to clients that ask for them (PIP-90)",
-    )
-    parser.add_argument(
-        "--batch-index-acks",
-        action=argparse.BooleanOptionalAction,
-        help="keep acknowledgements of single messages of a batch",
-    )
-    parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning")
-    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -183,7 +183,6 @@ class _Compaction:
         started = time.perf_counter()
         ledger, store = self._ledger, self._ledger.store
         latest = self._latest()
-        counts, keys = latest.counts, latest.key_count
         generation = newest_generation(ledger) + 1
         log = store.open_view(view_name(ledger.topic_id, generation))
         try:
@@ -201,14 +200,20 @@ class _Compaction:
                     store.delete_view(log.name)
             raise
         remove_other_views(store, ledger.topic_id, generation)
+        return self._report(latest, writer, generation, time.perf_counter() - started)
+
+    def _report(
+        self, latest: LatestPerKey, writer: ViewWriter, generation: int, duration_s: float
+    ) -> CompactionReport:
+        counts = latest.counts
         return CompactionReport(
-            ledger.name,
+            self._ledger.name,
             changed=True,
             horizon=self._horizon,
             generation=generation,
             entries_kept=writer.entry_count,
             entries_rewritten=self._rewritten,
-            keys=keys,
+            keys=latest.key_count,
             entries_read=counts.entries,
             messages_read=counts.messages,
             tombstones=counts.tombstones,
@@ -219,7 +224,7 @@ class _Compaction:
             view_lost=self._view_lost,
             bytes_read=counts.bytes_read,
             bytes_written=writer.bytes_written,
-            duration_s=time.perf_counter() - started,
+            duration_s=duration_s,
         )
 
     def _latest(self) -> LatestPerKey:

@@ -171,7 +171,7 @@ def _check(options: ReadOptions) -> None:
 
 
 def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFrame:
-    from pyspark.sql import Window
+    """The buckets of all slices put together, and reported."""
     from pyspark.sql import functions as f
 
     sums = ("count", "doubtful_count", "control_count", "bytes")
@@ -181,11 +181,19 @@ def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFram
         *(f.min(name).alias(name) for name in lowest),
         *(f.max(name).alias(name) for name in highest),
     )
+    return _reported(_placed(merged), bucket_ms, labels).orderBy("topic", "bucket_start")
+
+
+def _placed(merged: DataFrame) -> DataFrame:
+    """Each bucket with its number among the topic's, and the index that it should begin with."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
     topic = Window.partitionBy("topic")
     in_order = topic.orderBy(f.col("bucket_start_ms").asc_nulls_first())
     before = in_order.rowsBetween(Window.unboundedPreceding, -1)
     # What is expected stands in rows without a bucket; such a row stays only where it is alone.
-    whole = merged.withColumns(
+    return merged.withColumns(
         {
             "expected_first": f.min("expected_first").over(topic),
             "expected_end": f.max("expected_end").over(topic),
@@ -195,11 +203,17 @@ def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFram
             "next_index": f.max("max_index").over(before) + 1,
         }
     ).where("bucket_start_ms IS NOT NULL OR buckets = 0")
+
+
+def _reported(placed: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFrame:
+    """The report's columns."""
+    from pyspark.sql import functions as f
+
     is_last = f.col("number") == f.col("buckets")
     reached = f.greatest("max_index", f.col("next_index") - 1)
     expected_next = f.coalesce("next_index", "expected_first")
     spanned = f.coalesce(f.col("max_index") - f.col("min_index") + 1, f.lit(0))
-    rows = whole.withColumns(
+    rows = placed.withColumns(
         {
             "time": f.lit(datetime.now(UTC)),
             "tier": f.lit(labels.tier),
@@ -215,4 +229,4 @@ def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFram
             ).otherwise(0),
         }
     )
-    return rows.select(*AUDIT_COLUMNS).orderBy("topic", "bucket_start")
+    return rows.select(*AUDIT_COLUMNS)

@@ -294,6 +294,16 @@ class RawConsumer:
 
         return self._link.wait(take, f"{count} messages", timeout_s)
 
+    def drain(self, timeout_s: float | None = None) -> list[RawMessage]:
+        """Every MESSAGE frame that the broker sent before it answered a PING.
+
+        Shows that nothing more has come without waiting for silence. Raises RawTimeoutError.
+        """
+        self._client.ping(timeout_s)
+        messages = list(self._messages)
+        self._messages.clear()
+        return messages
+
     def ack(
         self,
         *message_ids: MessageId,

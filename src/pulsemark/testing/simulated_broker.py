@@ -251,6 +251,8 @@ class SimulatedBroker:
     """Topics, sessions and a store in one folder, over restarts."""
 
     def __init__(self, folder: Path, **config: Any) -> None:
+        # Gathering goes by real time, and everything here is a function of the seed.
+        config = {"publish_gathering_ms": 0} | config
         self.config = BrokerConfig(data_dir=None, port=0, http_port=None, **config)
         self.loop = SimulatedLoop()
         self.work = BlockingWork(self.loop)
@@ -278,8 +280,8 @@ class SimulatedBroker:
                 store,
                 stampers,
                 self.work.run,
-                service_url=lambda: "",
-                http_url=lambda: "",
+                service_url="",
+                http_url="",
             )
         )
         self._finish_work()

@@ -28,121 +28,11 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Literal
 
 from ..ledger.local.io.files import Buffer
-
-PIECE_BYTES = 512
-"""What a disk writes as a whole, or so one hopes."""
-
-Survival = Literal["none", "some", "all"]
-
-
-@dataclass(slots=True, eq=False)
-class _Inode:
-    """A file without a name: as it is seen, and as the disk has it."""
-
-    seen: bytearray = field(default_factory=bytearray)
-    disk: bytearray = field(default_factory=bytearray)
-    dirty: list[tuple[int, int]] = field(default_factory=list)
-    """[start, end) of what was written since the last sync, in order."""
-    shortest: int | None = None
-    """Smallest length since the last sync, if the file was cut."""
-    lock_owner: DiskProcess | None = None
-
-    def write(self, data: Buffer, offset: int) -> None:
-        end = offset + len(data)
-        if len(self.seen) < end:
-            self.seen.extend(bytes(end - len(self.seen)))
-        self.seen[offset:end] = data
-        if self.dirty and self.dirty[-1][1] == offset:
-            self.dirty[-1] = (self.dirty[-1][0], end)
-        else:
-            self.dirty.append((offset, end))
-
-    def cut(self, size: int) -> None:
-        if size < len(self.seen):
-            del self.seen[size:]
-            self.shortest = size if self.shortest is None else min(size, self.shortest)
-        elif size > len(self.seen):
-            self.write(bytes(size - len(self.seen)), len(self.seen))
-
-    def _put(self, start: int, end: int) -> None:
-        end = min(end, len(self.seen))
-        if start < end:
-            if len(self.disk) < end:
-                self.disk.extend(bytes(end - len(self.disk)))
-            self.disk[start:end] = self.seen[start:end]
-
-    def sync(self) -> None:
-        if self.shortest is not None:
-            del self.disk[self.shortest :]
-        for start, end in self.dirty:
-            self._put(start, end)
-        # What an earlier failed sync lost reads as zeros.
-        if len(self.disk) < len(self.seen):
-            self.disk.extend(bytes(len(self.seen) - len(self.disk)))
-        self._clean()
-
-    def _clean(self) -> None:
-        self.dirty.clear()
-        self.shortest = None
-
-    def lose(self, random: Random, survival: Survival) -> None:
-        """Let some of what is dirty reach the disk; the rest never will."""
-        if self.shortest is not None and (survival == "all" or random.random() < 0.5):
-            del self.disk[self.shortest :]
-        share = {"none": 0.0, "some": random.random(), "all": 1.0}[survival]
-        for number, (first, end) in enumerate(self.dirty):
-            last = number == len(self.dirty) - 1
-            edges = [
-                first,
-                *range(first - first % PIECE_BYTES + PIECE_BYTES, end, PIECE_BYTES),
-                end,
-            ]
-            for start, stop in pairwise(edges):
-                if random.random() < share:
-                    torn = last and stop == end and survival == "some"
-                    self._put(start, random.randint(start, stop) if torn else stop)
-        self._clean()
-
-
-@dataclass(slots=True, eq=False)
-class _Folder:
-    """Names, as they are seen, and as the disk has them."""
-
-    seen: dict[str, _Inode | _Folder] = field(default_factory=dict)
-    disk: dict[str, _Inode | _Folder] = field(default_factory=dict)
-    pending: list[dict[str, _Inode | _Folder | None]] = field(default_factory=list)
-    """Changes since the last sync, oldest first; None: the name is gone."""
-
-    def change(self, names: dict[str, _Inode | _Folder | None]) -> None:
-        _apply(self.seen, names)
-        self.pending.append(names)
-
-    def sync(self) -> None:
-        for names in self.pending:
-            _apply(self.disk, names)
-        self.pending.clear()
-
-    def lose(self, random: Random, survival: Survival) -> None:
-        share = {"none": 0.0, "some": random.random(), "all": 1.0}[survival]
-        for names in self.pending:
-            if random.random() < share:
-                _apply(self.disk, names)
-        self.pending.clear()
-
-
-def _apply(entries: dict[str, _Inode | _Folder], names: dict[str, _Inode | _Folder | None]) -> None:
-    for name, entry in names.items():
-        if entry is None:
-            entries.pop(name, None)
-        else:
-            entries[name] = entry
+from .disk_contents import Folder, Inode, Survival
 
 
 class SimulatedDisk:
@@ -161,7 +51,7 @@ class SimulatedDisk:
         """Called when all processes are ended, by a kill or a power cut."""
         self.power_cuts = 0
         self._lock = threading.RLock()
-        self._root = _Folder()
+        self._root = Folder()
         self._processes: list[DiskProcess] = []
         self._made: set[Path] = set()
         self._next_fd = 1000
@@ -189,12 +79,12 @@ class SimulatedDisk:
             self.power_cuts += 1
             self._lose(self._root)
 
-    def _lose(self, folder: _Folder) -> None:
+    def _lose(self, folder: Folder) -> None:
         folder.lose(self.random, self.survival)
         folder.seen = dict(folder.disk)
         for name in sorted(folder.disk):
             entry = folder.disk[name]
-            if isinstance(entry, _Folder):
+            if isinstance(entry, Folder):
                 self._lose(entry)
             else:
                 entry.lose(self.random, self.survival)
@@ -223,7 +113,7 @@ class SimulatedDisk:
                 continue
             entry = folder.seen.get(place.name)
             if entry is None:
-                entry = _Folder()
+                entry = Folder()
                 if place.is_dir() and place not in self._made:
                     # It was on the real disk before: it is durable.
                     folder.seen[place.name] = folder.disk[place.name] = entry
@@ -231,26 +121,26 @@ class SimulatedDisk:
                     folder.change({place.name: entry})
                     self._made.add(place)
                     place.mkdir(exist_ok=True)
-            if not isinstance(entry, _Folder):
+            if not isinstance(entry, Folder):
                 raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
             folder = entry
 
-    def _folder(self, path: Path) -> _Folder:
+    def _folder(self, path: Path) -> Folder:
         folder = self._root
         for name in path.absolute().parts[1:]:
             entry = folder.seen.get(name)
             if entry is None:
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            if not isinstance(entry, _Folder):
+            if not isinstance(entry, Folder):
                 raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
             folder = entry
         return folder
 
-    def _file(self, path: Path) -> _Inode:
+    def _file(self, path: Path) -> Inode:
         entry = self._folder(path.parent).seen.get(path.name)
         if entry is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        if isinstance(entry, _Folder):
+        if isinstance(entry, Folder):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return entry
 
@@ -261,7 +151,7 @@ class DiskProcess:
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
         self._lock = disk._lock
-        self._fds: dict[int, _Inode] = {}
+        self._fds: dict[int, Inode] = {}
         self._dead = False
 
     def _die(self) -> None:
@@ -276,7 +166,7 @@ class DiskProcess:
             raise OSError(errno.EIO, "this process has ended")
         return self._disk
 
-    def _inode(self, fd: int) -> _Inode:
+    def _inode(self, fd: int) -> Inode:
         self._alive()
         if fd not in self._fds:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -288,7 +178,7 @@ class DiskProcess:
             disk = self._alive()
             folder = disk._folder(path.parent)
             if path.name not in folder.seen and flags & os.O_CREAT:
-                folder.change({path.name: _Inode()})
+                folder.change({path.name: Inode()})
             inode = disk._file(path)
             if flags & os.O_TRUNC:
                 inode.cut(0)

@@ -21,8 +21,9 @@ from ..ledger import LocalStore, StoreOptions
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..metadata import Clock
 from .clock import SettableClock
+from .disk_contents import Survival
 from .faulty_files import FaultyFiles
-from .simulated_disk import SimulatedDisk, Survival
+from .simulated_disk import SimulatedDisk
 
 NEVER_MS = 2**40
 

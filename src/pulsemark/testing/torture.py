@@ -35,9 +35,9 @@ from ..maintenance.findings import Severity
 from ..maintenance.verify import verify_folder
 from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from .clock import SettableClock
+from .disk_contents import Survival
 from .faulty_files import FaultyFiles, Short
 from .raw_messages import unbatched_message
-from .simulated_disk import Survival
 from .simulated_store import NEVER_MS, SimulatedStore, settle
 from .store_model import ACKED, SEEN, StoreModel, is_expected
 

@@ -15,6 +15,7 @@ from .encoding import (
     message_header,
     send_header,
     send_receipt,
+    send_receipts,
 )
 from .requests import (
     ack,
@@ -126,6 +127,7 @@ __all__ = [
     "send_error",
     "send_header",
     "send_receipt",
+    "send_receipts",
     "subscribe",
     "success",
     "topic_migrated",

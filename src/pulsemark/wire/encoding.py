@@ -10,7 +10,7 @@ them equal to protobuf's own bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..proto.pulsar_api_pb2 import BaseCommand, CommandPing, CommandPong
@@ -104,6 +104,35 @@ def send_receipt(
             highest,
         )
     )
+
+
+def send_receipts(
+    producer_id: int, ledger_id: int, publishes: Iterable[tuple[int, int, int]]
+) -> bytes:
+    """The SEND_RECEIPTs of one producer's entries in one ledger, one frame after the other.
+
+    publishes: sequence id, highest sequence id (see `send_receipt`), entry id of each. What stands
+    between these numbers is put together once for all that take as many bytes.
+    """
+    producer = varint(producer_id)
+    ledger = varint(ledger_id & _U64_MASK)
+    parts: list[bytes] = []
+    sizes = (0, 0, 0)
+    head = middle = b""
+    for sequence_id, highest_sequence_id, entry_id in publishes:
+        sequence = varint(sequence_id)
+        entry = varint(entry_id & _U64_MASK)
+        if highest_sequence_id == -1:
+            highest = _NO_HIGHEST
+        else:
+            highest = b"\x20" + varint(highest_sequence_id & _U64_MASK)
+        if sizes != (sizes := (len(sequence), len(entry), len(highest))):
+            id_size = len(ledger) + len(entry) + 2
+            size = len(producer) + len(sequence) + id_size + len(highest) + 4
+            head = _RECEIPT_HEADS[size] + producer + b"\x10"
+            middle = _RECEIPT_IDS[id_size] + ledger + b"\x10"
+        parts += (head, sequence, middle, entry, highest)
+    return b"".join(parts)
 
 
 def message_header(

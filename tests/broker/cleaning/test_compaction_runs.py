@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from unittest.mock import patch
 
 import pulsar
 import pytest
 
 from pulsemark.compaction import compaction
+from pulsemark.compaction.keys import LatestPerKey
 from pulsemark.metadata import payload_of
 from pulsemark.testing import running_broker
+from pulsemark.testing.raw_handles import RawMessage
 from pulsemark.testing.raw_messages import BatchMember
 from pulsemark.wire import MessageId
 
@@ -25,7 +28,7 @@ def keys(place: Place, **options) -> list[str]:
         **options,
     )  # fmt: skip
     last, _ = reader.get_last_message_id()
-    found = []
+    found: list[RawMessage] = []
     while not found or found[-1].message_id[:2] != last[:2]:
         reader.flow(1)
         found.append(reader.receive())
@@ -33,17 +36,22 @@ def keys(place: Place, **options) -> list[str]:
     return [bytes(payload_of(m.headers_and_payload)).decode().partition("@")[0] for m in found]
 
 
+def succeeded(place: Place, path: str) -> bool:
+    """Whether a topic was compacted."""
+    return bool(place.get(path)["status"] == "SUCCESS")
+
+
 def hold_compactions(place: Place):
     """Compactions that stop at their first read until they are let go: (begun, go on)."""
     begun, go_on = threading.Event(), threading.Event()
-    whole = compaction.LatestPerKey.take
+    whole = LatestPerKey.take
 
     def take(self, entry):
         begun.set()
         assert go_on.wait(20)
         whole(self, entry)
 
-    return begun, go_on, patch.object(compaction.LatestPerKey, "take", take)
+    return begun, go_on, patch.object(LatestPerKey, "take", take)
 
 
 def test_official_client(place):
@@ -61,7 +69,7 @@ def test_official_client(place):
             producer.flush()
             path = f"/admin/v2/persistent/{topic}"
             place.change("PUT", f"{path}/compaction")
-            wait_until(lambda p=path: place.get(f"{p}/compaction")["status"] == "SUCCESS")
+            wait_until(partial(succeeded, place, f"{path}/compaction"))
             producer.send(b"tail", partition_key="k1")
             reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
             found = []
@@ -77,7 +85,7 @@ def test_official_client(place):
                 initial_position=pulsar.InitialPosition.Earliest,
             )  # fmt: skip
             # Members of a batch that were left out arrive empty, as from Pulsar.
-            got = iter(lambda c=consumer: c.receive(5_000).data(), b"tail")
+            got = iter(lambda: consumer.receive(5_000).data(), b"tail")  # noqa: B023 - used at once
             assert [data for data in got if data] == [b"28", b"29"]
             consumer.close()
             reader.close()
@@ -121,8 +129,7 @@ def test_partitions(place):
     place.change("PUT", f"{path}/compaction")
     assert place.ask("GET", f"{path}/compaction")[0] == 404
     for index in range(2):
-        status = f"{path}-partition-{index}/compaction"
-        wait_until(lambda s=status: place.get(s)["status"] == "SUCCESS")
+        wait_until(partial(succeeded, place, f"{path}-partition-{index}/compaction"))
 
 
 @pytest.mark.parametrize("level", ["topic", "namespace"])

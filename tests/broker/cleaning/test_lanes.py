@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
-from pulsemark.broker.cleaning import lanes
 from pulsemark.broker.cleaning.lanes import Lane
 
 
@@ -37,8 +37,13 @@ def test_no_thread_without_work(lane):
 
 def test_jobs_in_order_with_what_they_return_or_raise(lane):
     """Jobs are done one after another; each future has its own outcome."""
-    done = []
-    futures = [lane.submit(lambda n=n: done.append(n) or n) for n in range(20)]
+    done: list[int] = []
+
+    def job(number):
+        done.append(number)
+        return number
+
+    futures = [lane.submit(partial(job, number)) for number in range(20)]
     wrong = lane.submit(lambda: 1 // 0)
     assert [f.result(20) for f in futures] == done == list(range(20))
     with pytest.raises(ZeroDivisionError):
@@ -48,7 +53,7 @@ def test_jobs_in_order_with_what_they_return_or_raise(lane):
 
 def test_jobs_go_between_the_steps_of_a_round(lane):
     """A round of many steps does not keep a job waiting until its end."""
-    order = []
+    order: list[object] = []
     asked = threading.Event()
 
     def steps():
@@ -60,7 +65,7 @@ def test_jobs_go_between_the_steps_of_a_round(lane):
                 asked.set()
             yield
 
-    jobs: list = []
+    jobs: list[Future[None]] = []
     lane.begin_round("round", steps())
     assert asked.wait(20)
     wait(jobs, 20)
@@ -123,7 +128,7 @@ def test_a_round_takes_half_of_the_time(lane):
         self._owed_s = 0.0
 
     with (
-        patch.object(lanes.time, "monotonic", lambda: now[0]),
+        patch("pulsemark.broker.cleaning.lanes.time.monotonic", lambda: now[0]),
         patch.object(Lane, "_rest", rest),
     ):
         lane.begin_round("round", steps())
@@ -136,7 +141,12 @@ def test_closing_cancels_what_has_not_begun():
     """What runs is finished, what waits is cancelled, and what comes later is cancelled at once."""
     lane = Lane("test")
     begun, go_on = threading.Event(), threading.Event()
-    running = lane.submit(lambda: (begun.set(), go_on.wait(20)))
+
+    def runs():
+        begun.set()
+        return go_on.wait(20)
+
+    running = lane.submit(runs)
     waiting = lane.submit(lambda: None)
     assert begun.wait(20)
     lane.close()

@@ -197,6 +197,7 @@ def test_the_configuration_files_names():
     assert config.message_expiry_check_interval_ms == 300_000
     assert config.retention_check_interval_ms == 60_000
     assert config.max_compaction_bytes_per_s == 70
-    for wrong in ({"default_message_ttl_s": -1}, {"default_retention_size_mb": -2}):
-        with pytest.raises(ConfigError):
-            BrokerConfig(**wrong)
+    with pytest.raises(ConfigError):
+        BrokerConfig(default_message_ttl_s=-1)
+    with pytest.raises(ConfigError):
+        BrokerConfig(default_retention_size_mb=-2)

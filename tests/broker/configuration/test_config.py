@@ -70,4 +70,4 @@ def test_what_may_be_left_out_or_zero():
     )
     assert config == replace(config)
     with pytest.raises(FrozenInstanceError):
-        config.port = 1
+        config.port = 1  # type: ignore[misc]

@@ -210,5 +210,5 @@ def test_the_sync_interval_goes_before_the_stores():
     assert replace(config, sync_interval_ms=9).store_options.sync_interval_ms == 9
     for wrong in (-1, 60_001, True, 1.5, "5"):
         with pytest.raises(ConfigError) as caught:
-            BrokerConfig(sync_interval_ms=wrong)
+            BrokerConfig(sync_interval_ms=wrong)  # type: ignore[arg-type]
         assert caught.value.field == "sync_interval_ms"

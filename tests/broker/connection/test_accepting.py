@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -57,7 +58,8 @@ def program(text):
         stderr=subprocess.PIPE,
         text=True,
     )
-    errors = []
+    errors: list[str] = []
+    assert process.stdout is not None
     try:
         yield process.stdout.readline().strip(), errors
     finally:
@@ -97,8 +99,8 @@ def test_connections_never_take_the_stores_files():
 
 async def test_a_taken_port_is_named():
     """PortInUseError with host and port."""
-    listeners = [Listener("127.0.0.1", 0, lambda: None, has_room=lambda arriving: True)]
+    listeners = [Listener("127.0.0.1", 0, asyncio.Protocol, has_room=lambda arriving: True)]
     with pytest.raises(PortInUseError) as caught:
-        Listener("127.0.0.1", listeners[0].port, lambda: None, has_room=lambda arriving: True)
+        Listener("127.0.0.1", listeners[0].port, asyncio.Protocol, has_room=lambda arriving: True)
     assert listeners[0].port == caught.value.port
     await listeners[0].close()

@@ -60,7 +60,12 @@ def test_closing_many_one_by_one_does_not_search_among_the_others(broker, monkey
     client = broker.connect()
     subscribe(client, broker, sub_type, FEW, level=MANY)
     compared = []
-    monkeypatch.setattr(Consumer, "__eq__", lambda one, other: compared.append(1) or one is other)
+
+    def equal(one, other):
+        compared.append(1)
+        return one is other
+
+    monkeypatch.setattr(Consumer, "__eq__", equal)
     for number in range(FEW):
         client.send(client.close_consumer(number))
     broker.quiesce()

@@ -8,6 +8,7 @@ import gc
 import socket
 import struct
 import time
+from functools import partial
 
 import pytest
 
@@ -19,7 +20,7 @@ from pulsemark.broker.connection.memory import (
     OutputMemory,
 )
 from pulsemark.broker.errors import RefusedError
-from pulsemark.proto.pulsar_api_pb2 import Schema, ServerError
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, Schema, ServerError
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
@@ -235,7 +236,9 @@ def test_consumers_that_do_not_read_share_one_limit():
                 producer.send(unbatched_message(bytes(MIB // 2), publish_time_ms=1))
             links = [dial(broker) for _ in range(12)]
             for number, link in enumerate(links):
-                subscribe = commands.subscribe(topic, f"s{number}", 1, 1, initial_position=1)
+                subscribe = commands.subscribe(
+                    topic, f"s{number}", 1, 1, initial_position=CommandSubscribe.Earliest
+                )
                 link.sendall(CONNECT + subscribe)
                 answer = b""
                 while commands.success(1) not in answer:
@@ -405,12 +408,10 @@ def test_the_schema_cache_has_a_size():
             schemas[topic] = Schema(
                 name="s", type=Schema.Json, schema_data=b"%d" % number + bytes(3000)
             )
-            raw.request(
-                lambda i, topic=topic: commands.get_or_create_schema(topic, i, schemas[topic])
-            )
+            raw.request(partial(commands.get_or_create_schema, topic, schema=schemas[topic]))
         assert len(broker.broker.services.schemas._by_topic) <= 3
         for topic, schema in schemas.items():
-            found = raw.request(lambda i, topic=topic: commands.get_schema(topic, i))
+            found = raw.request(partial(commands.get_schema, topic))
             assert found.schema.schema_data == schema.schema_data
         other = Schema(name="s", type=Schema.Json, schema_data=b"other" + bytes(3000))
         with pytest.raises(RequestRefusedError) as refused:

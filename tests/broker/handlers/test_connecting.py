@@ -23,10 +23,12 @@ NO_REQUEST_ID = 2**64 - 1
 def test_connected_answers_the_lower_version(broker, asked, answered):
     """Protocol versions are agreed on; the largest message is told."""
     with RawClient.from_url(broker.service_url, protocol_version=asked) as client:
-        assert answered == client.connected.protocol_version
-        assert client.connected.max_message_size == 5 * 1024 * 1024
+        connected = client.connected
+        assert connected is not None
+        assert answered == connected.protocol_version
+        assert connected.max_message_size == 5 * 1024 * 1024
         flags = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
-        assert flags == client.connected.feature_flags
+        assert flags == connected.feature_flags
 
 
 def test_ping_is_answered_before_and_after_connect(broker):

@@ -8,7 +8,7 @@ import pytest
 
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
-from pulsemark.testing.raw_client import RawTimeoutError, RequestRefusedError
+from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import EARLIEST, LATEST, MessageId, commands, pack_ack_set
 
 Shared = CommandSubscribe.Shared
@@ -35,18 +35,10 @@ def ids_of(messages):
     return [message.message_id for message in messages]
 
 
-def nothing_comes(client, consumer):
-    """Whether the consumer has no message once the broker has answered a PING."""
-    client.ping()
-    with pytest.raises(RawTimeoutError):
-        consumer.receive(timeout_s=0.05)
-    return True
-
-
 # -- permits --------------------------------------------------------------------------------------
 
 
-def test_permits_count_messages_and_may_go_negative(raw, topic):
+def test_permits_count_messages_and_may_go_negative(raw, topic, drain):
     """Batches of 5 with FLOW 1, 1, 3, 1, 5: the second and third FLOW bring nothing more."""
     producer = raw.create_producer(topic)
     consumer = raw.subscribe(topic, "s", earliest=True)
@@ -55,25 +47,28 @@ def test_permits_count_messages_and_may_go_negative(raw, topic):
     came = []
     for permits in (1, 1, 3, 1, 5):
         consumer.flow(permits)
-        raw.ping()
-        came.append(0)
-        while True:
-            try:
-                consumer.receive(timeout_s=0.03)
-            except RawTimeoutError:
-                break
-            came[-1] += 1
+        came.append(len(drain(consumer)))
     # 1 -> -4 | -3 | 0 | 1 -> -4 | 1 -> -4
     assert came == [1, 0, 0, 1, 1]
 
 
-def test_permits_before_anything_is_published_are_kept(raw, topic):
+def test_a_batch_that_goes_beyond_the_permits_is_the_last_that_comes(raw, topic, drain):
+    """Of ten batches of 5 a FLOW of 12 brings three, however many were read for it."""
+    producer = raw.create_producer(topic)
+    consumer = raw.subscribe(topic, "s", earliest=True)
+    for _ in range(10):
+        producer.send_batch([b"x"] * 5)
+    consumer.flow(12)
+    assert len(drain(consumer)) == 3
+
+
+def test_permits_before_anything_is_published_are_kept(raw, topic, drain):
     """A consumer that waits gets what comes, as much as it permitted."""
     consumer = raw.subscribe(topic, "s")
     consumer.flow(2)
     ids = publish(raw, topic, 3)
     assert ids[:2] == ids_of(consumer.receive_many(2))
-    assert nothing_comes(raw, consumer)
+    assert drain(consumer) == []
 
 
 @pytest.mark.parametrize("permits", [0, 2**32 - 1])
@@ -155,11 +150,7 @@ def test_odd_acknowledgements_change_nothing(raw, topic):
 
 def after_redelivery(consumer, count, *, skip):
     """Ask for everything again and return `count` frames behind the first `skip`."""
-    while True:
-        try:
-            consumer.receive(timeout_s=0.05)
-        except RawTimeoutError:
-            break
+    consumer.drain()
     consumer.redeliver()
     consumer.flow(1000)
     return consumer.receive_many(count)[skip:]
@@ -229,7 +220,7 @@ def test_single_members_of_a_batch(topic, enabled):
         ack_set = list(consumer.receive().command.ack_set)
         assert (list(pack_ack_set([0, 2])) if enabled else []) == ack_set
         consumer.ack(MessageId(receipt.ledger_id, receipt.entry_id, ack_set=()))
-        assert receipt.entry_id == consumer.get_last_message_id()[1].entry_id
+        assert consumer.get_last_message_id()[1] == MessageId(receipt.ledger_id, receipt.entry_id)
 
 
 def test_permits_of_a_partly_acknowledged_batch_count_what_is_open(topic):
@@ -327,7 +318,7 @@ def test_a_consumer_epoch_comes_back_with_the_messages(raw, topic):
     assert consumer.receive().command.consumer_epoch == 3
 
 
-def test_too_many_unacknowledged_messages_stop_a_consumer(topic):
+def test_too_many_unacknowledged_messages_stop_a_consumer(topic, drain_of):
     """Above the limit a consumer is passed over until half of it is acknowledged."""
     with (
         running_broker(http_port=None, max_unacked_messages_per_consumer=4) as broker,
@@ -337,7 +328,7 @@ def test_too_many_unacknowledged_messages_stop_a_consumer(topic):
         consumer = client.subscribe(topic, "s", sub_type=Shared, earliest=True)
         consumer.flow(100)
         held = consumer.receive_many(4)
-        assert nothing_comes(client, consumer)
+        assert drain_of(broker)(consumer) == []
         assert ids[:4] == ids_of(held)
         consumer.ack(*ids[:2])
         assert ids[4:6] == ids_of(consumer.receive_many(2))

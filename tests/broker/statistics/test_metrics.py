@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import urllib.request
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -116,7 +117,7 @@ def test_a_page_of_many_topics_gives_way():
             other.cancel()
             return turns, first, second
 
-    class SlowRows(dict):
+    class SlowRows(dict[str, Any]):
         """Each look at a topic takes longer than a slice."""
 
         def get(self, key, default=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import pulsar
 import pytest
@@ -12,7 +13,6 @@ from pulsemark.broker.subscriptions.chunks import Chunk, ChunkedMessages, chunk_
 from pulsemark.ledger import Position
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RawTimeoutError
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
 
 Shared = CommandSubscribe.Shared
@@ -42,16 +42,6 @@ def send_chunk(producer, message, number, count=3):
     producer.send_raw(body, sequence_id=message, is_chunk=True)
 
 
-def drain(consumer):
-    """Everything that comes until it is quiet."""
-    found = []
-    while True:
-        try:
-            found.append(consumer.receive(timeout_s=0.15))
-        except RawTimeoutError:
-            return found
-
-
 def chunks_of(messages):
     """Message number -> chunk numbers in the order they came."""
     seen = defaultdict(list)
@@ -62,7 +52,7 @@ def chunks_of(messages):
 
 
 @pytest.mark.parametrize("sub_type", SHARING)
-def test_all_chunks_of_a_message_come_to_one_consumer_in_order(raw, other, topic, sub_type):
+def test_all_chunks_of_a_message_come_to_one_consumer_in_order(raw, other, topic, sub_type, drain):
     """Six messages whose chunks come one by one, over two consumers: none is torn apart."""
     consumers = [c.subscribe(topic, "s", sub_type=sub_type) for c in (raw, other)]
     for consumer in consumers:
@@ -79,7 +69,7 @@ def test_all_chunks_of_a_message_come_to_one_consumer_in_order(raw, other, topic
 
 
 @pytest.mark.parametrize("sub_type", SHARING)
-def test_interleaved_messages_are_not_mixed(raw, other, topic, sub_type):
+def test_interleaved_messages_are_not_mixed(raw, other, topic, sub_type, drain):
     """Chunks of several producers' messages come mixed; each message stays with its consumer."""
     consumers = [c.subscribe(topic, "s", sub_type=sub_type) for c in (raw, other)]
     for consumer in consumers:
@@ -94,7 +84,7 @@ def test_interleaved_messages_are_not_mixed(raw, other, topic, sub_type):
 
 
 @pytest.mark.parametrize("sub_type", SHARING)
-def test_a_message_whose_consumer_leaves_begins_anew_elsewhere(raw, other, topic, sub_type):
+def test_a_message_whose_consumer_leaves_begins_anew_elsewhere(raw, other, topic, sub_type, drain):
     """Also when it leaves in the middle of the message: the other one gets all chunks in order."""
     producer = raw.create_producer(topic)
     first = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
@@ -109,7 +99,7 @@ def test_a_message_whose_consumer_leaves_begins_anew_elsewhere(raw, other, topic
     assert chunks_of(drain(second)) == {0: [0, 1, 2]}
 
 
-def test_chunks_wait_for_their_consumer_and_others_go_on(raw, other, topic):
+def test_chunks_wait_for_their_consumer_and_others_go_on(raw, other, topic, drain):
     """Without permits for the rest of a message, other messages still reach the other consumer."""
     first = raw.subscribe(topic, "s", sub_type=Shared)
     second = other.subscribe(topic, "s", sub_type=Shared)
@@ -127,7 +117,7 @@ def test_chunks_wait_for_their_consumer_and_others_go_on(raw, other, topic):
     assert chunks_of(drain(first)) == {0: [1, 2]}
 
 
-def test_a_redelivered_message_is_whole_again(raw, other, topic):
+def test_a_redelivered_message_is_whole_again(raw, other, topic, drain):
     """Given back as a whole it may go to anyone, but to one; given back in part, to the same."""
     consumers = [c.subscribe(topic, "s", sub_type=Shared) for c in (raw, other)]
     for consumer in consumers:
@@ -143,11 +133,11 @@ def test_a_redelivered_message_is_whole_again(raw, other, topic):
     assert not set(again[0]) & set(again[1])
     assert (again[0] | again[1]) == chunks_of(got[0])
     consumers[1].redeliver(got[1][1].message_id)
-    assert drain(consumers[0]) == []
     assert chunks_of(drain(consumers[1])) == {next(iter(chunks_of(got[1]))): [1]}
+    assert drain(consumers[0]) == []
 
 
-def test_waiting_chunks_are_limited(raw, other, broker, topic, monkeypatch):
+def test_waiting_chunks_are_limited(raw, other, broker, topic, monkeypatch, drain):
     """Above the limit no new entries are read ahead; everything comes once the consumer takes."""
     monkeypatch.setattr("pulsemark.broker.subscriptions.shared_dispatcher.MAX_WAITING_CHUNKS", 10)
     first = raw.subscribe(topic, "s", sub_type=Shared)
@@ -199,10 +189,12 @@ def test_the_official_client_puts_messages_together(client, topic, consumer_type
 
 def test_what_is_a_chunk():
     """An entry with uuid, chunk id and more than one chunk; anything else is none."""
-    fields = {"uuid": "u", "num_chunks_from_msg": 3}
+    fields: dict[str, Any] = {"uuid": "u", "num_chunks_from_msg": 3}
     first, last = (
         chunk_of(unbatched_message(b"x", publish_time_ms=1, chunk_id=n, **fields)) for n in (0, 2)
     )
+    assert first is not None
+    assert last is not None
     assert (first.is_last, last.is_last) == (False, True)
     assert first.message == last.message
     assert chunk_of(unbatched_message(b"\xd8\x01", publish_time_ms=1)) is None
@@ -211,14 +203,15 @@ def test_what_is_a_chunk():
     assert chunk_of(unbatched_message(b"x", publish_time_ms=1, **single)) is None
     assert chunk_of(batched_message([b"a", b"b"], publish_time_ms=1)) is None
     assert chunk_of(b"\xd8\x01" * 9) is None
-    long = {"properties": {"k": "x" * 3000}, "chunk_id": 1}
+    long: dict[str, Any] = {"properties": {"k": "x" * 3000}, "chunk_id": 1}
     assert chunk_of(unbatched_message(b"x", publish_time_ms=1, **fields, **long)) is not None
 
 
 def test_what_is_remembered_of_unfinished_messages_is_limited(monkeypatch):
     """A producer that never sends its last chunks: only the newest messages keep a consumer."""
     monkeypatch.setattr(chunks, "MAX_IDLE_MESSAGES", 10)
-    chunked, consumer = ChunkedMessages(), object()
+    consumer: Any = object()
+    chunked = ChunkedMessages()
     for number in range(100):
         chunked.sent(Chunk(number, is_last=False), Position(1, number), consumer)
         chunked.released([Position(1, number)])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 import pulsar
 import pytest
 
+from pulsemark.broker.subscriptions.consumer import Consumer
 from pulsemark.broker.subscriptions.sticky_keys import AutoSplit, StickyRanges, murmur3_32, slot_of
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RawTimeoutError, RequestRefusedError
+from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import MessageId
 
@@ -45,16 +48,6 @@ def subscribe(client, topic, meta=AUTO, **options):
     return consumer
 
 
-def drain(consumer):
-    """Everything that comes until it is quiet."""
-    found = []
-    while True:
-        try:
-            found.append(consumer.receive(timeout_s=0.1))
-        except RawTimeoutError:
-            return found
-
-
 def entry_ids(messages):
     """Entry ids of frames."""
     return [message.message_id.entry_id for message in messages]
@@ -86,14 +79,14 @@ def test_the_sticky_key_of_an_entry():
     assert murmur3_32(b"p-7") % 65536 == slot_of(bare)
 
 
-def test_each_key_goes_to_one_consumer_in_order(raw, other, topic):
+def test_each_key_goes_to_one_consumer_in_order(raw, other, topic, drain):
     """300 messages of 20 keys over two consumers: no key on both, order kept, nothing lost."""
     consumers = [subscribe(raw, topic), subscribe(other, topic)]
     producer = raw.create_producer(topic)
     for n in range(300):
         producer.post(unbatched_message(b"%d" % n, publish_time_ms=1, key=f"k{n % 20}"))
     producer.receipts(300)
-    seen = [defaultdict(list), defaultdict(list)]
+    seen: list[dict[int, list[Any]]] = [defaultdict(list), defaultdict(list)]
     for place, consumer in enumerate(consumers):
         for entry_id in entry_ids(drain(consumer)):
             seen[place][entry_id % 20].append(entry_id)
@@ -103,7 +96,7 @@ def test_each_key_goes_to_one_consumer_in_order(raw, other, topic):
         assert list(range(key, 300, 20)) == (seen[0] | seen[1])[key]
 
 
-def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic):
+def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic, drain):
     """A newcomer gets a key's messages only after the old consumer has acknowledged its own."""
     first = subscribe(raw, topic, consumer_name="first")
     producer = raw.create_producer(topic)
@@ -124,7 +117,7 @@ def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic):
     assert moved[3:] == entry_ids(drain(second))
 
 
-def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic):
+def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic, drain):
     """What it held comes first, then what is new."""
     first = subscribe(raw, topic)
     second = subscribe(other, topic)
@@ -138,7 +131,7 @@ def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic):
     assert list(range(60)) == sorted(lost + kept)
 
 
-def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic):
+def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic, drain):
     """The other one goes on; later the held keys come in order."""
     stopped = raw.subscribe(topic, "s", sub_type=Key_Shared, key_shared_meta=sticky((0, 32767)))
     running = subscribe(other, topic, sticky((32768, 65535)))
@@ -153,7 +146,7 @@ def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic
     assert [n for n in range(100) if slots[n] <= 32767] == entry_ids(drain(stopped))
 
 
-def test_redelivery_keeps_the_key_on_its_consumer(raw, other, topic):
+def test_redelivery_keeps_the_key_on_its_consumer(raw, other, topic, drain):
     """A message given back comes again to the same consumer, counted."""
     first = subscribe(raw, topic, sticky((0, 32767)))
     second = subscribe(other, topic, sticky((32768, 65535)))
@@ -190,7 +183,7 @@ def test_ranges_must_fit_together(raw, other, topic, first, second, error):
     consumer.get_last_message_id()
 
 
-def test_an_acknowledged_message_does_not_come_again(raw, topic):
+def test_an_acknowledged_message_does_not_come_again(raw, topic, drain):
     """After a restart of the only consumer the rest comes, in order."""
     consumer = subscribe(raw, topic)
     producer = raw.create_producer(topic)
@@ -232,11 +225,22 @@ def test_the_official_clients_key_shared_consumers(client, topic):
 
 
 @dataclass(eq=False)
-class Member:
+class SelectorsView:
     """A consumer as the selectors see it."""
 
     name: str
-    key_shared_meta: KeySharedMeta = field(default_factory=lambda: AUTO)
+    key_shared_meta: KeySharedMeta
+
+
+def member_named(name: str, key_shared_meta: KeySharedMeta = AUTO) -> Consumer:
+    """A consumer that has only what the selectors look at."""
+    return cast("Consumer", SelectorsView(name, key_shared_meta))
+
+
+def join_and_leave(selector, consumer):
+    """One consumer comes and goes."""
+    selector.add(consumer)
+    selector.remove((consumer,))
 
 
 def owners(selector):
@@ -250,10 +254,10 @@ def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):
     counts = []
     for end in (20, 400):
         for number in range(end):
-            selector.add(Member(f"c{end}-{number}"))
-        newcomer = Member("newcomer")
+            selector.add(member_named(f"c{end}-{number}"))
+        newcomer = member_named("newcomer")
         before = owners(selector)
-        counts.append(steps_of(lambda c=newcomer: (selector.add(c), selector.remove((c,)))))
+        counts.append(steps_of(partial(join_and_leave, selector, newcomer)))
         assert owners(selector) == before
     assert counts[1] < 1.2 * counts[0]
 
@@ -261,7 +265,7 @@ def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):
 def test_consumers_of_one_name_all_have_slots_whoever_left_before():
     """The newcomer takes the place that was left, not that of one who is still there."""
     selector = AutoSplit()
-    first, second, third = (Member("same") for _ in range(3))
+    first, second, third = (member_named("same") for _ in range(3))
     selector.add(first)
     selector.add(second)
     selector.remove([first])
@@ -277,7 +281,7 @@ def test_consumers_of_one_name_all_have_slots_whoever_left_before():
 @pytest.mark.parametrize("going", [1, 5, 15, 29, 30])
 def test_slots_are_the_same_whether_consumers_leave_together_or_one_by_one(going):
     """Few or most of them: those that stay have the slots they have without the others."""
-    members = [Member(f"c{number % 7}") for number in range(30)]
+    members = [member_named(f"c{number % 7}") for number in range(30)]
     together, single = AutoSplit(), AutoSplit()
     for member in members:
         together.add(member)
@@ -287,7 +291,7 @@ def test_slots_are_the_same_whether_consumers_leave_together_or_one_by_one(going
     for member in leaving:
         single.remove([member])
     assert owners(together) == owners(single)
-    for newcomer in (Member("c3"), Member("new")):
+    for newcomer in (member_named("c3"), member_named("new")):
         together.add(newcomer)
         single.add(newcomer)
     assert owners(together) == owners(single)
@@ -295,7 +299,7 @@ def test_slots_are_the_same_whether_consumers_leave_together_or_one_by_one(going
 
 def test_many_sticky_ranges_go_together():
     """Others keep theirs, and those that were given back can be taken."""
-    members = [Member(str(n), sticky((10 * n, 10 * n + 9))) for n in range(300)]
+    members = [member_named(str(n), sticky((10 * n, 10 * n + 9))) for n in range(300)]
     selector = StickyRanges()
     for member in members:
         selector.add(member)
@@ -311,7 +315,10 @@ def test_many_sticky_ranges_go_together():
 def test_sticky_ranges_come_and_go():
     """A range that was given back can be taken by another; slots between ranges are nobody's."""
     selector = StickyRanges()
-    low, high = Member("low", sticky((0, 9), (30, 39))), Member("high", sticky((10, 19)))
+    low, high = (
+        member_named("low", sticky((0, 9), (30, 39))),
+        member_named("high", sticky((10, 19))),
+    )
     selector.add(low)
     selector.add(high)
     found = [selector.select(slot) for slot in (0, 9, 10, 19, 20, 29, 30, 39, 40)]
@@ -324,7 +331,7 @@ def test_sticky_ranges_come_and_go():
 
 
 def test_what_a_consumer_left_unacknowledged_comes_at_the_others_pace(
-    raw, other, broker, topic, steps_of
+    raw, other, broker, topic, steps_of, drain
 ):
     """A dispatch of ten of many waiting entries takes no more steps than ten of few."""
     counts = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -17,11 +18,12 @@ Key_Shared = CommandSubscribe.Key_Shared
 
 async def test_others_have_a_turn_between_two_pieces():
     """Each turn of the loop does one piece, and what came first is done first."""
-    work, log = LongWork(), []
+    work = LongWork()
+    log: list[str] = []
 
     def pieces(name):
-        for number in range(3):
-            log.append((name, number))
+        for _ in range(3):
+            log.append(name)
             yield
 
     work.add(pieces("a"), lambda: log.append("a done"))
@@ -30,15 +32,16 @@ async def test_others_have_a_turn_between_two_pieces():
         log.append("turn")
         await asyncio.sleep(0)
     expected = ["a", "a", "a", "a done", "b", "b", "b", "b done"]
-    assert [e if isinstance(e, str) else e[0] for e in log if e != "turn"] == expected
+    assert [event for event in log if event != "turn"] == expected
     assert log.count("turn") >= 6
 
 
 async def test_the_rest_can_be_done_at_once():
     """finish() leaves nothing, and calls what follows."""
-    work, done = LongWork(), []
+    work = LongWork()
+    done: list[int] = []
     for number in range(3):
-        work.add(iter([None] * 5), lambda number=number: done.append(number))
+        work.add(iter([None] * 5), partial(done.append, number))
     work.finish()
     assert done == [0, 1, 2]
     await asyncio.sleep(0)
@@ -47,7 +50,8 @@ async def test_the_rest_can_be_done_at_once():
 
 async def test_a_piece_that_fails_does_not_stop_what_comes_after(caplog):
     """It is logged, the rest of that work is left out, and the next is done."""
-    work, done = LongWork(), []
+    work = LongWork()
+    done: list[str] = []
 
     def failing():
         raise RuntimeError("broken")
@@ -112,7 +116,9 @@ def test_what_was_sent_before_a_disconnect_is_acknowledged(broker, topic):
         client.ping()
     with RawClient.from_url(broker.service_url) as client:
         consumer = client.subscribe(topic, "s", sub_type=Shared)
-        assert consumer.get_last_message_id()[1].entry_id == count - 1
+        _, mark_delete = consumer.get_last_message_id()
+        assert mark_delete is not None
+        assert mark_delete.entry_id == count - 1
 
 
 @pytest.mark.parametrize("sub_type", [Shared, Key_Shared])

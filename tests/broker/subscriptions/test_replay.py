@@ -49,9 +49,9 @@ def test_it_behaves_like_a_sorted_set(steps):
 
 def expected_run(members, max_count):
     """Neighbours from the smallest on."""
-    run = []
+    run: list[Position] = []
     at = min(members, default=None)
-    while at in members and len(run) < max_count:
+    while at is not None and at in members and len(run) < max_count:
         run.append(at)
         at = Position(at.ledger_id, at.entry_id + 1)
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pulsar
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
-from pulsemark.wire import EARLIEST, LATEST, Connection, MessageId, Role, commands
+from pulsemark.wire import EARLIEST, LATEST, Command, Connection, MessageId, Role, commands
 
 Shared = CommandSubscribe.Shared
 START_MS = 1_700_000_000_000
@@ -46,7 +47,7 @@ def entries_after(consumer, *, count=100):
     consumer.resubscribe()
     consumer.flow(count)
     last, _ = consumer.get_last_message_id()
-    found = []
+    found: list[Any] = []
     while not found or found[-1] < last.entry_id:
         found.append(consumer.receive(timeout_s=2).message_id.entry_id)
     return found
@@ -150,10 +151,10 @@ def test_close_and_success_are_one_piece_on_the_wire(broker, topic, ids):
         conn = Connection(Role.CLIENT)
 
         def next_commands(count):
-            found = []
+            found: list[int] = []
             while len(found) < count:
                 conn.receive_data(link.recv(65536))
-                found += [event.type for event in conn.events()]
+                found += [event.type for event in conn.events() if isinstance(event, Command)]
             return found
 
         link.sendall(commands.connect("test"))
@@ -286,7 +287,7 @@ def test_the_other_consumers_of_the_subscription_follow_a_seek(client, topic, id
         client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared) for _ in range(2)
     ]
     consumers[0].seek(START_MS + 6000)
-    got = set()
+    got: set[bytes] = set()
     deadline = time.monotonic() + 10
     while len(got) < 4 and time.monotonic() < deadline:
         for consumer in consumers:

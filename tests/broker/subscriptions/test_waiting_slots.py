@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.broker.subscriptions.waiting_slots import WaitingSlots
 from pulsemark.ledger import Position
 
-OWNERS = ("a", "b")
+#: Consumers, of which only their identity matters here.
+OWNERS: tuple[Any, Any] = ("a", "b")
 places = st.integers(0, 40)
 steps = st.lists(
     st.one_of(
@@ -31,7 +34,9 @@ def slot_of(position):
 def test_it_behaves_like_sorted_lists_by_slot(steps):
     """A consumer gets the smallest positions of its slots that may go, none is forgotten."""
     owners = {slot: OWNERS[slot % 2] for slot in range(7)}
-    waiting, model, held = WaitingSlots(owners.get), set(), set()
+    waiting = WaitingSlots(lambda slot: owners[slot])
+    model: set[Position] = set()
+    held: set[int] = set()
     for what, value in steps:
         if what == "add":
             waiting.add(Position(1, value), slot_of(Position(1, value)))
@@ -54,7 +59,7 @@ def test_it_behaves_like_sorted_lists_by_slot(steps):
             )
             if mine:
                 assert value in waiting.to_serve
-            taken = waiting.take(value, 3, lambda slot, held=held: slot not in held)
+            taken = waiting.take(value, 3, lambda slot: slot not in held)  # noqa: B023
             assert taken == mine[:3]
             model -= set(taken)
         assert len(waiting) == len(model)
@@ -68,8 +73,8 @@ def test_taking_some_costs_no_look_at_all_that_waits(steps_of):
     """Ten of 20,000 waiting entries take about as many steps as ten of 1000."""
     counts = []
     for total in (1000, 20_000):
-        waiting = WaitingSlots(lambda slot: "a")
+        waiting = WaitingSlots(lambda slot: OWNERS[0])
         for n in range(total):
             waiting.add(Position(1, n), n % 97)
-        counts.append(steps_of(lambda w=waiting: w.take("a", 10, lambda slot: True)))
+        counts.append(steps_of(lambda w=waiting: w.take(OWNERS[0], 10, lambda slot: True)))
     assert counts[1] < 2 * counts[0]

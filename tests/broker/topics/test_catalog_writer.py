@@ -66,10 +66,24 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
         yield opened
 
 
+async def _nothing_to_wait_for(_: TopicName) -> None:
+    """No one cleans a topic here."""
+
+
 async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
     """The registry as a starting broker makes it."""
     pool = Shuffled(seed)
-    topics = Topics(store, BrokerConfig(), StamperChain(), pool)
+    writer = CatalogWriter(store, pool)
+    schemas = Schemas(writer, BrokerConfig())
+    topics = Topics(
+        store,
+        BrokerConfig(),
+        StamperChain(),
+        pool,
+        writer,
+        before_delete=_nothing_to_wait_for,
+        after_delete=schemas.forget,
+    )
     await topics.load()
     return topics, pool
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,12 @@ from pulsemark.metadata import (
     stamper_plugins,
 )
 from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing.raw_handles import SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 NAMESPACE = "/admin/v2/namespaces/public/default/brokerEntryMetadata"
 ON = {"stampers": ["broker-time", "index"]}
-OFF = {"stampers": []}
+OFF: dict[str, Any] = {"stampers": []}
 INDEX = {"stampers": ["index"]}
 
 
@@ -47,8 +49,8 @@ def stored_in(broker, topic):
     async def read(running):
         entries = running.services.topics.open_topics[topic].ledger.read(EARLIEST)
         return [
-            peek(entry.prefix) and {f.name: v for f, v in peek(entry.prefix).ListFields()}
-            for entry in entries
+            stamp and {field.name: value for field, value in stamp.ListFields()}
+            for stamp in (peek(entry.prefix) for entry in entries)
         ]
 
     return broker.call(read)
@@ -359,7 +361,8 @@ def test_off_by_configuration_and_on_by_policy(topic, tmp_path):
         producer.send(b"x")
     with FolderReader(tmp_path) as folder:
         entries = folder.log(topic).read(EARLIEST)
-    assert [peek(entry.prefix) and peek(entry.prefix).index for entry in entries] == [None, 1]
+    stamps = [peek(entry.prefix) for entry in entries]
+    assert [stamp and stamp.index for stamp in stamps] == [None, 1]
 
 
 # -- application tags, and stampers that are gone -------------------------------------------------
@@ -413,7 +416,7 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
     ):
         producer = client.create_producer(topic)
         producer.post(unbatched_message(b"y", publish_time_ms=1))
-        with pytest.raises(Exception, match="vanishing"):
+        with pytest.raises(SendRefusedError, match="vanishing"):
             producer.receipts(1)
         consumer = client.subscribe(topic, "s", earliest=True)
         consumer.flow(10)

@@ -34,16 +34,17 @@ OPTIONS = StoreOptions(
 class CursorMachine(RuleBasedStateMachine):
     """A cursor beside a set of acknowledged places, over reopenings of its store."""
 
-    folders = None
+    folders: pytest.TempPathFactory
 
     @initialize(initial=st.sampled_from([EARLIEST, LATEST]))
     def begin(self, initial):
         """A topic with entries, and a cursor at its beginning or end."""
         self.simulated = SimulatedStore(type(self).folders.mktemp("c") / "data", options=OPTIONS)
-        self.counts = {}
+        self.counts: dict[Position, int] = {}
         self.acked = set()
         self.batches = {}
-        self.open()
+        self.store = self.simulated.open()
+        self.topic = self.store.open_topic(ORDERS)
         self.append(3, 2)
         self.cursor = self.topic.open_cursor("s", initial=initial, properties={"p": 1})
         if initial == LATEST:
@@ -54,7 +55,9 @@ class CursorMachine(RuleBasedStateMachine):
         """Open the store as a new process would."""
         self.store = self.simulated.open()
         self.topic = self.store.open_topic(ORDERS)
-        self.cursor = self.topic.cursors.get("s")
+        cursor = self.topic.cursors.get("s")
+        assert cursor is not None
+        self.cursor = cursor
 
     @rule(entries=st.integers(1, 6), messages=st.sampled_from([0, 1, 2, 3, 70, 130]))
     def append(self, entries, messages):
@@ -140,7 +143,7 @@ class CursorMachine(RuleBasedStateMachine):
         settle(self.store)
         position = data.draw(st.sampled_from(self.places()))
         self.topic.truncate_head(position)
-        first = self.topic.first_position
+        first = self.topic.first_position or self.topic.end_position
         self.counts = {p: n for p, n in self.counts.items() if p >= first}
         self.acked = {p for p in self.acked if p >= first}
         self.batches = {p: w for p, w in self.batches.items() if p >= first}
@@ -260,7 +263,7 @@ def test_failed_persist_is_told_and_made_good(tmp_path):
 @pytest.fixture
 def make_topic(tmp_path):
     """A topic with so many entries, in a store of its own."""
-    stores = []
+    stores: list[SimulatedStore] = []
 
     def make(entries, messages=1, **options):
         limits = {"checkpoint_interval_ms": NEVER_MS, "journal_size_bytes": NEVER_MS, **options}

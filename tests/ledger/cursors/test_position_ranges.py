@@ -1,3 +1,5 @@
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ changes = st.lists(
 
 def expected_ranges(positions):
     """The ranges that a set of positions makes, longest possible."""
-    ranges = []
+    ranges: list[Any] = []
     for ledger_id, entry_id in sorted(positions):
         if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] == entry_id - 1:
             ranges[-1] = (ledger_id, ranges[-1][1], entry_id)

@@ -75,9 +75,11 @@ class Sample:
             return read_all(reader.log(ORDERS))
 
 
-def read_all(log):
+def read_all(log) -> tuple[dict[int, bytes], list[int]]:
     """Bodies by entry id, and the ids of the entries that are damaged."""
-    got, damaged, place = {}, [], EARLIEST
+    got: dict[int, bytes] = {}
+    damaged: list[int] = []
+    place = EARLIEST
     while True:
         try:
             part = log.read(place, max_entries=10_000)
@@ -335,6 +337,7 @@ def test_rot_in_the_middle_never_hides_what_follows(sample):
                 with FolderReader(sample.folder) as reader:
                     log = reader.log(ORDERS)
                     assert log.next_index == sum(sample.counts)
+                    assert log.first_position is not None
                     entry = log.read(Position(log.first_position.ledger_id, last + 1))[0]
                     assert entry.first_index == sum(sample.counts[: last + 1])
 
@@ -522,6 +525,7 @@ def test_index_of_a_fenced_segment_can_be_made_again_identical(memory_folder, fa
     store = simulated.open(files)
     topic = store.open_topic(ORDERS)
     clock = simulated.clock
+    assert isinstance(clock, SettableClock)
     for number in range(1300):
         topic.append(b"%d" % number)
         clock.advance(1)

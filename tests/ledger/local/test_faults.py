@@ -1,6 +1,7 @@
 import errno
 import os
 import threading
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ OPTIONS = StoreOptions(
     checkpoint_interval_ms=NEVER_MS,
     journal_size_bytes=NEVER_MS,
 )
-FAULTS = {
+FAULTS: dict[str, list[Any]] = {
     "open": [errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR],
     "pread": [errno.EIO, errno.EINTR, Short],
     "pwritev": [errno.EIO, errno.ENOSPC, errno.EINTR, Short],
@@ -80,7 +81,7 @@ def acknowledge(store, model, count):
 
 def story(simulated, files, model):
     """A store's life in steps, each of which may fail; returns the errors."""
-    failures = []
+    failures: list[Any] = []
     store = attempt(lambda: simulated.open(files), failures)
     if store is None:
         return failures
@@ -296,7 +297,7 @@ def crash_at(folder, seed, number, ending, **options):
     simulated = SimulatedStore(folder / str(seed), seed=seed, options=OPTIONS, **options)
     model, files = StoreModel(), simulated.files()
     end = simulated.disk.power_off if ending == "power" else simulated.disk.kill
-    ended = []
+    ended: list[Any] = []
 
     def end_once():  # a dead process's descriptors are closed later, which counts as calls
         if not ended:

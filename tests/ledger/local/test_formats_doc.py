@@ -776,6 +776,13 @@ def overwrite(path: Path, at: int, data: bytes) -> None:
     path.write_bytes(old[:at] + data + old[at + len(data) :])
 
 
+def header_and_copy_lost(folder: Path) -> None:
+    """Zero a segment's header, and remove the index file that has its copy."""
+    path = segments(folder)[1]
+    overwrite(path, 0, bytes(path.stat().st_size))
+    path.with_suffix(".idx").unlink()
+
+
 def gone(path: Path, *, whole_ledger: bool = False) -> None:
     """Lose a segment with its index file, or all of its ledger."""
     for each in path.parent.glob(f"{path.name[:16] if whole_ledger else path.stem}*"):
@@ -840,10 +847,7 @@ CLOSED: dict[str, Callable[[Path], object]] = {
     "segment header: more, the index file is there": lambda p: overwrite(
         segments(p)[1], 0, bytes(144)
     ),
-    "segment header and its copy beyond help": lambda p: (
-        overwrite(segments(p)[1], 0, bytes(segments(p)[1].stat().st_size)),
-        segments(p)[1].with_suffix(".idx").unlink(),
-    ),
+    "segment header and its copy beyond help": header_and_copy_lost,
     "segment under another segment's name": renamed,
     "record header or body, a whole record behind it": lambda p: flip(segments(p)[1], 144 + 45),
     "last record of a sealed segment": lambda p: flip(segments(p)[-1], -7),

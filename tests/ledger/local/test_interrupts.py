@@ -14,7 +14,14 @@ from random import Random
 import pytest
 
 from pulsemark import ledger
-from pulsemark.ledger import EARLIEST, LocalStore, Position, StoreOptions
+from pulsemark.ledger import (
+    EARLIEST,
+    Commit,
+    LocalStore,
+    ManagedLedger,
+    Position,
+    StoreOptions,
+)
 from pulsemark.ledger.local.commit.group_commit import GroupCommit
 from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
@@ -80,6 +87,13 @@ def opened(folder):
 class Program:
     """A program that appends to one topic and notes what was acknowledged."""
 
+    other: ManagedLedger
+    """A second topic, where a test has one."""
+    calls: list[str]
+    """Which callbacks were called, where a test notes that."""
+    commit: Commit | None
+    """The commit that a test's action left."""
+
     def __init__(self, folder):
         self.folder = folder
         self.model = TopicModel(ORDERS)
@@ -107,7 +121,7 @@ class Program:
                     self.model.sent[entry.position] = Sent(
                         b"interrupted", 1, entry.position, entry.index, entry.append_time_ms
                     )
-            position = Position(*entries[-1].position[:1], entries[-1].position[1] + 1)
+            position = Position(entries[-1].position.ledger_id, entries[-1].position.entry_id + 1)
 
     def reopen(self):
         """Close, open again, and check."""

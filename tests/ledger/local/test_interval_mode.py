@@ -39,7 +39,7 @@ def test_power_cut_takes_the_newest_entries_and_makes_no_hole(memory_folder, see
     )
     store = simulated.open()
     topics = [store.open_topic(name) for name in ORDERS]
-    sent = {name: [] for name in ORDERS}
+    sent: dict[str, list[Position]] = {name: [] for name in ORDERS}
     synced = dict.fromkeys(ORDERS, 0)
     for _ in range(25):
         with store.committer.lock:
@@ -90,6 +90,7 @@ def test_after_the_interval_nothing_is_lost(memory_folder):
     deadline = time.monotonic() + 20
     while files.calls["fdatasync"] == before and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert simulated.store is not None
     settle(simulated.store)
     simulated.power_off()
     assert simulated.open().open_topic(ORDERS[0]).next_index == 2

@@ -3,6 +3,7 @@
 import errno
 import threading
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_what_was_seen_is_never_taken_back(tmp_path, seed):
     topic = simulated.open().open_topic(ORDERS)
     assert model.topic(ORDERS).problems(topic, reopened=True) == []
     with FolderReader(simulated.folder, files=simulated.disk.process()) as reader:
-        after = {}
+        after: dict[Any, Any] = {}
         place, log = EARLIEST, reader.log(ORDERS)
         while part := log.read(place, max_entries=500):
             after |= {e.position: (e.index, bytes(e.body)) for e in part}

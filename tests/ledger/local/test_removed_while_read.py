@@ -74,7 +74,8 @@ def ids_by_read(log):
 
 def ids_by_read_stored(log):
     """Entry ids that `read_stored` gives."""
-    found, place = [], EARLIEST
+    found: list[int] = []
+    place = EARLIEST
     while True:
         first, stored = log.read_stored(place, max_entries=7)
         if not stored:

@@ -12,7 +12,7 @@ from pulsemark.ledger import (
     StoreOptions,
     TopicNotFoundError,
 )
-from pulsemark.ledger.errors import ReservedTopicError
+from pulsemark.ledger.errors import CorruptCatalogError, ReservedTopicError
 from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.ledger.local.io.folder import list_segments
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
@@ -177,7 +177,7 @@ def test_failed_opening_leaves_nothing_behind(tmp_path, simulated):
         assert files.calls["open"] == files.calls["close"]
     (simulated.folder / "catalog.sqlite").write_bytes(b"rubbish" * 1000)
     files = simulated.files()
-    with pytest.raises(Exception, match="catalog"):
+    with pytest.raises(CorruptCatalogError, match="catalog"):
         LocalStore.open(simulated.folder, files=files)
     assert files.calls["open"] == files.calls["close"]
 

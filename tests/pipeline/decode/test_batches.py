@@ -17,7 +17,7 @@ from pulsemark.pipeline.decode import batches, payloads, protoscan
 from pulsemark.pipeline.decode.batches import BatchForm, record_batches
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
 from pulsemark.pipeline.options import EntryLimits
-from pulsemark.proto.pulsar_api_pb2 import MessageMetadata
+from pulsemark.proto.pulsar_api_pb2 import CompressionType, MessageMetadata
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
 
 ALL = tuple(COLUMNS)
@@ -142,7 +142,7 @@ def of_header(header: MessageMetadata, payload: bytes, more: bytes = b"") -> byt
     return seal(header.SerializePartialToString() + more, payload)
 
 
-def compress_as(body: bytes, compression: int, *, size_bytes: int) -> bytes:
+def compress_as(body: bytes, compression: Any, *, size_bytes: int) -> bytes:
     """A message compressed by this method, its header with another size."""
     codec = {1: "lz4_raw", 3: "zstd"}[compression]
     header = read_message_metadata(body)
@@ -245,7 +245,7 @@ def zstd(header: MessageMetadata, payload: bytes) -> bytes:
     """An entry of this payload, compressed."""
     packed = MessageMetadata()
     packed.CopyFrom(header)
-    packed.compression, packed.uncompressed_size = 3, len(payload)
+    packed.compression, packed.uncompressed_size = CompressionType.ZSTD, len(payload)
     return of_header(packed, pa.compress(payload, codec="zstd", asbytes=True))
 
 
@@ -352,7 +352,7 @@ def test_an_encrypted_batch_states_no_size_that_matters(tools: Any) -> None:
         sequence_id=1,
         publish_time=2,
         num_messages_in_batch=3,
-        compression=1,
+        compression=CompressionType.LZ4,
         uncompressed_size=0,
     )
     header.encryption_keys.add(key="k", value=b"v")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ CHAINS += [("broker-time", "index", "property-tags:region"), ("property-tags:abs
 def test_broker_times_and_indexes_of_mixed_entries(tmp_path: Path, bodies: bool) -> None:
     """The stamp's time where there is one, absent elsewhere; indexes and append times always."""
     clock = SettableClock()
-    expected = []
+    expected: list[Any] = []
     with LocalStore.open(tmp_path, clock=clock) as store:
         topic = store.open_topic(TOPIC)
         for pair in permutations(CHAINS, 2):

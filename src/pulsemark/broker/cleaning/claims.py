@@ -40,6 +40,11 @@ class Claims:
             if taken:
                 self._give_back(name)
 
+    def wait_until_free(self, name: str) -> None:
+        """Return when nobody holds a topic. Blocks."""
+        with self._condition:
+            self._condition.wait_for(lambda: name not in self._held)
+
     def _give_back(self, name: str) -> None:
         with self._condition:
             self._held.discard(name)

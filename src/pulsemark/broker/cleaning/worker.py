@@ -55,11 +55,16 @@ class Cleaning:
     """One broker's cleaning. Its methods are for the event loop, unless they say otherwise."""
 
     def __init__(
-        self, topics: Topics, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
+        self,
+        topics: Topics,
+        config: BrokerConfig,
+        run_blocking: Callable[..., Awaitable[Any]],
+        claims: Claims,
     ) -> None:
+        """A topic is deleted when nobody claims it any more: the registry waits for that."""
         self.policies = CleaningPolicies(topics.policy_store, config)
         self.lane = Lane("pulsemark-cleaning")
-        self.claims = Claims()
+        self.claims = claims
         self.compactions = CompactionRuns(config, self.claims, self._compaction_ended)
         #: Rounds over all topics that have ended, and topics whose cleaning failed.
         self.rounds = 0
@@ -71,7 +76,6 @@ class Cleaning:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._numbers = count()
         topics.policy_store.listeners.append(self._policy_changed)
-        topics.before_delete = self._topic_leaves
 
     def start(self) -> None:
         """Begin the rounds."""
@@ -122,14 +126,6 @@ class Cleaning:
     def _compaction_ended(self, topic: Topic) -> None:
         """On the compaction's thread: what it had claimed may be trimmed now."""
         self.lane.submit(partial(self._guarded, self._trim, topic))
-
-    async def _topic_leaves(self, name: TopicName) -> None:
-        """A topic that is closed already is about to be deleted: leave it alone."""
-        await self._run_blocking(partial(self._wait_until_free, str(name)))
-
-    def _wait_until_free(self, name: str) -> None:
-        with self.claims.waiting(name):
-            pass
 
     # -- rounds, on their lane's thread -----------------------------------------------------------
 

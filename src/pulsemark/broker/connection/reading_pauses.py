@@ -26,19 +26,23 @@ class Pause(enum.Flag):
     CLOSING = enum.auto()
 
 
+_NONE = Pause.NONE
+
+
 class ReadingPauses:
     """The reasons that hold now. A transport is read while there is none."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self._reasons = Pause.NONE
+        self._reasons = _NONE
         self._long_works = 0
 
     def __bool__(self) -> bool:
         return bool(self._reasons)
 
     def __contains__(self, reason: Pause) -> bool:
-        return reason in self._reasons
+        # Asked after each read, while there is hardly ever a reason.
+        return self._reasons is not _NONE and reason in self._reasons
 
     def begin(self, reason: Pause) -> None:
         """Do not read while `reason` holds."""

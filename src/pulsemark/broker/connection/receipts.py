@@ -1,11 +1,12 @@
 """Receipts: what a producer hears about each SEND, when it is durable, in the order it sent.
 
-The ledger makes everything appended meanwhile durable with one sync (`Batch`), and tells for each
+The ledger makes everything appended meanwhile durable with one sync (`Batch`), and says for each
 topic in it whether that worked (`Commit`). A session gathers its receipts by batch, over all topics
-that it publishes to, and writes each group at once.
+that it publishes to, and writes those of a batch at once.
 
-A SEND that is refused is answered in its turn, too: behind the receipts of those before it, for a
-client takes an answer out of order as a broken connection.
+What one producer sent into one commit is a `Run`. A SEND that is refused is answered in its turn,
+too, after the receipts of those before it: a client takes an answer out of order as a broken
+connection. Such an answer ends the run.
 
 Publishes in flight are counted, by session and in the whole broker. Above a limit sessions stop
 reading until their share is durable.
@@ -15,9 +16,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from ...ledger import Appended, Batch, Commit
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
@@ -26,17 +27,9 @@ from ..configuration.config import BrokerConfig
 from ..statistics.counters import TopicCounters
 from ..topics.producers import Producer
 
-__all__ = ["PublishBudget", "PublishingSession", "ReceiptGroup", "Receipts"]
+__all__ = ["PublishBudget", "PublishingSession", "Receipts", "Run"]
 
 log = logging.getLogger(__name__)
-
-#: What a receipt shows for a highest sequence id that the producer did not send.
-NO_SEQUENCE_ID = (1 << 64) - 1
-
-Answer: TypeAlias = Callable[[], None]
-#: Producer, lowest and highest sequence id, ledger and entry id, what it waits for, its topic,
-#: messages, bytes.
-Publish: TypeAlias = tuple[Producer, int, int, int, int, Commit, TopicCounters, int, int]
 
 
 class PublishingSession(Protocol):
@@ -63,10 +56,6 @@ class PublishBudget:
         self.bytes_in_flight = 0
         self._paused: set[PublishingSession] = set()
 
-    def take(self, size_bytes: int) -> None:
-        """Count a publish in."""
-        self.bytes_in_flight += size_bytes
-
     def is_exhausted_for(self, session: PublishingSession) -> bool:
         """Whether a session must stop reading; it is told when it may go on."""
         if self.bytes_in_flight <= self.limit_bytes // 2:
@@ -88,18 +77,73 @@ class PublishBudget:
         self._paused.discard(session)
 
 
-class ReceiptGroup:
-    """What one session sent into one batch."""
+class Run:
+    """What one producer sent into one commit, and what it is answered after those receipts."""
 
-    __slots__ = ("batch", "entries", "is_open", "size_bytes", "taken_at_s")
+    __slots__ = (
+        "answers",
+        "commit",
+        "counters",
+        "ledger_id",
+        "messages",
+        "producer",
+        "publishes",
+        "size_bytes",
+        "sizes_bytes",
+    )
+
+    def __init__(self, producer: Producer, counters: TopicCounters, appended: Appended) -> None:
+        self.producer = producer
+        self.counters = counters
+        self.commit: Commit = appended.commit
+        self.ledger_id = appended.ledger_id
+        #: Of each: sequence id, highest sequence id (-1: the SEND named none), entry id.
+        self.publishes: list[tuple[int, int, int]] = []
+        self.sizes_bytes: list[int] = []
+        #: All together.
+        self.size_bytes = 0
+        self.messages = 0
+        #: Finished frames. A run that has some is over.
+        self.answers = b""
+
+    def frames(self) -> bytes:
+        """All that the producer is to hear, once the commit is done."""
+        producer_id, error = self.producer.producer_id, self.commit.error
+        if error is None:
+            receipts = commands.send_receipts(producer_id, self.ledger_id, self.publishes)
+        else:
+            code, text = ServerError.PersistenceError, str(error)
+            receipts = b"".join(
+                commands.send_error(producer_id, sequence_id, code, text)
+                for sequence_id, _, _ in self.publishes
+            )
+        return receipts + self.answers if self.answers else receipts
+
+    def count(self, latency_ms: float) -> None:
+        """Count what has become durable."""
+        producer, counters = self.producer, self.counters
+        producer.messages_in += self.messages
+        producer.bytes_in += self.size_bytes
+        counters.messages_in += self.messages
+        counters.bytes_in += self.size_bytes
+        entries = len(self.publishes)
+        counters.write_latency_ms.add(latency_ms, entries)
+        if entries == 1:
+            counters.entry_size_bytes.add(self.size_bytes)
+        else:
+            for size_bytes, times in Counter(self.sizes_bytes).items():
+                counters.entry_size_bytes.add(size_bytes, times)
+
+
+class SentBatch:
+    """What one session sent into one batch of the ledger's."""
+
+    __slots__ = ("batch", "runs", "taken_at_s")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        #: Publishes, and answers to refused ones in between.
-        self.entries: list[Publish | Answer] = []
-        self.size_bytes = 0
+        self.runs: list[Run] = []
         self.taken_at_s = time.monotonic()
-        self.is_open = True
 
 
 class Receipts:
@@ -107,7 +151,7 @@ class Receipts:
 
     __slots__ = (
         "_budget",
-        "_group",
+        "_latest",
         "_max_bytes",
         "_max_entries",
         "_session",
@@ -122,8 +166,8 @@ class Receipts:
         self.bytes_in_flight = 0
         self._session = session
         self._budget = budget
-        self._group: ReceiptGroup | None = None
-        """The latest; older ones are on their way."""
+        self._latest: SentBatch | None = None
+        """Older ones are on their way."""
         self._max_entries = config.max_in_flight_publish_messages_per_connection
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
 
@@ -145,103 +189,66 @@ class Receipts:
         size_bytes: int,
     ) -> None:
         """A SEND is in the ledger; its receipt goes out when its commit is done."""
-        commit = appended.commit
-        batch = commit.batch
-        group = self._group
-        is_new = group is None or group.batch is not batch or not group.is_open
-        if group is None or is_new:
-            group = self._group = ReceiptGroup(batch)
-        sequence_id = command.sequence_id
-        highest = (
-            command.highest_sequence_id
-            if command.HasField("highest_sequence_id")
-            else NO_SEQUENCE_ID
-        )
-        group.entries.append(
-            (
-                producer,
-                sequence_id,
-                highest,
-                appended.ledger_id,
-                appended.entry_id,
-                commit,
-                counters,
-                max(command.num_messages, 0),
-                size_bytes,
-            )
-        )
-        group.size_bytes += size_bytes
-        producer.receipts = group
+        run, begun = producer.run, None
+        # Most publishes go where the one before them went.
+        if run is None or run.commit is not appended.commit or run.answers:
+            run, begun = self._begin_run(producer, counters, appended)
+        highest = command.highest_sequence_id
+        if not highest and not command.HasField("highest_sequence_id"):
+            highest = -1
+        run.publishes.append((command.sequence_id, highest, appended.entry_id))
+        run.sizes_bytes.append(size_bytes)
+        run.size_bytes += size_bytes
+        messages = command.num_messages
+        if messages > 0:
+            run.messages += messages
         self.entries_in_flight += 1
         self.bytes_in_flight += size_bytes
-        self._budget.take(size_bytes)
-        if is_new:
-            batch.add_done_callback(partial(self._settled, group))
+        self._budget.bytes_in_flight += size_bytes
+        if begun is not None:
+            # Last: a batch that is done already is answered at once.
+            begun.batch.add_done_callback(partial(self._settled, begun))
 
-    def answer_in_turn(self, producer: Producer, answer: Answer) -> None:
-        """Answer something behind the producer's receipts that are still to come."""
-        group = producer.receipts
-        if group is not None and group.is_open:
-            group.entries.append(answer)
+    def _begin_run(
+        self, producer: Producer, counters: TopicCounters, appended: Appended
+    ) -> tuple[Run, SentBatch | None]:
+        """A run, and what this session sends into its batch, if it is the first one there."""
+        run = producer.run = Run(producer, counters, appended)
+        batch, latest, begun = appended.commit.batch, self._latest, None
+        if latest is None or latest.batch is not batch:
+            latest = begun = self._latest = SentBatch(batch)
+        latest.runs.append(run)
+        return run, begun
+
+    def answer_in_turn(self, producer: Producer, answer: bytes) -> None:
+        """Write `answer` after the producer's receipts that are still to come."""
+        if producer.run is not None:
+            producer.run.answers += answer
         else:
-            answer()
+            self._session.write(answer)
 
-    def _settled(self, group: ReceiptGroup) -> None:
+    def _settled(self, sent: SentBatch) -> None:
         """A batch is durable, or parts of it failed: answer everything in it, in order."""
-        group.is_open = False
-        latency_ms = (time.monotonic() - group.taken_at_s) * 1000
-        frames: list[bytes] = []
-        count = 0
-        stored: dict[TopicCounters, list[Publish]] = {}
+        latency_ms = (time.monotonic() - sent.taken_at_s) * 1000
+        if self._latest is sent:
+            self._latest = None
+        self._session.write(b"".join([run.frames() for run in sent.runs]))
         failure: BaseException | None = None
-        for entry in group.entries:
-            if not isinstance(entry, tuple):
-                self._session.write(b"".join(frames))
-                frames.clear()
-                entry()
-                continue
-            count += 1
-            error, counters = entry[5].error, entry[6]
-            if error is None:
-                frames.append(_receipt(entry))
-                stored.setdefault(counters, []).append(entry)
+        entries = size_bytes = 0
+        for run in sent.runs:
+            if run.producer.run is run:
+                run.producer.run = None
+            entries += len(run.publishes)
+            size_bytes += run.size_bytes
+            if run.commit.error is None:
+                run.count(latency_ms)
             else:
-                frames.append(_failure(entry, error))
-                counters.failed_entries += 1
-                failure = error
-        # Topic by topic, since what one topic counts is not where the next one's is in memory.
-        for counters, publishes in stored.items():
-            counters.write_latency_ms.add(latency_ms, len(publishes))
-            for publish in publishes:
-                _count(publish)
-        if frames:
-            self._session.write(b"".join(frames))
-        self.entries_in_flight -= count
-        self.bytes_in_flight -= group.size_bytes
-        self._budget.give_back(group.size_bytes)
+                run.counters.failed_entries += len(run.publishes)
+                failure = run.commit.error
+        self.entries_in_flight -= entries
+        self.bytes_in_flight -= size_bytes
+        self._budget.give_back(size_bytes)
         if failure is not None:
             log.error("publishes failed: %s", failure)
             self._session.storage_failed(failure)
         self._session.publishes_changed()
-
-
-def _receipt(publish: Publish) -> bytes:
-    producer, sequence_id, highest_sequence_id, ledger_id, entry_id, _, _, _, _ = publish
-    return commands.send_receipt(
-        producer.producer_id, sequence_id, ledger_id, entry_id, highest_sequence_id
-    )
-
-
-def _count(publish: Publish) -> None:
-    producer, _, _, _, _, _, counters, messages, size_bytes = publish
-    producer.messages_in += messages
-    producer.bytes_in += size_bytes
-    counters.messages_in += messages
-    counters.bytes_in += size_bytes
-    counters.entry_size_bytes.add(size_bytes)
-
-
-def _failure(publish: Publish, error: BaseException) -> bytes:
-    return commands.send_error(
-        publish[0].producer_id, publish[1], ServerError.PersistenceError, str(error)
-    )

@@ -2,13 +2,12 @@
 
 Bytes go into the sans-IO `wire.Connection`; its events go to the handlers in `handlers`, by
 table. What a handler cannot do at once (open a topic, write the catalog) it hands to `run`, as a
-task of this session, whose failure is answered with an ERROR of its request id.
+task (`requests`), whose failure is answered with an ERROR of its request id.
 
 Reading stops while there is a reason to (`reading_pauses`), so that a client cannot make the
 broker hold more than the limits say. What a connection holds is counted in `memory`, over all.
 
-Writing goes straight to the transport. Above its high-water mark, and while output memory is
-scarce, `writable` is False, and the dispatchers wait for `Consumer.resume`.
+What it sends is in `outgoing`, its producers and consumers in `members`.
 
 A silent connection is sent a PING, and closed when that is not answered (`liveness`). When the
 broker ends, connections are half-closed and drained first (`draining`).
@@ -20,24 +19,20 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any, cast
 
-from ...metadata import Buffer
-from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
-from ..errors import RefusedError
 from ..handlers import handle_command, handle_send, handle_unsupported
 from ..services import Services
-from ..subscriptions.consumer import Consumer
-from ..topics.producers import Producer
-from ..topics.topic import Topic
 from .draining import Draining
-from .leaving import leave_together
+from .gathering import Gathering
 from .liveness import Hearing, Liveness, Silence
-from .memory import SHARE_BYTES, Account, Reservation
+from .members import Members
+from .memory import SHARE_BYTES, Account
 from .reading_pauses import Pause, ReadingPauses
 from .receipts import Receipts
+from .requests import Requests
 
 __all__ = ["Session"]
 
@@ -45,11 +40,6 @@ log = logging.getLogger(__name__)
 
 #: The block every connection may hold without being counted.
 FREE_INPUT_BYTES = 16 * 1024
-#: Buffers of an average size below this are joined: each one costs more than its copy.
-JOIN_BELOW_BYTES = 2 * 1024
-#: A request as it was sent takes so many times its size in memory, parsed and with its task.
-PARSED_SHARE = 4
-REQUEST_BYTES = 4 * 1024
 #: How long one connection's commands may keep the loop at a time, and how often that is looked at.
 TURN_S = 0.01
 EVENTS_PER_LOOK = 32
@@ -58,10 +48,11 @@ TASKS_PER_TURN = 64
 QUIET_S = 1.0
 
 
-class Session(asyncio.BufferedProtocol):
+class Session(Members, asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, services: Services) -> None:
+        super().__init__(services.output)
         self.services = services
         self.config = services.config
         self.address = "-"
@@ -69,28 +60,23 @@ class Session(asyncio.BufferedProtocol):
         self.protocol_version = 0
         self.exposes_entry_metadata = False
         self.client_version = ""
-        self.producers: dict[int, tuple[Producer, Topic]] = {}
-        self.consumers: dict[int, Consumer] = {}
-        #: Producers the broker closed: what the client had sent before it knew is dropped.
-        self.producers_closed_by_broker: set[int] = set()
-        #: Producers and consumers that are being opened, by kind and id.
-        self.opening: dict[tuple[str, int], Producer | Consumer] = {}
         self.receipts = Receipts(self, services.budget, services.config)
         #: Kept state of this connection.
         self.kept = Account(services.kept)
-        self.is_closed = False
         self._conn = Connection(
             Role.SERVER, max_message_size_bytes=services.config.max_message_size_bytes
         )
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
-        self._writable = True
         self._liveness = Liveness(services.config, self._loop.time())
         self._counts_input = False
         self._has_rest = False
-        self._largest_buffer_bytes = 0
+        #: The latest command was a SEND.
+        self._is_publishing = False
+        self._gathering = Gathering(
+            self.config.publish_gathering_ms / 1000, self._loop, self._take_turn
+        )
         self._hearing = Hearing()
         self._draining: Draining | None = None
 
@@ -119,7 +105,12 @@ class Session(asyncio.BufferedProtocol):
         self._liveness.received_at_s = self._loop.time()
         self._hearing.heard()
         self._conn.buffer_updated(nbytes)
-        self._take_turn()
+        if self._is_publishing and self._gathering.waits(
+            self._conn.pending_bytes, self.receipts.entries_in_flight
+        ):
+            self._has_rest = True
+        else:
+            self._take_turn()
 
     def eof_received(self) -> None:
         """The client has sent its last byte; asyncio closes the rest."""
@@ -163,7 +154,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _handle_events(self, turn_s: float = TURN_S) -> bool:
         """Whether a frame became whole. What is left when the turn is over waits for the next."""
-        handled, tasks = 0, len(self._tasks)
+        handled, tasks, event = 0, len(self._requests), None
         until_s = time.monotonic() + turn_s
         self._has_rest = False
         try:
@@ -186,6 +177,7 @@ class Session(asyncio.BufferedProtocol):
             log.exception("%s: a command could not be handled", self.address)
             self.close()
         else:
+            self._is_publishing = type(event) is Send
             # Once for all commands of a read: a limit may be passed by what one read brings.
             self.publishes_changed()
             self._check_unsent()
@@ -194,7 +186,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _is_turn_over(self, until_s: float, tasks_before: int) -> bool:
         # Tasks work in the loop's next turn, all of them before anything else.
-        busy = len(self._tasks) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
+        busy = len(self._requests) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
         return busy or time.monotonic() >= until_s
 
     def _plan_turn(self) -> None:
@@ -225,76 +217,15 @@ class Session(asyncio.BufferedProtocol):
 
     def run(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` as a task; its refusal or failure is answered as an ERROR."""
-        size_bytes = REQUEST_BYTES + PARSED_SHARE * self._conn.last_command_size_bytes
-        try:
-            reservation = self.kept.reserve("request", size_bytes)
-        except RefusedError:
-            work.close()
-            raise
-        task = self._loop.create_task(self._answered(request_id, work, reservation))
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        # A task that is cancelled before it began has not touched its work.
-        task.add_done_callback(lambda _: work.close())
-        if len(self._tasks) >= self.config.max_pending_requests_per_connection:
+        self._requests.run(request_id, work, self._conn.last_command_size_bytes)
+
+    def requests_changed(self, count: int) -> None:
+        """So many requests are being worked on: no more are read at the limit."""
+        limit = self.config.max_pending_requests_per_connection
+        if count >= limit:
             self._pauses.begin(Pause.REQUESTS)
-
-    async def _answered(
-        self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
-    ) -> None:
-        try:
-            await work
-        except RefusedError as refusal:
-            self.refuse(request_id, refusal)
-        except Exception as error:
-            log.exception("%s: request %d failed", self.address, request_id)
-            self.refuse(request_id, RefusedError(ServerError.UnknownError, repr(error)))
-        finally:
-            # The request was counted while it was worked on.
-            del reservation
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if len(self._tasks) <= self.config.max_pending_requests_per_connection // 2:
+        elif count <= limit // 2:
             self._unpause(Pause.REQUESTS)
-
-    # -- writing --------------------------------------------------------------------------------
-
-    @property
-    def writable(self) -> bool:
-        """Whether unsent data is below the high-water mark."""
-        return self._writable and not self.is_closed and self.services.output.has_room(self)
-
-    def write(self, data: bytes) -> None:
-        """Send finished frames."""
-        transport = self._transport
-        if transport is not None and data and not self.is_closed and not transport.is_closing():
-            transport.write(data)
-            self.services.output.wrote(self)
-
-    def write_gathered(self, buffers: Sequence[Buffer]) -> None:
-        """Send buffers in order, without joining them."""
-        transport = self._transport
-        if transport is not None and buffers and not self.is_closed and not transport.is_closing():
-            if sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
-                transport.write(b"".join(buffers))
-            else:
-                self._largest_buffer_bytes = max(map(len, buffers))
-                transport.writelines(buffers)
-            self.services.output.wrote(self)
-
-    def refuse(self, request_id: int, refusal: RefusedError) -> None:
-        """Answer a request with an ERROR."""
-        self.write(commands.error(request_id, refusal.code, refusal.message))
-
-    def unsent_bytes(self) -> int:
-        """Data written and not yet taken by the socket."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
-
-    def held_output_bytes(self) -> int:
-        """The memory of that data: a buffer is held until its last byte is taken."""
-        unsent_bytes = self.unsent_bytes()
-        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
 
     def storage_failed(self, error: BaseException) -> None:
         """An append failed: no producer is let in until the disk takes writes again."""
@@ -387,63 +318,17 @@ class Session(asyncio.BufferedProtocol):
             self.close_because("no answer to a PING while another client asked for its place")
         return not self.is_closed
 
-    # -- the producers' and consumers' outlet ---------------------------------------------------
-
-    def producer_fenced(self, producer: Producer) -> None:
-        """Another producer took the topic over.
-
-        One that waited is told so. One that was writing is not: its next SEND closes the
-        connection, as in Pulsar, and its return with the old epoch is refused.
-        """
-        entry = self.producers.get(producer.producer_id)
-        if producer.is_waiting and entry is not None and entry[0] is producer:
-            del self.producers[producer.producer_id]
-            self.refuse(
-                producer.request_id,
-                RefusedError(ServerError.ProducerFenced, "fenced out while waiting"),
-            )
-
-    def producer_ready(self, producer: Producer) -> None:
-        """Tell a queued producer that the topic is its own now."""
-        self.write(
-            commands.producer_success(
-                producer.request_id,
-                producer.name,
-                schema_version=producer.schema_version,
-                topic_epoch=producer.topic_epoch,
-            )
-        )
-
-    def close_consumer(self, consumer: Consumer) -> None:
-        """Close a consumer from the broker's side; its client will subscribe again."""
-        if self.consumers.get(consumer.consumer_id) is consumer:
-            del self.consumers[consumer.consumer_id]
-            self.write(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST_ID))
-
-    def close_producer(self, producer: Producer) -> None:
-        """Close a producer from the broker's side; its client will open it again."""
-        entry = self.producers.get(producer.producer_id)
-        if entry is not None and entry[0] is producer:
-            del self.producers[producer.producer_id]
-            self.producers_closed_by_broker.add(producer.producer_id)
-            self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
-
     # -- ending ---------------------------------------------------------------------------------
-
-    def close_opening(self, kind: str, number: int) -> None:
-        """Give up a producer or consumer that is being opened, if there is one of that id."""
-        opened = self.opening.pop((kind, number), None)
-        if opened is not None:
-            opened.leave()
 
     def stop_reading(self) -> None:
         """The broker is closing: take no more commands, answer those that came."""
         self._pauses.begin(Pause.CLOSING)
+        self._gathering.end()
 
     @property
     def is_busy(self) -> bool:
         """Whether answers are still to come."""
-        works = self.receipts.entries_in_flight or self._tasks or self._pauses.has_long_work
+        works = self.receipts.entries_in_flight or self._requests or self._pauses.has_long_work
         return bool(works or self._has_rest) and not self.is_closed
 
     def finish(self) -> None:
@@ -481,16 +366,11 @@ class Session(asyncio.BufferedProtocol):
             return
         self.is_closed = True
         self._writable = False
+        self._gathering.stop()
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)
         self._conn.discard()
-        everything = [*self.opening.values(), *self.consumers.values()]
-        everything += [producer for producer, _ in self.producers.values()]
-        self.opening.clear()
-        self.producers.clear()
-        self.consumers.clear()
-        leave_together(everything)
-        for task in self._tasks:
-            task.cancel()
+        self.leave_all()
+        self._requests.cancel()
         self._hearing.heard()

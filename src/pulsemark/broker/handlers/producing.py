@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -161,16 +160,16 @@ def _refuse_send(
     answer = commands.send_error(
         command.producer_id, command.sequence_id, refusal.code, refusal.message
     )
-    session.receipts.answer_in_turn(sender, partial(session.write, answer))
+    session.receipts.answer_in_turn(sender, answer)
 
 
 def close_producer(session: Session, command: CommandCloseProducer) -> None:
     """Close a producer; SUCCESS follows its last receipt."""
     session.close_opening("producer", command.producer_id)
-    answer = partial(session.write, commands.success(command.request_id))
+    answer = commands.success(command.request_id)
     entry = session.producers.pop(command.producer_id, None)
     if entry is None:
-        answer()
+        session.write(answer)
         return
     sender, _ = entry
     sender.leave()

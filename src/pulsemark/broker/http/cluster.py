@@ -21,14 +21,14 @@ async def cluster(request: Request, name: str) -> Response:
     _check_cluster(request, name)
     services = request.services
     return Response.of_json(
-        {"serviceUrl": services.http_url(), "brokerServiceUrl": services.service_url()}
+        {"serviceUrl": services.http_url, "brokerServiceUrl": services.service_url}
     )
 
 
 async def brokers(request: Request, name: str) -> Response:
     """The active brokers of a cluster: this one."""
     _check_cluster(request, name)
-    return Response.of_json([request.services.http_url().partition("://")[2]])
+    return Response.of_json([request.services.http_url.partition("://")[2]])
 
 
 async def health(request: Request) -> Response:

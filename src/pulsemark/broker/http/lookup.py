@@ -19,12 +19,12 @@ async def lookup(
         topic_name(request, domain, tenant, namespace, topic)
     except RefusedError as refusal:
         raise HttpError(404, refusal.message) from refusal
-    url = services.service_url()
+    url = services.service_url
     return Response.of_json(
         {
             "brokerUrl": url,
             "brokerUrlSsl": "",
-            "httpUrl": services.http_url(),
+            "httpUrl": services.http_url,
             "nativeUrl": url,
         }
     )

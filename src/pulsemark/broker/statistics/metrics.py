@@ -143,13 +143,12 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _broker_families(services: Services) -> Iterator[_Family]:
+def _namespace_family(services: Services, cluster: str) -> _Family:
     topics = services.topics
-    cluster = _labels(cluster=services.config.cluster)
     per_namespace = Counter(
         name.partition("://")[2].rpartition("/")[0] for name in topics.topic_names()
     )
-    yield _Family(
+    return _Family(
         "pulsar_topics_count",
         "Topics of a namespace",
         [
@@ -157,6 +156,11 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             for namespace in topics.namespaces
         ],
     )
+
+
+def _broker_families(services: Services) -> Iterator[_Family]:
+    cluster = _labels(cluster=services.config.cluster)
+    yield _namespace_family(services, cluster)
     for name, text, value in (
         ("pulsar_active_connections", "Client connections", len(services.sessions)),
         (

@@ -42,7 +42,7 @@ from ..subscriptions.consumer import Outlet
 
 if TYPE_CHECKING:
     from ..connection.memory import Reservation
-    from ..connection.receipts import ReceiptGroup
+    from ..connection.receipts import Run
 
 __all__ = ["CLAIMED_EPOCH_MAX", "Producer", "ProducerOutlet", "TopicProducers"]
 
@@ -93,8 +93,8 @@ class Producer:
     #: Let in: not waiting any more, and not fenced.
     may_publish: bool = False
     is_waiting: bool = False
-    #: The latest publishes that wait for the disk; answers to later ones must not overtake them.
-    receipts: ReceiptGroup | None = None
+    #: Its latest publishes that wait for the disk: an answer to a later one must not overtake them.
+    run: Run | None = None
     #: Counts what the client makes the broker keep for it.
     reservation: Reservation | None = None
     #: What stampers are told of it.

@@ -61,15 +61,22 @@ class Topics:
         config: BrokerConfig,
         stampers: StamperChain,
         run_blocking: RunBlocking,
+        catalog_writer: CatalogWriter,
         *,
+        before_delete: Callable[[TopicName], Awaitable[None]],
+        after_delete: Callable[[TopicName], Awaitable[None]],
         broker_name: str = "",
     ) -> None:
+        """`after_delete` is called with the name of each topic that was deleted.
+
+        `before_delete` is called with that of one that is closed, and about to be deleted.
+        """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.tenants: dict[str, dict[str, Any]] = {}
         self.namespaces: dict[str, dict[str, Any]] = {}
-        self.catalog_writer = CatalogWriter(store, run_blocking)
-        self.policy_store = PolicyStore(self, self.catalog_writer)
+        self.catalog_writer = catalog_writer
+        self.policy_store = PolicyStore(self, catalog_writer)
         self.stamp_policies = StampPolicies(
             self,
             StampPolicy(config.stampers, stampers),
@@ -82,10 +89,8 @@ class Topics:
         self._names: set[str] = set()
         self._topic_epochs: dict[str, int] = {}
         self._locks = NameLocks()
-        #: Called with the name of each topic that is about to be deleted, and is closed already.
-        self.before_delete: Callable[[TopicName], Awaitable[None]] | None = None
-        #: Called with the name of each topic that was deleted.
-        self.after_delete: Callable[[TopicName], Awaitable[None]] | None = None
+        self._before_delete = before_delete
+        self._after_delete = after_delete
         self._background = Background()
 
     async def load(self) -> None:
@@ -281,8 +286,7 @@ class Topics:
                 if self.exists(partition):
                     await self._delete_alone(partition, force=True)
             await self.policy_store.forget(name)
-            if self.after_delete is not None:
-                await self.after_delete(name)
+            await self._after_delete(name)
             await self._partitioned.forget(name)
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
@@ -300,16 +304,14 @@ class Topics:
             if topic is not None:
                 await topic.producers.settled()
                 topic.cleaning.compaction.stop.set()
-            if self.before_delete is not None:
-                await self.before_delete(name)
+            await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
             await self.catalog_writer.put(
                 "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
             )
             self._names.discard(full)
             await self.policy_store.forget(name)
-            if self.after_delete is not None:
-                await self.after_delete(name)
+            await self._after_delete(name)
 
     def _close(self, name: TopicName) -> Topic | None:
         """Close a topic for those who use it, if it is open. It is opened anew when needed."""

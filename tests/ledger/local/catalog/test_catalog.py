@@ -44,7 +44,7 @@ def test_ledger_ids_are_never_given_twice(catalog):
     assert catalog.reserve_ledger_ids(5) == 0
     assert catalog.reserve_ledger_ids(5, at_least=100) == 100
     assert catalog.reserve_ledger_ids(5, at_least=3) == 105
-    given = []
+    given: list[int] = []
     threads = [
         threading.Thread(
             target=lambda: given.extend(catalog.reserve_ledger_ids(3) for _ in range(30))

@@ -40,10 +40,11 @@ def test_one_sync_for_all_that_gathered(simulated):
 
 def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
     """It is committed with what came meanwhile, once nothing more does: one sync for all."""
-    slept, done = [], threading.Event()
+    done = threading.Event()
+    slept: list[float] = []
 
-    def sleep(_seconds):
-        slept.append(None)
+    def sleep(seconds):
+        slept.append(seconds)
         if len(slept) <= 5:
             topics[0].append(b"more").commit.add_done_callback(lambda _error: done.set())
 
@@ -224,7 +225,7 @@ def test_open_files_stay_within_bounds(tmp_path, fault):
     store.checkpoint()
     simulated.power_off()
     store = simulated.open()
-    for name, topic in model.topics.items():
-        assert topic.problems(store.open_topic(name), reopened=True) == []
+    for name, known in model.topics.items():
+        assert known.problems(store.open_topic(name), reopened=True) == []
     assert model.acknowledged >= (4 * 60 if not fault else 4 * 60 - 20)
     simulated.close()

@@ -112,9 +112,9 @@ def test_block_round_trip(parts, journal_id, offset):
     block = pack_block_head(key, offset, groups, content) + b"".join(content)
     assert unpack_block_sizes(block, key) == (len(groups), sum(map(len, content)))
     assert len(block) == BLOCK_HEADER_SIZE + GROUP_SIZE * len(groups) + sum(map(len, content))
-    assert [(ref, bytes(data)) for ref, data in unpack_block(block, key, offset)] == list(
-        zip(groups, content, strict=True)
-    )
+    unpacked = unpack_block(block, key, offset)
+    assert unpacked is not None
+    assert [(ref, bytes(data)) for ref, data in unpacked] == list(zip(groups, content, strict=True))
     assert unpack_block(block, key._replace(journal_id=journal_id + 1), offset) is None
     assert unpack_block(block, key, offset + 1) is None
 

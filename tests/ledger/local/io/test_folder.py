@@ -46,6 +46,7 @@ def owner(tmp_path):
         [sys.executable, "-c", OWNER, str(tmp_path / "data")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
+    assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     yield process
     process.kill()

@@ -147,7 +147,11 @@ def full_catalog(store: LocalStore, files: GivesBack, name: str) -> None:
     store.catalog.add_segments((topic_id, 1 << 40, number) for number in range(3000))
     pages = db.execute("PRAGMA page_count").fetchone()[0]
     db.execute(f"PRAGMA max_page_count={pages}")
-    files.on_give_back = lambda: db.execute("PRAGMA max_page_count=100000")
+
+    def give_space() -> None:
+        db.execute("PRAGMA max_page_count=100000")
+
+    files.on_give_back = give_space
 
 
 def test_catalog_is_changed_with_the_reserve(tmp_path):

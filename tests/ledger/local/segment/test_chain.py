@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position
@@ -86,7 +88,8 @@ def cut_folder(tmp_path, open_store):
 
 def read_all(log):
     """Bodies, or damaged positions, in order."""
-    found, place = [], EARLIEST
+    found: list[Any] = []
+    place = EARLIEST
     while True:
         try:
             entries = log.read(place, max_entries=1)
@@ -114,6 +117,7 @@ def test_entries_gone_from_the_end_are_typed_errors(cut_folder, open_store, how)
             store.close()
             store = open_store()
         log = store.open_topic(TOPIC)
+    assert log.first_position is not None
     ledger_id = log.first_position.ledger_id
     assert read_all(log) == [
         *(b"entry %d" % n for n in range(3)),

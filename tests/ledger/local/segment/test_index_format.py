@@ -76,7 +76,8 @@ def test_chunks_stand_where_the_arithmetic_says():
     """A chunk's place follows from its number alone: 16 bytes a row and one header each."""
     assert chunk_offset(0) == INDEX_HEADER_SIZE == len(pack_index_header(7, 0))
     assert chunk_offset(3) - chunk_offset(2) == CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
-    full = Chunk(0, 0, 0, 0, *(array(t, [0]) * CHUNK_ROWS for t in "QII"))
+    columns = [array(t, [0]) * CHUNK_ROWS for t in "QII"]
+    full = Chunk(0, 0, 0, 0, columns[0], columns[1], columns[2])
     assert len(full.pack(SEED)) == chunk_offset(1) - chunk_offset(0)
 
 
@@ -86,8 +87,10 @@ rows = st.lists(st.tuples(uint64s, uint32s, uint32s), min_size=1, max_size=40)
 @given(rows, uint64s, uint32s, uint32s, uint32s, uint32s, st.booleans())
 def test_chunk_round_trip(rows, time_before, next_before, end, first_row, crc, known):
     """Every chunk comes back as it was written, also from the middle of more bytes."""
-    columns = (array(t, c) for t, c in zip("QII", zip(*rows, strict=True), strict=True))
-    chunk = Chunk(first_row, time_before, next_before, end, *columns, crc, known)
+    times, nexts, places = (
+        array(t, c) for t, c in zip("QII", zip(*rows, strict=True), strict=True)
+    )
+    chunk = Chunk(first_row, time_before, next_before, end, times, nexts, places, crc, known)
     data = chunk.pack(SEED)
     assert len(data) == CHUNK_HEADER_SIZE + len(rows) * ROW_SIZE
     assert same(unpack_chunk(data + b"what follows", SEED, first_row), chunk)

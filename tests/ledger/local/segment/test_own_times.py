@@ -59,6 +59,7 @@ def test_found_is_the_first_entry_that_is_there(tmp_path_factory, times, cuts, w
     with LocalStore.open(folder, options=options) as store, FolderReader(folder) as reader:
         topic = store.open_topic(ORDERS)
         fill(topic, [START_MS + each for each in times])
+        assert topic.first_position is not None
         ledger_id = topic.first_position.ledger_id
         for cut in sorted(cuts):
             topic.truncate_head(Position(ledger_id, min(cut, len(times) - 1)))

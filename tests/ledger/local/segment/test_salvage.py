@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,8 @@ def closed_folder(open_store, clock):
 
 def all_of(log):
     """All that a reader can see of a log, damage included."""
-    found, place = [], EARLIEST
+    found: list[Any] = []
+    place = EARLIEST
     while True:
         try:
             entries = log.read(place, max_entries=1)

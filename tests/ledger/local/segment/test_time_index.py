@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pulsemark.ledger.local.io.fd_cache import FdCache
 from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.segment.chunk_cache import ChunkCache
 from pulsemark.ledger.local.segment.index_format import (
     CHUNK_ROWS,
     TRAILER_SIZE,
@@ -17,7 +18,7 @@ from pulsemark.ledger.local.segment.index_format import (
     chunk_offset,
     index_seed,
 )
-from pulsemark.ledger.local.segment.time_index import ChunkCache, IoCount, TimeIndex
+from pulsemark.ledger.local.segment.time_index import IoCount, TimeIndex
 
 FLOOR_MS = 1000
 COUNTS = sorted({0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 4095, 4096, 4097, 10_000})

@@ -1,0 +1,80 @@
+"""What a connection sends: straight to its transport, and counted as output memory.
+
+Above the transport's high-water mark, and while output memory is scarce, `writable` is False, and
+the dispatchers wait for `Consumer.resume`. Answers are written all the same.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections.abc import Sequence
+
+from ...metadata import Buffer
+from ...wire import commands
+from ..errors import RefusedError
+from .memory import OutputMemory
+
+__all__ = ["Outgoing"]
+
+#: Buffers of an average size below this are joined: each one costs more than its copy.
+JOIN_BELOW_BYTES = 2 * 1024
+
+
+class Outgoing(abc.ABC):
+    """The sending side of a connection."""
+
+    def __init__(self, output: OutputMemory) -> None:
+        self.is_closed = False
+        self._output = output
+        self._transport: asyncio.Transport | None = None
+        self._writable = True
+        self._largest_buffer_bytes = 0
+
+    @abc.abstractmethod
+    def give_up_input(self) -> None:
+        """See `memory.Holder`."""
+
+    @abc.abstractmethod
+    def give_up_output(self) -> None:
+        """See `memory.Holder`."""
+
+    @abc.abstractmethod
+    def output_freed(self) -> None:
+        """See `memory.Holder`."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether unsent data is below the high-water mark."""
+        return self._writable and not self.is_closed and self._output.has_room(self)
+
+    def write(self, data: bytes) -> None:
+        """Send finished frames."""
+        transport = self._transport
+        if transport is not None and data and not self.is_closed and not transport.is_closing():
+            transport.write(data)
+            self._output.wrote(self)
+
+    def write_gathered(self, buffers: Sequence[Buffer]) -> None:
+        """Send buffers in order, without joining them."""
+        transport = self._transport
+        if transport is not None and buffers and not self.is_closed and not transport.is_closing():
+            if sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+                transport.write(b"".join(buffers))
+            else:
+                self._largest_buffer_bytes = max(map(len, buffers))
+                transport.writelines(buffers)
+            self._output.wrote(self)
+
+    def refuse(self, request_id: int, refusal: RefusedError) -> None:
+        """Answer a request with an ERROR."""
+        self.write(commands.error(request_id, refusal.code, refusal.message))
+
+    def unsent_bytes(self) -> int:
+        """Data written and not yet taken by the socket."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data: a buffer is held until its last byte is taken."""
+        unsent_bytes = self.unsent_bytes()
+        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0

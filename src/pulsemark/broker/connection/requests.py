@@ -1,0 +1,91 @@
+"""Requests of a connection that take some time (open a topic, write the catalog): a task each.
+
+What a request takes in memory is counted for as long as it is worked on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from ...proto.pulsar_api_pb2 import ServerError
+from ..errors import RefusedError
+from .memory import Account, Reservation
+
+__all__ = ["Requester", "Requests"]
+
+log = logging.getLogger(__name__)
+
+#: A request as it was sent takes so many times its size in memory, parsed and with its task.
+PARSED_SHARE = 4
+REQUEST_BYTES = 4 * 1024
+
+
+class Requester(Protocol):
+    """A session, as its requests see it."""
+
+    address: str
+
+    def refuse(self, request_id: int, refusal: RefusedError) -> None:
+        """Answer a request with an ERROR."""
+        ...
+
+    def requests_changed(self, count: int) -> None:
+        """So many requests are being worked on now."""
+        ...
+
+
+class Requests:
+    """A connection's requests that are being worked on."""
+
+    def __init__(self, requester: Requester, kept: Account) -> None:
+        self._requester = requester
+        self._kept = kept
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def run(
+        self, request_id: int, work: Coroutine[Any, Any, None], command_size_bytes: int
+    ) -> None:
+        """Do `work` as a task; its refusal or failure is answered as an ERROR."""
+        try:
+            size_bytes = REQUEST_BYTES + PARSED_SHARE * command_size_bytes
+            reservation = self._kept.reserve("request", size_bytes)
+        except RefusedError:
+            work.close()
+            raise
+        task = self._loop.create_task(self._answered(request_id, work, reservation))
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        # A task that is cancelled before it began has not touched its work.
+        task.add_done_callback(lambda _: work.close())
+        self._requester.requests_changed(len(self._tasks))
+
+    def cancel(self) -> None:
+        """The connection has ended."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _answered(
+        self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
+    ) -> None:
+        try:
+            await work
+        except RefusedError as refusal:
+            self._requester.refuse(request_id, refusal)
+        except Exception as error:
+            log.exception("%s: request %d failed", self._requester.address, request_id)
+            unknown = RefusedError(ServerError.UnknownError, repr(error))
+            self._requester.refuse(request_id, unknown)
+        finally:
+            # The request was counted while it was worked on.
+            del reservation
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._requester.requests_changed(len(self._tasks))

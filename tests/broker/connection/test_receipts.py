@@ -1,0 +1,217 @@
+"""Receipts of a session: by batch and producer, in the order of the SENDs, whatever fails."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from pulsemark.broker import BrokerConfig
+from pulsemark.broker.connection.receipts import PublishBudget, Receipts
+from pulsemark.broker.statistics.counters import TopicCounters
+from pulsemark.broker.topics.producers import Producer
+from pulsemark.ledger import Appended
+from pulsemark.proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandProducer,
+    CommandSend,
+    ServerError,
+)
+from pulsemark.wire import Connection, Role, commands
+
+NAMES = {BaseCommand.SEND_RECEIPT: "receipt", BaseCommand.SEND_ERROR: "error"}
+SIZE_BYTES = 10
+
+
+class Batch:
+    """A batch of the ledger's that the test finishes."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+
+    def add_done_callback(self, callback: Any) -> None:
+        """Keep it."""
+        self.callbacks.append(callback)
+
+    def finish(self) -> None:
+        """All its commits are done."""
+        for callback in self.callbacks:
+            callback()
+
+
+class Commit:
+    """What one topic adds to a batch."""
+
+    def __init__(self, batch: Batch, error: Exception | None = None) -> None:
+        self.batch = batch
+        self.error = error
+
+
+class Session:
+    """What receipts need of a session; keeps each write's answers as (kind, producer, number)."""
+
+    def __init__(self) -> None:
+        self.writes: list[list[tuple[str, int, int]]] = []
+        self.failures: list[BaseException] = []
+        self._client = Connection(Role.CLIENT)
+        self._client.receive_data(commands.connected("broker", 19, 5 * 1024 * 1024))
+        list(self._client.events())
+
+    def write(self, data: bytes) -> None:
+        """Read the frames as a client does."""
+        self._client.receive_data(data)
+        events: list[Any] = list(self._client.events())
+        self.writes.append(
+            [(NAMES[e.type], e.body.producer_id, e.body.sequence_id) for e in events]
+        )
+
+    def publishes_changed(self) -> None:
+        """Nothing follows here."""
+
+    def storage_failed(self, error: BaseException) -> None:
+        """Remember it."""
+        self.failures.append(error)
+
+
+class Publishing:
+    """A session's receipts, and two producers on topics of their own."""
+
+    def __init__(self) -> None:
+        self.session = Session()
+        self.budget = PublishBudget(1 << 20)
+        self.receipts = Receipts(self.session, self.budget, BrokerConfig())
+        outlet: Any = self.session
+        self.producers = [
+            Producer.from_command(outlet, CommandProducer(producer_id=number), "p", 0)
+            for number in range(2)
+        ]
+        self.counters = [TopicCounters(), TopicCounters()]
+
+    def publish(self, number: int, sequence_id: int, commit: Commit) -> None:
+        """A SEND of producer `number` was appended."""
+        self.receipts.appended(
+            self.producers[number],
+            self.counters[number],
+            CommandSend(producer_id=number, sequence_id=sequence_id),
+            Appended(7, sequence_id, sequence_id, 0, cast("Any", commit)),
+            SIZE_BYTES,
+        )
+
+    def refuse(self, number: int, sequence_id: int) -> None:
+        """A SEND of producer `number` was refused."""
+        answer = commands.send_error(number, sequence_id, ServerError.UnknownError, "refused")
+        self.receipts.answer_in_turn(self.producers[number], answer)
+
+    def answers_of(self, number: int) -> list[tuple[str, int]]:
+        """What one producer heard, in order."""
+        return [
+            (kind, sequence_id)
+            for write in self.session.writes
+            for kind, producer_id, sequence_id in write
+            if producer_id == number
+        ]
+
+
+@pytest.fixture
+def publishing() -> Publishing:
+    """Nothing was sent yet."""
+    return Publishing()
+
+
+def test_all_receipts_of_a_batch_are_one_write(publishing):
+    """Two producers that send in turns get all their receipts of one batch with one write."""
+    batch = Batch()
+    commits = Commit(batch), Commit(batch)
+    for sequence_id in range(100):
+        publishing.publish(sequence_id % 2, sequence_id, commits[sequence_id % 2])
+    batch.finish()
+
+    assert [len(write) for write in publishing.session.writes] == [100]
+    assert publishing.answers_of(1) == [("receipt", n) for n in range(1, 100, 2)]
+    assert len(batch.callbacks) == 1
+
+
+def test_a_refused_send_is_answered_between_the_receipts_around_it(publishing):
+    """What is refused is heard after the receipts before it and before those after it."""
+    batch = Batch()
+    commit = Commit(batch)
+    publishing.publish(0, 0, commit)
+    publishing.refuse(0, 1)
+    publishing.refuse(0, 2)
+    publishing.publish(0, 3, commit)
+    assert publishing.session.writes == []
+    batch.finish()
+
+    kinds = ["receipt", "error", "error", "receipt"]
+    assert publishing.answers_of(0) == list(zip(kinds, range(4), strict=True))
+
+
+def test_a_refused_send_waits_for_the_latest_batch(publishing):
+    """With publishes in two batches, a refusal is heard after those of the second."""
+    first, second = Batch(), Batch()
+    publishing.publish(0, 0, Commit(first))
+    publishing.publish(0, 1, Commit(second))
+    publishing.refuse(0, 2)
+    first.finish()
+    assert publishing.answers_of(0) == [("receipt", 0)]
+    second.finish()
+
+    assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 1), ("error", 2)]
+
+
+def test_an_answer_with_nothing_before_it_is_written_at_once(publishing):
+    """Nothing is under way: neither before the first publish nor after the last receipt."""
+    publishing.refuse(0, 0)
+    batch = Batch()
+    publishing.publish(0, 1, Commit(batch))
+    batch.finish()
+    publishing.refuse(0, 2)
+
+    assert publishing.answers_of(0) == [("error", 0), ("receipt", 1), ("error", 2)]
+
+
+def test_a_topic_that_failed_is_answered_with_errors_and_the_others_with_receipts(publishing):
+    """Each commit of a batch says for itself what its publishes are answered."""
+    batch = Batch()
+    error = OSError("no space")
+    commits = Commit(batch), Commit(batch, error)
+    for sequence_id in range(4):
+        publishing.publish(sequence_id % 2, sequence_id, commits[sequence_id % 2])
+    batch.finish()
+
+    assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 2)]
+    assert publishing.answers_of(1) == [("error", 1), ("error", 3)]
+    assert publishing.session.failures == [error]
+    assert [(c.messages_in, c.failed_entries) for c in publishing.counters] == [(2, 0), (0, 2)]
+
+
+def test_counters_go_by_what_is_durable(publishing):
+    """Messages, bytes and both histograms count each entry once, when its receipt goes out."""
+    batch = Batch()
+    commit = Commit(batch)
+    for sequence_id in range(3):
+        publishing.publish(0, sequence_id, commit)
+    counters = publishing.counters[0]
+    in_flight = publishing.receipts.entries_in_flight, publishing.budget.bytes_in_flight
+    assert (counters.messages_in, *in_flight) == (0, 3, 3 * SIZE_BYTES)
+    batch.finish()
+
+    assert (counters.messages_in, counters.bytes_in) == (3, 3 * SIZE_BYTES)
+    assert counters.entry_size_bytes.count == counters.write_latency_ms.count == 3
+    assert counters.entry_size_bytes.total == 3 * SIZE_BYTES
+    assert publishing.receipts.entries_in_flight == publishing.budget.bytes_in_flight == 0
+
+
+def test_a_batch_that_was_done_already_is_answered_at_once(publishing):
+    """Between an append and its receipt the batch may end; each publish is still answered."""
+
+    class DoneBatch(Batch):
+        def add_done_callback(self, callback: Any) -> None:
+            callback()
+
+    commit = Commit(DoneBatch())
+    publishing.publish(0, 0, commit)
+    publishing.publish(0, 1, commit)
+
+    assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 1)]
+    assert publishing.receipts.entries_in_flight == 0
