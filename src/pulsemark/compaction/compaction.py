@@ -49,7 +49,7 @@ from .current_view import (
     switch_view,
     view_name,
 )
-from .keys import LatestPerKey, is_batch
+from .keys import LatestPerKey, PassCounts, is_batch
 from .view import CompactedView, Key
 from .view_format import ViewSummary
 from .view_writer import ViewWriter
@@ -183,6 +183,7 @@ class _Compaction:
         started = time.perf_counter()
         ledger, store = self._ledger, self._ledger.store
         latest = self._latest()
+        keys = latest.key_count  # copying forgets them
         generation = newest_generation(ledger) + 1
         log = store.open_view(view_name(ledger.topic_id, generation))
         try:
@@ -200,12 +201,12 @@ class _Compaction:
                     store.delete_view(log.name)
             raise
         remove_other_views(store, ledger.topic_id, generation)
-        return self._report(latest, writer, generation, time.perf_counter() - started)
+        duration_s = time.perf_counter() - started
+        return self._report(latest.counts, keys, writer, generation, duration_s)
 
     def _report(
-        self, latest: LatestPerKey, writer: ViewWriter, generation: int, duration_s: float
+        self, counts: PassCounts, keys: int, writer: ViewWriter, generation: int, duration_s: float
     ) -> CompactionReport:
-        counts = latest.counts
         return CompactionReport(
             self._ledger.name,
             changed=True,
@@ -213,7 +214,7 @@ class _Compaction:
             generation=generation,
             entries_kept=writer.entry_count,
             entries_rewritten=self._rewritten,
-            keys=latest.key_count,
+            keys=keys,
             entries_read=counts.entries,
             messages_read=counts.messages,
             tombstones=counts.tombstones,
