@@ -320,6 +320,29 @@ def test_a_run_ends_early(clock, how):
         place.client.close()
 
 
+def test_a_partitioned_topics_deletion_ends_its_runs(place):
+    """Deleting a partitioned topic does not wait until a partition is compacted."""
+    path = "/admin/v2/persistent/public/default/parts"
+    name = "persistent://public/default/parts-partition-0"
+    place.change("PUT", f"{path}/partitions", 1)
+    place.client.create_producer(name).send(b"x", key="k")
+
+    async def the_partition(running):
+        return running.services.topics.open_topics[name]
+
+    topic = place.broker.call(the_partition)
+    begun, go_on, held = hold_compactions(place)
+    with held, ThreadPoolExecutor(1) as pool:
+        place.change("PUT", f"{path}/compaction")
+        assert begun.wait(20)
+        asked = pool.submit(place.change, "DELETE", f"{path}/partitions?force=true")
+        wait_until(topic.cleaning.compaction.stop.is_set)
+        go_on.set()
+        asked.result(20)
+    assert place.broker.call(views_left) == []
+    assert topic.cleaning.compaction.failed == 1
+
+
 async def views_left(running):
     """Names of all views in the store."""
     return [name for name in running.store.catalog.topics() if name.startswith("compacted/")]

@@ -67,8 +67,7 @@ class CompactionRuns:
         figures = topic.cleaning.compaction
         if figures.status is CompactionStatus.RUNNING:
             return False
-        figures.status = CompactionStatus.RUNNING
-        figures.stop.clear()
+        figures.begin()
         future = self.lane.submit(partial(self._run, topic))
         if future.cancelled():
             figures.status = CompactionStatus.NOT_RUN
@@ -80,8 +79,7 @@ class CompactionRuns:
         if threshold_bytes <= 0 or figures.status is CompactionStatus.RUNNING:
             return
         if dirty_bytes(topic.ledger) > threshold_bytes:
-            figures.status = CompactionStatus.RUNNING
-            figures.stop.clear()
+            figures.begin()
             self._run(topic)
 
     def stop(self, topic: Topic, reason: str) -> None:
@@ -120,7 +118,7 @@ class CompactionRuns:
             if not self.lane.is_closed:
                 pace.rest()
             if figures.stop.is_set() or self.lane.is_closed:
-                reason = figures.stop_reason or "the broker is being stopped"
+                reason = figures.stop_reason or "the topic is being closed"
                 raise CompactionStoppedError(topic.name, reason)
 
         report = compact(topic.ledger, check=check, spent=pace.spent)

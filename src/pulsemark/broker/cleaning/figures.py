@@ -40,6 +40,12 @@ class CompactionFigures:
     view_entries: int = 0
     view_size_bytes: int = 0
 
+    def begin(self) -> None:
+        """A run is to come, and nobody has asked to end it."""
+        self.status = CompactionStatus.RUNNING
+        self.stop_reason = ""
+        self.stop.clear()
+
 
 @dataclass(slots=True)
 class TopicCleaning:

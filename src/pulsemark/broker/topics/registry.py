@@ -303,7 +303,6 @@ class Topics:
             topic = self._close(name)
             if topic is not None:
                 await topic.producers.settled()
-                topic.cleaning.compaction.stop.set()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
             await self.catalog_writer.put(

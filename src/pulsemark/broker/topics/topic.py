@@ -80,6 +80,7 @@ class Topic:
     def close(self) -> None:
         """Let nobody in any more and stop all dispatch; the ledger is the store's to close."""
         self.is_open = False
+        self.cleaning.compaction.stop.set()
         self.producers.close()
         self.ledger.on_confirmed.remove(self._entries_confirmed)
         for subscription in self.subscriptions.values():
