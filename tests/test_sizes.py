@@ -24,12 +24,6 @@ LONGER = {
 TO_BE_SPLIT = {
     "broker/connection/session.py",
     "broker/topics/registry.py",
-    "ledger/local/commit/group_commit.py",
-    "ledger/local/commit/group_commit.py: __init__",
-    "ledger/local/ledger_writer.py",
-    "ledger/local/ledger_writer.py: __init__",
-    "ledger/local/ledger_writer.py: _build",
-    "ledger/local/ledger_writer.py: append",
     "ledger/local/segment/salvage.py",
     "ledger/local/segment/scan.py: scan_records",
     "ledger/local/segment/segment.py",

@@ -84,3 +84,33 @@ def test_tests_that_documents_name_exist() -> None:
             named += 1
             assert (ROOT / path).exists(), f"{document.name}: {path}"
     assert named > 20
+
+
+def rows_of_changes() -> list[list[str]]:
+    """The rows of the table in CONTRIBUTING.md that says where things are changed."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Where is X changed?")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def unknown_paths(cell: str) -> list[str]:
+    """The paths of a cell that are no file or folder, from the package or from the root."""
+    paths = [name for name in re.findall(r"`([^`]+)`", cell) if re.search(r"/|\.\w+$", name)]
+    return [path for path in paths if not any((home / path).exists() for home in (PACKAGE, ROOT))]
+
+
+def test_where_things_are_changed() -> None:
+    """Every kind of change has a row of three cells, whose paths are files and folders."""
+    rows = rows_of_changes()
+    assert len(rows) > 10
+    for row in rows:
+        assert len(row) == 3, row
+        assert re.search(r"`[^`]+/[^`]*`", row[1]), row
+        assert unknown_paths(row[1]) + unknown_paths(row[2]) == [], row[0]
+
+
+def test_unknown_paths_are_noticed() -> None:
+    """A path that leads nowhere is named; names of other things are not looked for."""
+    cell = "`ledger/errors.py`, `docs/formats.md`, `COMMANDS`, `ledger/nowhere/`, `Nowhere.md`"
+    assert unknown_paths(cell) == ["ledger/nowhere/", "Nowhere.md"]

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pulsemark.broker import Broker, BrokerConfig
+from pulsemark.broker.collector import Collector
 from pulsemark.broker.embed import new_event_loop
 from pulsemark.testing.loop_monitor import LoopMonitor, Stall
 
@@ -30,12 +31,12 @@ from pulsemark.testing.loop_monitor import LoopMonitor, Stall
 class MonitoredBroker:
     """Such a broker as a child process, seen from a campaign."""
 
-    def __init__(self, folder: Path, log: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, log: Path, *, stall_ms: float = 50, **settings: Any) -> None:
         self.log = log
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, __file__, "--data-dir", str(folder),
-                 "--settings", json.dumps(settings)],
+                 "--settings", json.dumps(settings), "--stall-ms", str(stall_ms)],
                 stdout=subprocess.PIPE, stderr=stderr,
             )  # fmt: skip
         assert self.process.stdout is not None
@@ -105,7 +106,7 @@ async def serve(config: BrokerConfig, stall_ms: float) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config) as broker:
+    async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
         print(
             json.dumps(
                 {

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.long_work import at_once
 from pulsemark.broker.topics.name_locks import NameLocks
 from pulsemark.broker.topics.registry import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import (
@@ -158,7 +159,7 @@ def test_a_producer_closed_by_the_broker_while_it_opens_is_refused(broker):
     broker.quiesce()
     client.send(client.open_producer(2, TOPIC, "owner", access_mode=Exclusive))
     broker.loop.settle()
-    broker.loop.do(topic_of(broker).disconnect_all)
+    broker.loop.do(lambda: at_once(topic_of(broker).disconnecting()))
     broker.quiesce()
     last = [answer for answers in client.answers.values() for answer in answers][-1]
     assert last.error == ServerError.ServiceNotReady
@@ -342,7 +343,7 @@ def test_unload_ends_the_subscriptions_of_readers(broker):
     client.send(client.subscribe(10, TOPIC, "reader", durable=False))
     client.send(client.subscribe(11, TOPIC, "durable"))
     broker.quiesce()
-    broker.loop.do(topic_of(broker).disconnect_all)
+    broker.loop.do(lambda: at_once(topic_of(broker).disconnecting()))
     assert set(topic_of(broker).subscriptions) == {"durable"}
     assert set(topic_of(broker).ledger.cursors) == {"durable"}
     assert client.consumers == {}
@@ -376,7 +377,7 @@ def test_clients_that_come_back_make_no_orphans(broker, when):
     client.send(client.subscribe(10, TOPIC + "-partition-1", "s"))
     broker.quiesce()
     assert when == "after a restart" or deleting.exception() is None
-    assert broker.topics.topic_names() == []
+    assert list(broker.topics.names) == []
     answers = [answer for some in client.answers.values() for answer in some]
     errors = [answer.error for answer in answers if isinstance(answer, CommandError)]
     assert errors == [ServerError.TopicNotFound] * 2
@@ -397,7 +398,7 @@ def test_a_partitioned_topic_can_be_made_again(broker):
     assert opened(client, broker, 3, topic=str(name.partition(2))).producer_ready
     broker.restart(kill=True)
     assert broker.topics.partitions_of(name) == 3
-    assert len(list(broker.topics.topic_names())) == 3
+    assert len(list(broker.topics.names)) == 3
 
 
 def test_a_deletion_that_was_interrupted_is_finished(broker):
@@ -408,7 +409,7 @@ def test_a_deletion_that_was_interrupted_is_finished(broker):
         broker.loop.settle()
         broker.work.release()
     broker.restart(kill=True)
-    assert broker.topics.topic_names() == []
+    assert list(broker.topics.names) == []
     assert not broker.topics.exists(TopicName.parse(TOPIC))
 
 
@@ -421,7 +422,7 @@ def test_deleting_without_force_lets_nobody_in_between(broker):
     client.send(client.open_producer(2, TOPIC + "-partition-1", "late"))
     broker.quiesce()
     assert deleting.exception() is None
-    assert (client.producers, broker.topics.topic_names()) == ({}, [])
+    assert (client.producers, list(broker.topics.names)) == ({}, [])
 
 
 # -- namespaces -----------------------------------------------------------------------------------
@@ -431,7 +432,7 @@ def test_deleting_without_force_lets_nobody_in_between(broker):
 def test_a_namespace_is_not_deleted_under_a_topic_that_is_being_made(broker, is_late):
     """The topic keeps its namespace, or comes too late; none is left without one."""
     topic = "persistent://public/other/t"
-    broker.start(broker.topics.put_namespace("public/other", {}))
+    broker.start(broker.topics.namespaces.put("public/other", {}))
     broker.quiesce()
     client = broker.connect()
     if not is_late:
@@ -442,7 +443,7 @@ def test_a_namespace_is_not_deleted_under_a_topic_that_is_being_made(broker, is_
         client.send(client.open_producer(1, topic, ""))
     broker.quiesce()
     assert isinstance(deleting.exception(), RefusedError) is not is_late
-    assert broker.topics.topic_names() == ([] if is_late else [topic])
+    assert list(broker.topics.names) == ([] if is_late else [topic])
     assert ("public/other" in broker.topics.namespaces) is not is_late
     broker.restart()
     assert ("public/other" in broker.topics.namespaces) is not is_late

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.long_work import at_once
 from pulsemark.broker.topics.registry import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from pulsemark.testing.raw_messages import unbatched_message
@@ -249,7 +250,7 @@ class Registries(RuleBasedStateMachine):
         """Disconnect everybody."""
         opened = self.broker.topics.open_topics.get(topic)
         if opened is not None:
-            self.broker.loop.do(opened.disconnect_all)
+            self.broker.loop.do(lambda: at_once(opened.disconnecting()))
 
     @rule()
     def create_partitioned(self):
@@ -310,7 +311,7 @@ class Registries(RuleBasedStateMachine):
         """The broker ends, in order or by kill -9, and starts again."""
         self.broker.restart(kill=kill)
         self.works.clear()
-        for topic in self.broker.topics.topic_names():
+        for topic in list(self.broker.topics.names):
             self.broker.start(self.broker.topics.open(TopicName.parse(topic), create=False))
         self.broker.quiesce()
         self.kept_is_there()

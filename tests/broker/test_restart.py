@@ -212,18 +212,45 @@ def test_the_timer_stores_other_places_beside_a_broken_one(topic):
     ):
         consumers = [client.subscribe(name, "s", earliest=True) for name in names]
         broker.call(broken_cursor(names[0]))
+        stored: dict[str, Any] = {}
+        broker.call(noting_cursors(names[1:], stored))
+        acked = {}
         for name, consumer in zip(names, consumers, strict=True):
             receipt = client.create_producer(name).send(b"x")
             message_id = MessageId(receipt.ledger_id, receipt.entry_id)
             consumer.ack(message_id, cumulative=True, wait=False)
-        client.ping()
-
-        async def are_stored(running):
-            topics = running.services.topics.open_topics
-            return all(not topics[name].subscriptions["s"].cursor._dirty for name in names[1:])
-
-        while not broker.call(are_stored):
+            acked[name] = (receipt.ledger_id, receipt.entry_id + 1)
+        del acked[names[0]]
+        deadline = time.monotonic() + 30
+        while stored != acked:
+            assert time.monotonic() < deadline, stored
             time.sleep(0.05)
+
+
+def noting_cursors(topics, stored):
+    """A coroutine function: note the place of each topic's subscription once it is durable."""
+
+    def noting(name, cursor):
+        persist = cursor.persist
+
+        def noted():
+            commit, place = persist(), cursor.first_unacked
+
+            def keep(error):
+                if error is None:
+                    stored[name] = place
+
+            commit.add_done_callback(keep)
+            return commit
+
+        return noted
+
+    async def arm(running):
+        for name in topics:
+            cursor = running.services.topics.open_topics[name].subscriptions["s"].cursor
+            cursor.persist = noting(name, cursor)
+
+    return arm
 
 
 def broken_cursor(topic):

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulsemark.compaction import compaction, view_writer
@@ -402,6 +402,11 @@ def small_parts() -> ExitStack:
 
 @settings(max_examples=40, deadline=None)
 @given(steps=steps, options=store_options)
+# A batch that stays as it is: none of its messages has gone.
+@example(
+    steps=[Several([Message("a", b"1"), Message("b", b"2")]), ("compact", None)],
+    options=StoreOptions(),
+)
 def test_model(steps, options):
     """Whatever is appended, compacted, trimmed and reopened: the view is what the model says."""
     model = Model()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsemark.metadata import payload_of, read_message_metadata, strip
@@ -81,12 +81,16 @@ def test_the_stated_size_must_be_exact(compression, data, off_by):
 
 
 @pytest.mark.parametrize("compression", COMPRESSED)
-@given(damage=st.binary(max_size=60))
-def test_any_bytes_open_or_are_refused(compression, damage):
+@given(damage=st.binary(max_size=60), packed=st.booleans())
+@example(damage=bytes(40), packed=True)
+def test_any_bytes_open_or_are_refused(compression, damage, packed):
     """Arbitrary bytes give a payload of the stated size or the one typed error."""
+    is_whole = packed and len(damage) == 40
     try:
-        opened = decompress(compression, damage, 40, LIMIT_BYTES)
+        sent = compress(compression, damage) if packed else damage
+        opened = decompress(compression, sent, 40, LIMIT_BYTES)
     except DecompressionError:
+        assert not is_whole
         return
     assert len(opened) == 40
 

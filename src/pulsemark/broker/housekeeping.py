@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .configuration.config import BrokerConfig
 from .services import Services
@@ -20,8 +22,6 @@ log = logging.getLogger(__name__)
 
 INTERVAL_MAX_S = 1.0
 RATES_INTERVAL_S = 60.0
-#: Subscriptions that are looked after in one turn of the event loop.
-SUBSCRIPTIONS_AT_ONCE = 100
 
 
 class Housekeeping:
@@ -32,44 +32,44 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._rates_at_s = self._loop.time()
         self._interval_s = min(INTERVAL_MAX_S, _shortest_timeout_s(services.config) / 4)
-        self._subscriptions: asyncio.Task[None] | None = None
+        self._round: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(self._interval_s, self._tick)
 
     def close(self) -> None:
         """Stop."""
         self._timer.cancel()
-        if self._subscriptions is not None:
-            self._subscriptions.cancel()
+        if self._round is not None:
+            self._round.cancel()
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval_s, self._tick)
-        now_s = self._loop.time()
-        try:
-            for session in tuple(self._services.sessions):
-                session.check_time(now_s)
-            if self._subscriptions is None or self._subscriptions.done():
-                work = self._look_after_subscriptions(now_s)
-                self._subscriptions = self._loop.create_task(work)
-            if now_s - self._rates_at_s >= RATES_INTERVAL_S:
-                self._update_rates(now_s - self._rates_at_s)
-                self._rates_at_s = now_s
-        except Exception:
-            # The next round comes in any case: one bad connection must not stop the timer.
-            log.exception("housekeeping failed")
+        with _logged(self):
+            self._services.cache.cache.evict_old()
+        if self._round is None or self._round.done():
+            work = self._services.topics.turns.work(self._looking_after(self._loop.time()))
+            self._round = self._loop.create_task(work)
 
-    async def _look_after_subscriptions(self, now_s: float) -> None:
-        """Persist cursors, end readers' subscriptions; a part of them in each turn of the loop."""
-        looked_at = 0
-        for topic in tuple(self._services.topics.open_topics.values()):
+    def _looking_after(self, now_s: float) -> Iterator[None]:
+        """Connections, then subscriptions, then rates; one of them in a piece."""
+        for session in tuple(self._services.sessions):
+            # The round goes on in any case: one bad connection must not stop it, and the other
+            # topics' places are no less worth keeping.
+            with _logged(session):
+                session.check_time(now_s)
+            yield
+        topics = tuple(self._services.topics.open_topics.values())
+        for topic in topics:
             for subscription in tuple(topic.subscriptions.values()):
-                try:
+                with _logged(subscription):
                     self._look_after(subscription, now_s)
-                except Exception:
-                    # The other topics' places are no less worth keeping.
-                    log.exception("%s: housekeeping failed", subscription)
-                looked_at += 1
-                if looked_at % SUBSCRIPTIONS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                yield
+        elapsed_s = now_s - self._rates_at_s
+        if elapsed_s >= RATES_INTERVAL_S:
+            self._rates_at_s = now_s
+            for topic in topics:
+                with _logged(topic):
+                    topic.update_rates(elapsed_s)
+                yield
 
     def _look_after(self, subscription: Subscription, now_s: float) -> None:
         if subscription.topic.subscriptions.get(subscription.name) is not subscription:
@@ -79,9 +79,13 @@ class Housekeeping:
             subscription.kept_until = None
             subscription.end_if_unused()
 
-    def _update_rates(self, elapsed_s: float) -> None:
-        for topic in self._services.topics.open_topics.values():
-            topic.update_rates(elapsed_s)
+
+@contextmanager
+def _logged(what: object) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("%s: housekeeping failed", what)
 
 
 def _shortest_timeout_s(config: BrokerConfig) -> float:

@@ -46,6 +46,7 @@ from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
 from .services import Services
+from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
@@ -345,6 +346,7 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         service_url=service_url,
         http_url=http_url,

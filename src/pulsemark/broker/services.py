@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Services:
     kept: KeptMemory
     storage: StorageHealth
     cleaning: Cleaning
+    cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
     #: URL of the binary protocol that clients are told.
@@ -48,6 +50,11 @@ class Services:
     #: The metrics page that is being made, for all who ask meanwhile.
     metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no client is connected; those of gRPC are not counted."""
+        return not self.sessions and not self.http_connections
 
     def new_producer_name(self) -> str:
         """A producer name that was never given out on this data folder before."""

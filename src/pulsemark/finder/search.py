@@ -117,6 +117,7 @@ class Finder:
     def _ask(self, question: Callable[[list[Segment]], Answer]) -> Answer:
         """Ask of the log as it is; again where files of it were removed meanwhile."""
         while True:
+            self._log.check_can_read()
             segments = self._log.segments()
             try:
                 return question(segments)

@@ -110,6 +110,7 @@ class Aside:
         thread = self._thread
         if (
             thread is None
+            or not thread.is_alive()  # the store was closed: the work says so itself
             or threading.current_thread() is not threading.main_thread()
             or holds(self._lock)
         ):

@@ -111,6 +111,7 @@ class ManagedLedger(LedgerWriter):
             except OSError as error:  # the folder says what memory cannot be brought to say
                 self._state.fail(error)
                 raise self._state.error() from error
+            self.recent.clear()
             self._leave_segment()
             for shortened in cut.kept[-1:]:
                 shortened.assigned_count = shortened.entry_count
@@ -190,6 +191,8 @@ class ManagedLedger(LedgerWriter):
             if cut <= 0:
                 return count
             self._store.removal.freeing(lambda: first.cut_head(row))
+            with self._committer.lock:  # what is just being shown comes first
+                self.recent.removed_before(Position(first.ledger_id, first.first_entry_id + row))
             return count + cut
 
     def _trim(self, before: Position) -> Sequence[Segment]:
@@ -200,6 +203,7 @@ class ManagedLedger(LedgerWriter):
             self._store.removal.unlist(self.topic_id, gone)
             with self._store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
+                self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
             self._store.removal.remove(gone)
         return gone
 
@@ -248,6 +252,7 @@ class ManagedLedger(LedgerWriter):
             self._deleted = True
             for segment in self._segments:
                 segment.removed = True
+            self.recent.clear()
         self.close()
 
     def close(self) -> None:

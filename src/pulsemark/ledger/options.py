@@ -35,6 +35,9 @@ class StoreOptions:
     many are made good by redelivery after a restart."""
     max_batch_deleted_index_to_persist: int = 10_000
     """Partly acknowledged batches that are stored of one cursor, likewise."""
+    tail_cache_bytes: int = 32 * 1024 * 1024
+    """The newest entries of topics that are read at their end are kept in memory, all topics
+    together up to this; 0: none are."""
     fd_limit: int | None = None
     """Files kept open; None: half of what the process may, at most 4096."""
 
@@ -55,6 +58,10 @@ class StoreOptions:
             raise ValueError(
                 f"sync_interval_ms must be from 0 to {MAX_SYNC_INTERVAL_MS}, "
                 f"not {self.sync_interval_ms}"
+            )
+        if not 0 <= self.tail_cache_bytes <= 2**62:
+            raise ValueError(
+                f"tail_cache_bytes must be from 0 to {2**62}, not {self.tail_cache_bytes}"
             )
         for name, limit in limits.items():
             value = getattr(self, name)

@@ -204,6 +204,11 @@ class TopicLog:
         """Whether some of these, an earlier answer of ``segments``, are no longer in the log."""
         return self.segments()[: len(segments)] != list(segments)
 
+    def check_can_read(self) -> None:
+        """Raise if the log must not be asked any more. Nothing here; a ManagedLedger's store may
+        be closed (StoreClosedError), or that of another process (ForkedStoreError).
+        """
+
     def give_way(self) -> bool:
         """Called between slices of reading: wait a little where others have work that is more
         urgent, and tell whether they have. Nothing here; a ManagedLedger lets commits pass.

@@ -267,8 +267,13 @@ def test_pipelined_requests_wait_for_their_answers_to_be_read():
             link.settimeout(0.5)
             sendall_until_closed(link, get * 100_000)
             wait_until(lambda: services.http_connections)
-            time.sleep(0.5)
-            unsent = [each.unsent_bytes() for each in tuple(services.http_connections)]
+
+            async def unsent_after_many_turns(_):
+                for _turn in range(1000):
+                    await asyncio.sleep(0)
+                return [each.unsent_bytes() for each in services.http_connections]
+
+            unsent = broker.call(unsent_after_many_turns)
             page = len(raw_page(broker))
             assert max(unsent) <= 64 * 1024 + page
 

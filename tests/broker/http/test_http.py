@@ -207,6 +207,42 @@ def test_partitioned_topics(http, raw, topic):
     assert http("GET", path_of(topic + "-partition-0", "/stats")).status == 404
 
 
+def test_a_partitioned_topic_asked_by_its_own_name(http, raw, topic):
+    """What can be asked of all partitions is; what one log alone can answer is refused."""
+    http("PUT", path_of(topic, "/partitions"), 2)
+    parts = [f"{topic}-partition-{index}" for index in range(2)]
+    assert http("GET", path_of(topic, "/subscriptions")).json == []
+    start = {"ledgerId": -1, "entryId": -1}
+    assert http("PUT", path_of(topic, "/subscription/s"), start).status == 204
+    assert http("PUT", path_of(topic, "/subscription/s"), start).status == 409
+    assert http("GET", path_of(topic, "/subscriptions")).json == ["s"]
+    for part in parts:
+        raw.create_producer(part).send(b"x")
+        assert http("GET", path_of(part, "/subscriptions")).json == ["s"]
+
+    def backlogs():
+        rows = http("GET", path_of(topic, "/partitioned-stats")).json["partitions"]
+        return [rows[part]["subscriptions"]["s"]["msgBacklog"] for part in parts]
+
+    assert backlogs() == [1, 1]
+    assert http("POST", path_of(topic, "/subscription/s/skip_all")).status == 204
+    assert backlogs() == [0, 0]
+    assert http("POST", path_of(topic, "/subscription/s/resetcursor/0")).status == 204
+    assert backlogs() == [1, 1]
+    for what in ("stats", "internalStats", "lastMessageId"):
+        assert http("GET", path_of(topic, f"/{what}")).status == 404
+    assert http("GET", path_of(topic, "/messageid/0")).status == 405
+    assert http("POST", path_of(topic, "/subscription/s/skip/1")).status == 405
+    assert http("POST", path_of(topic, "/subscription/s/resetcursor"), start).status == 405
+    consumers = [raw.subscribe(part, "other") for part in parts]
+    assert http("PUT", path_of(topic, "/unload")).status == 204
+    raw.ping()
+    assert all(consumer.is_closed for consumer in consumers)
+    assert http("DELETE", path_of(topic, "/subscription/s")).status == 204
+    assert http("DELETE", path_of(topic, "/subscription/s")).status == 404
+    assert http("POST", path_of(topic, "/subscription/s/skip_all")).status == 404
+
+
 def test_non_persistent_topics_are_refused_by_name(http):
     """They are not served: nothing is made, and looking finds nothing."""
     path = "/admin/v2/non-persistent/public/default/np"

@@ -8,7 +8,7 @@ import pytest
 
 from pulsemark.broker.commits import durable
 from pulsemark.broker.subscriptions.dispatcher import ROUND_ENTRIES
-from pulsemark.ledger import EntryKind
+from pulsemark.ledger import EntryKind, StoreOptions
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
@@ -112,8 +112,9 @@ def damaged_count(topic):
 def test_an_entry_damaged_after_its_delivery_does_not_hold_up_others(tmp_path, topic):
     """Redelivery leaves it out; it stays unacknowledged."""
     folder = tmp_path / "data"
+    from_disk = StoreOptions(tail_cache_bytes=0)
     with (
-        running_broker(data_dir=folder, http_port=None) as broker,
+        running_broker(data_dir=folder, http_port=None, store_options=from_disk) as broker,
         RawClient.from_url(broker.service_url) as client,
     ):
         producer = client.create_producer(topic)

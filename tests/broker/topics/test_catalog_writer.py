@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import pulsemark.broker
 from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.topics.catalog_writer import CatalogWriter
 from pulsemark.broker.topics.registry import Topics
 from pulsemark.broker.topics.schemas import Schemas, version_bytes
@@ -99,13 +101,14 @@ def test_acknowledged_schema_versions_are_there_after_a_restart(store, seed):
 
     async def run() -> None:
         topics, _ = await start(store, seed)
+        topic = await topics.open(NAME, create=True)
         schemas = Schemas(topics.catalog_writer, BrokerConfig())
-        given = await asyncio.gather(*(schemas.register(NAME, schema(n % 6)) for n in range(12)))
+        given = await asyncio.gather(*(schemas.register(topic, schema(n % 6)) for n in range(12)))
         assert set(given) == {version_bytes(n) for n in range(6)}
         again = Schemas((await start(store))[0].catalog_writer, BrokerConfig())
         assert await again.versions(NAME) == await schemas.versions(NAME)
         for number in range(12):
-            assert await again.register(NAME, schema(number % 6)) == given[number]
+            assert await again.register(topic, schema(number % 6)) == given[number]
 
     asyncio.run(run())
 
@@ -116,11 +119,36 @@ def test_forgotten_schemas_do_not_come_back(store, seed):
 
     async def run() -> None:
         topics, _ = await start(store, seed)
-        await Schemas(topics.catalog_writer, BrokerConfig()).register(NAME, schema(0))
+        topic = await topics.open(NAME, create=True)
+        await Schemas(topics.catalog_writer, BrokerConfig()).register(topic, schema(0))
         schemas = Schemas(topics.catalog_writer, BrokerConfig())  # nothing is known yet
         await asyncio.gather(*(schemas.versions(NAME) for _ in range(3)), schemas.forget(NAME))
         assert await schemas.versions(NAME) == []
-        assert await schemas.register(NAME, schema(7)) == version_bytes(0)
+        assert await schemas.register(topic, schema(7)) == version_bytes(0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_deleted_topic_leaves_no_schema(store, seed):
+    """A producer that brings a schema beside the deletion is refused, or its schema goes, too."""
+
+    async def run() -> None:
+        topics, _ = await start(store, seed)
+        schemas = Schemas(topics.catalog_writer, BrokerConfig())
+        topics._after_delete = schemas.forget
+        topic = await topics.open(NAME, create=True)
+
+        deletion = asyncio.ensure_future(topics.delete(NAME, force=True))
+        is_over = False
+        while not is_over:
+            is_over = deletion.done()
+            with suppress(RefusedError):
+                await schemas.for_producer(topic, schema(0))
+            await asyncio.sleep(0)
+        await deletion
+        assert await schemas.versions(NAME) == []
+        assert store.catalog.get("schema", str(NAME)) is None
 
     asyncio.run(run())
 
@@ -137,22 +165,24 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         for number in range(5):
             policy = StampPolicy.from_json({"stampers": ["broker-time"] if number % 2 else []})
             changes += [
-                topics.put_tenant("tenant", {"number": number}),
-                topics.put_namespace("public/other", {"number": number}),
+                topics.namespaces.put_tenant("tenant", {"number": number}),
+                topics.namespaces.put("public/other", {"number": number}),
                 topics.stamp_policies.set_for_topic(NAME, policy),
                 topics.stamp_policies.set_for_namespace("public/default", policy),
                 topics._partitioned.put(many, number + 1),
                 topic.producers._store_epoch(number),
             ]
-        changes += [topics.put_tenant("short", {}), topics.delete_tenant("short")]
+        tenants = topics.namespaces
+        changes += [tenants.put_tenant("short", {}), tenants.delete_tenant("short")]
         await asyncio.gather(*changes)
-        assert topics.tenants["tenant"] == {"number": 4}
+        assert topics.namespaces.tenants["tenant"] == {"number": 4}
         assert topics.namespaces["public/other"] == {"number": 4}
         assert topics.partitions_of(many) == 5
         assert topics.stamp_policies.of_topic(NAME) == StampPolicy((), StamperChain())
         again, _ = await start(store)
-        for registry in ("tenants", "namespaces", "_topic_epochs"):
-            assert getattr(again, registry) == getattr(topics, registry), registry
+        assert again.namespaces.tenants == topics.namespaces.tenants
+        assert dict(again.namespaces) == dict(topics.namespaces)
+        assert again._topic_epochs == topics._topic_epochs
         assert again.partitions_of(many) == 5
         assert again._topic_epochs[str(NAME)] == 4
         for policies in (topics.stamp_policies, again.stamp_policies):
@@ -169,29 +199,30 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         topics, pool = await start(store)
         schemas = Schemas(topics.catalog_writer, BrokerConfig())
         topic = await topics.open(NAME, create=True)
-        await topics.put_namespace("public/empty", {})
+        await topics.namespaces.put("public/empty", {})
         pool.fail = {"write", "freeing"}
         policy = StampPolicy.from_json({"stampers": ["broker-time"]})
         for change in (
-            lambda: topics.put_tenant("tenant", {}),
-            lambda: topics.put_namespace("public/other", {}),
+            lambda: topics.namespaces.put_tenant("tenant", {}),
+            lambda: topics.namespaces.put("public/other", {}),
             lambda: topics.delete_namespace("public/empty"),
             lambda: topics.stamp_policies.set_for_topic(NAME, policy),
             lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
             lambda: topics._partitioned.put(NAME, 3),
             lambda: topic.producers._store_epoch(1),
-            lambda: schemas.register(NAME, schema(0)),
+            lambda: schemas.register(topic, schema(0)),
         ):
             with pytest.raises(CatalogError):
                 await change()
         pool.fail = set()
         again, _ = await start(store)
-        for registry in ("tenants", "namespaces", "_topic_epochs"):
-            assert getattr(again, registry) == getattr(topics, registry), registry
+        assert again.namespaces.tenants == topics.namespaces.tenants
+        assert dict(again.namespaces) == dict(topics.namespaces)
+        assert again._topic_epochs == topics._topic_epochs
         assert (again.partitions_of(NAME), topics.partitions_of(NAME)) == (0, 0)
         assert topic.ledger.stampers.names == ()
         assert await schemas.versions(NAME) == []
-        assert await schemas.register(NAME, schema(1)) == version_bytes(0)
+        assert await schemas.register(topic, schema(1)) == version_bytes(0)
 
     asyncio.run(run())
 
@@ -201,15 +232,16 @@ def test_cancelled_change_is_shown_all_the_same(store):
 
     async def run() -> None:
         topics, _ = await start(store)
-        changes = [asyncio.ensure_future(topics.put_tenant(f"t{n}", {})) for n in range(4)]
+        put = topics.namespaces.put_tenant
+        changes = [asyncio.ensure_future(put(f"t{n}", {})) for n in range(4)]
         await asyncio.sleep(0)
         for change in changes[1:]:
             change.cancel()
         await asyncio.gather(*changes, return_exceptions=True)
         await topics.catalog_writer.settled()
         again, _ = await start(store)
-        assert again.tenants == topics.tenants
-        assert set(topics.tenants) == {"public", "t0", "t1", "t2", "t3"}
+        assert again.namespaces.tenants == topics.namespaces.tenants
+        assert set(topics.namespaces.tenants) == {"public", "t0", "t1", "t2", "t3"}
 
     asyncio.run(run())
 
@@ -232,7 +264,7 @@ def test_turn_within_a_turn_is_refused(store):
 
 
 AT_THE_START = {
-    "registry.py:_load",
+    "namespaces.py:load",
     "registry.py:_finish_deletions",
     "registry.py:_stored_epochs",
     "partitioned_topics.py:finish",

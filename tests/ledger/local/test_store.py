@@ -3,6 +3,7 @@ from contextlib import suppress
 
 import pytest
 
+from pulsemark.finder import Finder
 from pulsemark.ledger import (
     EARLIEST,
     CatalogError,
@@ -163,6 +164,28 @@ def test_closed_store_refuses_work(open_store):
         store.open_topic(AUDIT)
     with pytest.raises(StoreClosedError):
         topic.append(b"x")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, topic: store.topic_names(),
+        lambda store, topic: Finder(topic).by_time(0),
+        lambda store, topic: Finder(topic).by_index(0),
+        lambda store, topic: topic.roll(),
+        lambda store, topic: topic.trim(EARLIEST),
+        lambda store, topic: topic.begin_epoch(5),
+    ],
+)
+def test_every_call_after_the_close_is_refused_without_a_wait(open_store, call):
+    """The main thread does not wait for the thread that worked for it and has ended."""
+    store = open_store()
+    topic = store.open_topic(ORDERS)
+    topic.append(b"x").commit.wait(10)
+    store.close()
+    store.aside._jobs = None  # nothing can be given to that thread
+    with pytest.raises(StoreClosedError):
+        call(store, topic)
 
 
 def test_failed_opening_leaves_nothing_behind(tmp_path, simulated):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pulsemark.finder import Finder
 from pulsemark.ledger import (
     EARLIEST,
     CallbackError,
@@ -86,6 +87,8 @@ def test_every_method_is_refused_in_a_child(tmp_path):
                 lambda: pending.add_done_callback(print),
                 lambda: store.open_topic(ORDERS),
                 store.topic_names,
+                lambda: Finder(topic).by_time(0),
+                lambda: Finder(topic).by_index(0),
                 lambda: store.delete_topic(ORDERS),
                 store.checkpoint,
                 store.probe,

@@ -132,7 +132,7 @@ class Cleaning:
     def _round(
         self, kind: PolicyKind, work: Callable[[Topic], None], concerns: Concerns
     ) -> Iterator[None]:
-        names = self._topics.topic_names() if self.policies.is_used(kind) else ()
+        names = self._topics.names.snapshot() if self.policies.is_used(kind) else ()
         for name in names:
             parsed = TopicName.parse(name)
             if concerns(parsed):

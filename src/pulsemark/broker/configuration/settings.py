@@ -232,6 +232,7 @@ PULSAR_SETTINGS = {
     "managedLedgerMaxSizePerLedgerMbytes": _Setting(
         "ledger_size_bytes", _multiple(MIB), of_store=True
     ),
+    "managedLedgerCacheSizeMB": _Setting("tail_cache_bytes", _multiple(MIB), of_store=True),
     "managedLedgerMaxUnackedRangesToPersist": _Setting(
         "max_unacked_ranges_to_persist", _INTEGER, of_store=True
     ),

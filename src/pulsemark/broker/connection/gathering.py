@@ -83,6 +83,11 @@ class Gathering:
         self._timer = self._loop.call_later(self._wait_s, self._over)
         return True
 
+    def close(self) -> None:
+        """The connection has ended: nothing is handled any more, and its method is let go."""
+        self.stop()
+        self._take = _nothing
+
     def end(self) -> None:
         """Handle what has gathered now."""
         if self._timer is not None:
@@ -104,3 +109,7 @@ class Gathering:
             self._rests = self._next_rests
             self._next_rests = min(2 * self._next_rests, RESTS_MAX)
         self._take()
+
+
+def _nothing() -> None:
+    """What a connection that has ended handles."""

@@ -151,6 +151,7 @@ class Receipts:
 
     __slots__ = (
         "_budget",
+        "_is_lost",
         "_latest",
         "_max_bytes",
         "_max_entries",
@@ -165,11 +166,21 @@ class Receipts:
         self.entries_in_flight = 0
         self.bytes_in_flight = 0
         self._session = session
+        self._is_lost = False
         self._budget = budget
         self._latest: SentBatch | None = None
         """Older ones are on their way."""
         self._max_entries = config.max_in_flight_publish_messages_per_connection
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
+
+    def close(self) -> None:
+        """The connection is lost: hold it in no circle of references (see `collector`)."""
+        self._is_lost = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._is_lost and not self.entries_in_flight:
+            del self._session
 
     def is_full(self, *, was_full: bool) -> bool:
         """Whether no more publishes should be read; once full, until half of it is durable."""
@@ -252,3 +263,4 @@ class Receipts:
             log.error("publishes failed: %s", failure)
             self._session.storage_failed(failure)
         self._session.publishes_changed()
+        self._let_go()

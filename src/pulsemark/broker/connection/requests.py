@@ -45,6 +45,7 @@ class Requests:
         self._kept = kept
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -67,9 +68,15 @@ class Requests:
         self._requester.requests_changed(len(self._tasks))
 
     def cancel(self) -> None:
-        """The connection has ended."""
+        """The connection has ended; it is held in no circle of references (see `collector`)."""
+        self._is_over = True
         for task in self._tasks:
             task.cancel()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._is_over and not self._tasks:
+            del self._requester
 
     async def _answered(
         self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
@@ -89,3 +96,4 @@ class Requests:
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._requester.requests_changed(len(self._tasks))
+        self._let_go()

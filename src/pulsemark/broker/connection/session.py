@@ -122,6 +122,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self.close_state()
         self.services.sessions.discard(self)
         self.services.output.forget(self)
+        self.receipts.close()
 
     def pause_writing(self) -> None:
         """More is unsent than the high-water mark."""
@@ -366,7 +367,7 @@ class Session(Members, asyncio.BufferedProtocol):
             return
         self.is_closed = True
         self._writable = False
-        self._gathering.stop()
+        self._gathering.close()
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)

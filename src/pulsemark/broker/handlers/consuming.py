@@ -25,9 +25,9 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import MessageId, commands
 from ..commits import durable
 from ..errors import RefusedError
+from ..long_work import PIECE_IDS
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.long_work import PIECE_IDS
 from ..subscriptions.positions import position_of
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from .checks import check_name, check_properties, consumer_state_bytes
@@ -241,23 +241,37 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
 
 def seek(session: Session, command: CommandSeek) -> None:
     """Move the subscription's place; every consumer of it has to subscribe again."""
-    _, subscription = _connected(session, command.consumer_id)
-    session.run(command.request_id, _seek(session, command, subscription))
+    found, subscription = _connected(session, command.consumer_id)
+    session.run(command.request_id, _seek(session, command, found, subscription))
 
 
-async def _seek(session: Session, command: CommandSeek, subscription: Subscription) -> None:
+async def _seek(
+    session: Session, command: CommandSeek, found: Consumer, subscription: Subscription
+) -> None:
     target = await SeekTarget.from_command(command, subscription, session.services.run_blocking)
     answer = commands.success(command.request_id)
-    await reset_subscription(subscription, target, then=partial(session.write, answer))
+    then = partial(session.write, answer)
+    await reset_subscription(subscription, target, then=then, asked_by=found)
 
 
 def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
     """The last message there is, and where the subscription stands."""
     _, subscription = _connected(session, command.consumer_id)
+    session.run(command.request_id, _last_message_id(session, command, subscription))
+
+
+async def _last_message_id(
+    session: Session, command: CommandGetLastMessageId, subscription: Subscription
+) -> None:
+    turns = session.services.topics.turns
+    try:
+        last = await turns.result(subscription.topic.finding_last_id(subscription.compacted))
+    except (LedgerError, OSError) as error:
+        raise RefusedError(ServerError.PersistenceError, str(error)) from error
     session.write(
         commands.get_last_message_id_response(
             command.request_id,
-            subscription.topic.last_message_id(subscription.compacted),
+            last,
             MessageId(*subscription.cursor.mark_delete),
         )
     )

@@ -18,13 +18,20 @@ from ..errors import RefusedError
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..connection.session import Session
 
 __all__ = ["COMMANDS", "topics_hash"]
 
 PATTERN_SIZE_MAX_BYTES = 256
+#: Names that are looked at in one piece.
+NAMES_AT_ONCE = 200
+#: How names begin that are asked for; by any other mode, all are.
+DOMAIN_OF_MODE = {
+    CommandGetTopicsOfNamespace.PERSISTENT: "persistent:",
+    CommandGetTopicsOfNamespace.NON_PERSISTENT: "non-persistent:",
+}
 
 
 def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetadata) -> None:
@@ -67,13 +74,31 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
 def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
     """The namespace's topics, partitions one by one; an absent namespace has none."""
     names = session.services.topics.names_in(command.namespace)
-    if command.mode == CommandGetTopicsOfNamespace.PERSISTENT:
-        names = [name for name in names if name.startswith("persistent:")]
-    elif command.mode == CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        names = [name for name in names if name.startswith("non-persistent:")]
-    filtered = False
-    if command.topics_pattern:
-        names, filtered = _filter(names, command.topics_pattern)
+    if len(names) > NAMES_AT_ONCE:
+        session.run(command.request_id, _many_topics(session, command, names))
+        return
+    pattern = _pattern_of(command)
+    _answer_topics(session, command, _choose(names, command, pattern), filtered=bool(pattern))
+
+
+async def _many_topics(
+    session: Session, command: CommandGetTopicsOfNamespace, names: list[str]
+) -> None:
+    pattern = _pattern_of(command)
+    chosen: list[str] = []
+
+    def choosing() -> Iterator[None]:
+        for at in range(0, len(names), NAMES_AT_ONCE):
+            chosen.extend(_choose(names[at : at + NAMES_AT_ONCE], command, pattern))
+            yield
+
+    await session.services.topics.turns.work(choosing())
+    _answer_topics(session, command, chosen, filtered=bool(pattern))
+
+
+def _answer_topics(
+    session: Session, command: CommandGetTopicsOfNamespace, names: list[str], *, filtered: bool
+) -> None:
     digest = topics_hash(names)
     changed = command.topics_hash != digest
     session.write(
@@ -87,23 +112,37 @@ def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) 
     )
 
 
+def _choose(
+    names: list[str], command: CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
+) -> list[str]:
+    """Those that are asked for."""
+    domain = DOMAIN_OF_MODE.get(command.mode, "")
+    chosen = [name for name in names if name.startswith(domain)]
+    if pattern is not None:
+        chosen = [name for name in chosen if pattern.fullmatch(_without_domain(name))]
+    return chosen
+
+
+def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
+    return _affordable(command.topics_pattern) if command.topics_pattern else None
+
+
 def topics_hash(names: Iterable[str]) -> str:
     """Pulsar's digest of a list of topics: CRC32C of the sorted names, little-endian hex."""
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
-def _filter(names: list[str], pattern: str) -> tuple[list[str], bool]:
-    """The topics that match; without a filter where the pattern is not one we can afford.
+def _affordable(pattern: str) -> re.Pattern[str] | None:
+    """The pattern as it is applied; None for one that is not, or that we cannot afford.
 
     A client whose pattern was not applied filters by itself, and is told so.
     """
     if len(pattern.encode()) > PATTERN_SIZE_MAX_BYTES or not _is_linear(pattern):
-        return names, False
+        return None
     try:
-        compiled = re.compile(_without_domain(pattern))
+        return re.compile(_without_domain(pattern))
     except re.error:
-        return names, False
-    return [name for name in names if compiled.fullmatch(_without_domain(name))], True
+        return None
 
 
 def _without_domain(name: str) -> str:

@@ -80,7 +80,7 @@ async def _open_producer(session: Session, command: CommandProducer, opened: Pro
         name = services.topics.parse(command.topic)
         topic = await services.topics.open(name, create=services.topics.creates_topics)
         schema = command.schema if command.HasField("schema") else None
-        opened.schema_version = await services.schemas.for_producer(name, schema)
+        opened.schema_version = await services.schemas.for_producer(topic, schema)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_well()
         ready = await topic.producers.add(opened)

@@ -42,8 +42,8 @@ async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSch
     services = session.services
     try:
         name = services.topics.parse(command.topic)
-        await services.topics.open(name, create=False)
-        version = await services.schemas.register(name, command.schema)
+        topic = await services.topics.open(name, create=False)
+        version = await services.schemas.register(topic, command.schema)
     except RefusedError as refusal:
         answer = commands.get_or_create_schema_error(
             command.request_id, refusal.code, refusal.message

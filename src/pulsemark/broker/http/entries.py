@@ -7,7 +7,7 @@ from functools import partial
 from ...ledger import CorruptEntryError, Entry, Position
 from ...metadata import PrefixError, prefix_fields, printable, tags_of
 from .messages import HttpError, Request, Response
-from .names import open_topic
+from .names import open_one_log
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -17,7 +17,8 @@ async def stamp_of(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
 ) -> Response:
     """What the broker wrote in front of one entry."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
+    what = "Get message by id"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     wanted = Position(_number(ledger), _number(entry))
     read = partial(opened.ledger.read, wanted, max_entries=1)
     try:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 if TYPE_CHECKING:
+    from ..long_work import Turns
     from ..services import Services
+    from ..statistics.stats import Pieces
 
 __all__ = ["HttpError", "Request", "Response"]
+
+#: Members of a JSON object or list that are written in one piece.
+SMALL_MEMBERS = 50
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -60,6 +66,38 @@ class Request:
             raise HttpError(400, f"the body is not JSON: {error}") from error
 
 
+def _json_pieces(value: Any, parts: list[str]) -> Iterator[None]:
+    if isinstance(value, Generator):
+        value = yield from value
+    yield from _write_json(value, parts)
+
+
+def _write_json(value: Any, parts: list[str]) -> Iterator[None]:
+    """The value as `json.dumps` writes it; what contains little is one piece."""
+    if isinstance(value, dict) and not _is_small(value.values()):
+        separator = "{"
+        for name, member in value.items():
+            parts.append(f"{separator}{json.dumps(name)}: ")
+            yield from _write_json(member, parts)
+            separator = ", "
+        parts.append("}")
+    elif isinstance(value, list) and not _is_small(value):
+        separator = "["
+        for member in value:
+            parts.append(separator)
+            yield from _write_json(member, parts)
+            separator = ", "
+        parts.append("]")
+    else:
+        parts.append(json.dumps(value))
+        yield
+
+
+def _is_small(members: Collection[Any]) -> bool:
+    few = len(members) <= SMALL_MEMBERS
+    return few and not any(isinstance(member, (dict, list)) for member in members)
+
+
 @dataclass(slots=True)
 class Response:
     """One response."""
@@ -72,6 +110,16 @@ class Response:
     def of_json(cls, value: Any, status: int = 200) -> Response:
         """A JSON body."""
         return cls(status, json.dumps(value).encode(), JSON_TYPE)
+
+    @classmethod
+    async def of_long_json(cls, value: Pieces | Any, turns: Turns) -> Response:
+        """A JSON body that may be long: it is made in slices, others have turns in between.
+
+        `value` may be made in pieces itself: a generator that returns it.
+        """
+        parts: list[str] = []
+        await turns.work(_json_pieces(value, parts))
+        return cls(200, "".join(parts).encode(), JSON_TYPE)
 
     @classmethod
     def of_text(cls, text: str, status: int = 200) -> Response:

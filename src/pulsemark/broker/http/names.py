@@ -12,6 +12,8 @@ __all__ = [
     "check_new_namespace",
     "existing_topic",
     "namespace_name",
+    "open_logs",
+    "open_one_log",
     "open_topic",
     "topic_name",
 ]
@@ -37,9 +39,31 @@ def existing_topic(
 async def open_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Topic:
-    """The same, open; a partitioned topic itself has nothing to open (405)."""
+    """The same, open. Raises `HttpError` 404 for a partitioned topic, which has no log itself."""
     name = existing_topic(request, domain, tenant, namespace, topic)
+    if request.services.topics.partitions_of(name):
+        raise HttpError(404, f"Topic {name} not found: it is partitioned, ask for a partition")
     return await request.services.topics.open(name, create=False)
+
+
+async def open_one_log(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, *, what: str
+) -> Topic:
+    """The same, for `what` makes no sense over several logs: `HttpError` 405 where it is asked."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    if request.services.topics.partitions_of(name):
+        raise HttpError(405, f"{what} on a partitioned topic is not allowed, ask for a partition")
+    return await open_topic(request, domain, tenant, namespace, topic)
+
+
+async def open_logs(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> list[Topic]:
+    """The topic, or all partitions of a partitioned one, open. Raises `HttpError` 404."""
+    topics = request.services.topics
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    parts = [name.partition(index) for index in range(topics.partitions_of(name))]
+    return [await topics.open(one, create=bool(parts)) for one in parts or (name,)]
 
 
 def namespace_name(request: Request, tenant: str, namespace: str) -> str:

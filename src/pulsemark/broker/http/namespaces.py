@@ -21,7 +21,7 @@ __all__ = ["ROUTES"]
 
 async def tenants(request: Request) -> Response:
     """All tenants."""
-    return Response.of_json(sorted(request.services.topics.tenants))
+    return Response.of_json(sorted(request.services.topics.namespaces.tenants))
 
 
 async def tenant(request: Request, name: str) -> Response:
@@ -38,32 +38,32 @@ async def tenant(request: Request, name: str) -> Response:
 async def create_tenant(request: Request, name: str) -> Response:
     """Make a tenant."""
     check_new_namespace(name, "any")
-    if name in request.services.topics.tenants:
+    if name in request.services.topics.namespaces.tenants:
         raise HttpError(409, f"Tenant {name} already exists")
-    await request.services.topics.put_tenant(name, _settings(request))
+    await request.services.topics.namespaces.put_tenant(name, _settings(request))
     return Response()
 
 
 async def update_tenant(request: Request, name: str) -> Response:
     """Change a tenant's settings."""
     _tenant(request, name)
-    await request.services.topics.put_tenant(name, _settings(request))
+    await request.services.topics.namespaces.put_tenant(name, _settings(request))
     return Response()
 
 
 async def delete_tenant(request: Request, name: str) -> Response:
     """Delete a tenant without namespaces."""
     _tenant(request, name)
-    if request.services.topics.namespaces_of(name):
+    if request.services.topics.namespaces.of(name):
         raise HttpError(409, f"Tenant {name} still has namespaces")
-    await request.services.topics.delete_tenant(name)
+    await request.services.topics.namespaces.delete_tenant(name)
     return Response()
 
 
 async def namespaces(request: Request, tenant_name: str) -> Response:
     """A tenant's namespaces."""
     _tenant(request, tenant_name)
-    return Response.of_json(request.services.topics.namespaces_of(tenant_name))
+    return Response.of_json(request.services.topics.namespaces.of(tenant_name))
 
 
 async def namespace(request: Request, tenant_name: str, name: str) -> Response:
@@ -88,7 +88,7 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     except InvalidValueError as error:
         is_retention = error.policy == RETENTION.name
         raise HttpError(400 if is_retention else 412, error.reason) from error
-    await request.services.topics.put_namespace(full, settings)
+    await request.services.topics.namespaces.put(full, settings)
     return Response()
 
 
@@ -116,11 +116,11 @@ async def namespace_topics(request: Request, tenant_name: str, name: str) -> Res
     if mode != "ALL":
         domain = mode.lower().replace("_", "-")
         names = [topic for topic in names if topic.startswith(f"{domain}:")]
-    return Response.of_json(names)
+    return await Response.of_long_json(names, request.services.topics.turns)
 
 
 def _tenant(request: Request, name: str) -> dict[str, Any]:
-    settings = request.services.topics.tenants.get(name)
+    settings = request.services.topics.namespaces.tenants.get(name)
     if settings is None:
         raise HttpError(404, f"Tenant {name} does not exist")
     return settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..statistics.stats import topic_stats
+from ..statistics.stats import Pieces, topic_stats
 from ..topics.registry import MAX_PARTITIONS, TopicInUseError
 from .messages import HttpError, Request, Response
 from .names import namespace_name, topic_name
@@ -72,7 +72,8 @@ async def delete_partitioned(
 async def list_partitioned(request: Request, domain: str, tenant: str, namespace: str) -> Response:
     """The namespace's partitioned topics."""
     names = request.services.topics.partitioned_in(namespace_name(request, tenant, namespace))
-    return Response.of_json([name for name in names if name.startswith(f"{domain}:")])
+    shown = [name for name in names if name.startswith(f"{domain}:")]
+    return await Response.of_long_json(shown, request.services.topics.turns)
 
 
 async def partitioned_stats(
@@ -85,12 +86,14 @@ async def partitioned_stats(
     if not count:
         raise HttpError(404, f"Partitioned topic {name} not found")
     parts = [await topics.open(name.partition(i), create=True) for i in range(count)]
-    return Response.of_json(
-        {
-            "metadata": {"partitions": count},
-            "partitions": {part.name: topic_stats(part) for part in parts},
-        }
-    )
+
+    def pieces() -> Pieces:
+        rows = {}
+        for part in parts:
+            rows[part.name] = yield from topic_stats(part)
+        return {"metadata": {"partitions": count}, "partitions": rows}
+
+    return await Response.of_long_json(pieces(), topics.turns)
 
 
 def _count(request: Request) -> int:

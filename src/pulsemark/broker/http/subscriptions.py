@@ -9,8 +9,9 @@ from ..commits import durable
 from ..handlers.checks import check_name
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
+from ..topics.topic import Topic
 from .messages import HttpError, Request, Response
-from .names import open_topic
+from .names import open_logs, open_one_log
 from .table import Route
 from .topics import TOPIC, parse_time
 
@@ -20,22 +21,24 @@ __all__ = ["ROUTES"]
 async def list_subscriptions(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Names of the topic's subscriptions."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
-    return Response.of_json(sorted(opened.subscriptions))
+    """Names of the topic's subscriptions; of a partitioned topic's, each once."""
+    opened = await open_logs(request, domain, tenant, namespace, topic)
+    names = sorted({name for one in opened for name in one.subscriptions})
+    return await Response.of_long_json(names, request.services.topics.turns)
 
 
 async def create_subscription(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Make a subscription at the message id in the body; without one at the end."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
+    opened = await open_logs(request, domain, tenant, namespace, topic)
     check_name("subscription's name", name)
-    if name in opened.subscriptions:
+    if any(name in one.subscriptions for one in opened):
         raise HttpError(409, f"Subscription {name} already exists")
     body = request.json()
     start = LATEST if body is None else _position(body)
-    await opened.create_subscription(name, opened.clamp(start)).stored()
+    for one in opened:
+        await one.create_subscription(name, one.clamp(start)).stored()
     return Response()
 
 
@@ -43,10 +46,14 @@ async def delete_subscription(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Delete a subscription that nobody is connected to; with force=true, whoever is."""
-    subscription = await _find(request, domain, tenant, namespace, topic, name)
-    if subscription.consumers and not request.flag("force"):
+    opened = await open_logs(request, domain, tenant, namespace, topic)
+    found = [one.subscriptions[name] for one in opened if name in one.subscriptions]
+    if not found:
+        raise HttpError(404, f"Subscription {name} not found")
+    if any(one.consumers for one in found) and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
-    await durable(subscription.topic.remove_subscription(subscription))
+    for one in found:
+        await durable(one.topic.remove_subscription(one))
     return Response()
 
 
@@ -54,14 +61,12 @@ async def reset_to_time(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, time: str
 ) -> Response:
     """Move a subscription to the first entry at or after a time."""
-    subscription = await _find(request, domain, tenant, namespace, topic, name)
-    target = await SeekTarget.at_time(
-        subscription.topic,
-        parse_time(time),
-        request.services.run_blocking,
-        subscription.compacted,
-    )
-    await reset_subscription(subscription, target, then=lambda: None)
+    time_ms = parse_time(time)
+    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+        target = await SeekTarget.at_time(
+            one.topic, time_ms, request.services.run_blocking, one.compacted
+        )
+        await reset_subscription(one, target, then=lambda: None)
     return Response()
 
 
@@ -69,7 +74,8 @@ async def reset_to_position(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Move a subscription to the message id in the body."""
-    subscription = await _find(request, domain, tenant, namespace, topic, name)
+    what = "Reset-cursor at position"
+    subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
     position = subscription.topic.clamp(_position(request.json()), subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
@@ -79,10 +85,11 @@ async def skip_all(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Acknowledge everything there is."""
-    subscription = await _find(request, domain, tenant, namespace, topic, name)
-    last = subscription.log.last_position
-    if last is not None:
-        await _skip_to(subscription, last)
+    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+        last = one.log.last_position
+        if last is not None:
+            one.cursor.ack_cumulative(last)
+            await durable(one.cursor.persist())
     return Response()
 
 
@@ -90,26 +97,35 @@ async def skip(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, count: str
 ) -> Response:
     """Acknowledge the next `count` entries."""
-    subscription = await _find(request, domain, tenant, namespace, topic, name)
+    what = "Skip messages"
+    subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
     if not count.isascii() or not count.isdigit() or len(count) > 9:
         raise HttpError(400, f"{count[:40]!r} is not a number of entries")
     await subscription.skip(int(count))
     return Response()
 
 
-async def _skip_to(subscription: Subscription, last: Position) -> None:
-    subscription.cursor.ack_cumulative(last)
-    await durable(subscription.cursor.persist())
-
-
 async def _find(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, *, what: str
 ) -> Subscription:
-    opened = await open_topic(request, domain, tenant, namespace, topic)
-    subscription = opened.subscriptions.get(name)
-    if subscription is None:
+    """The subscription, for `what` can be done to one log only."""
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    return _subscription_of(opened, name)
+
+
+async def _find_all(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> list[Subscription]:
+    """The subscription, of a partitioned topic that of each partition: all have it, or 404."""
+    opened = await open_logs(request, domain, tenant, namespace, topic)
+    return [_subscription_of(one, name) for one in opened]
+
+
+def _subscription_of(opened: Topic, name: str) -> Subscription:
+    found = opened.subscriptions.get(name)
+    if found is None:
         raise HttpError(404, f"Subscription {name} not found")
-    return subscription
+    return found
 
 
 def _position(body: Any) -> Position:

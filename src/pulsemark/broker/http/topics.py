@@ -6,7 +6,15 @@ from ..statistics.stats import internal_stats, topic_stats
 from ..subscriptions.seek import SeekTarget
 from ..topics.registry import TopicInUseError
 from .messages import HttpError, Request, Response
-from .names import DOMAINS, existing_topic, namespace_name, open_topic, topic_name
+from .names import (
+    DOMAINS,
+    existing_topic,
+    namespace_name,
+    open_logs,
+    open_one_log,
+    open_topic,
+    topic_name,
+)
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -17,7 +25,8 @@ async def list_topics(request: Request, domain: str, tenant: str, namespace: str
     if domain not in DOMAINS:
         raise HttpError(404, "no such resource")
     names = request.services.topics.names_in(namespace_name(request, tenant, namespace))
-    return Response.of_json([name for name in names if name.startswith(f"{domain}:")])
+    shown = [name for name in names if name.startswith(f"{domain}:")]
+    return await Response.of_long_json(shown, request.services.topics.turns)
 
 
 async def create_topic(
@@ -48,9 +57,8 @@ async def delete_topic(
 
 async def stats(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
     """Counters, producers, subscriptions and their consumers."""
-    return Response.of_json(
-        topic_stats(await open_topic(request, domain, tenant, namespace, topic))
-    )
+    opened = await open_topic(request, domain, tenant, namespace, topic)
+    return await Response.of_long_json(topic_stats(opened), request.services.topics.turns)
 
 
 async def stats_internal(
@@ -61,14 +69,16 @@ async def stats_internal(
     from ...compaction.current_view import current_view
 
     view = await request.services.run_blocking(current_view, opened.ledger)
-    return Response.of_json(internal_stats(opened, view))
+    body = internal_stats(opened, view)
+    return await Response.of_long_json(body, request.services.topics.turns)
 
 
 async def message_id_at(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, time: str
 ) -> Response:
     """The first entry at or after a time; after the last one, the entry that will come next."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
+    what = "Get message ID by timestamp"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     target = await SeekTarget.at_time(opened, parse_time(time), request.services.run_blocking)
     ledger_id, entry_id = target.position
     return Response.of_json(
@@ -80,7 +90,8 @@ async def last_message_id(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The last message's id."""
-    last = (await open_topic(request, domain, tenant, namespace, topic)).last_message_id()
+    opened = await open_topic(request, domain, tenant, namespace, topic)
+    last = await request.services.topics.turns.result(opened.finding_last_id())
     return Response.of_json(
         {
             "ledgerId": last.ledger_id,
@@ -95,7 +106,8 @@ async def unload(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """Disconnect everybody; clients connect again by themselves."""
-    (await open_topic(request, domain, tenant, namespace, topic)).disconnect_all()
+    for opened in await open_logs(request, domain, tenant, namespace, topic):
+        await request.services.topics.turns.work(opened.disconnecting())
     return Response()
 
 

@@ -1,8 +1,8 @@
 """The metrics page: Pulsar's names and labels, worked out when somebody asks.
 
-Nothing is kept for it between two requests but the plain counters of `counters`. A topic's figures
-are taken at one moment; between two topics, and while the text is put together, others on the loop
-have their turns. As in Pulsar everything is a gauge. Figures of Pulsar's own start with
+Nothing is kept for it between two requests but the plain counters of `counters`. A subscription's
+figures are taken at one moment; between two of them, and while the text is put together, others on
+the loop have their turns. As in Pulsar everything is a gauge. Figures of Pulsar's own start with
 `pulsar_`, those that only this broker has with `pulsemark_`.
 
 A topic that is not open has no producers, consumers or rates; it is listed as soon as it is.
@@ -11,9 +11,7 @@ A topic that is not open has no producers, consumers or rates; it is listed as s
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -30,8 +28,6 @@ __all__ = ["CONTENT_TYPE", "current_page", "render"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-#: The longest that the page keeps the loop at a time.
-SLICE_S = 0.005
 LINES_PER_PART = 256
 
 LATENCY_BUCKETS = [
@@ -54,38 +50,25 @@ async def current_page(services: Services) -> bytes:
 
 async def render(services: Services) -> bytes:
     """The whole page, made in slices that give way to everything else on the loop."""
-    turns = Turns()
-    families = list(_broker_families(services))
-    topics = list(services.topics.open_topics.values())
-    rows = []
-    for topic in topics:
-        if services.topics.open_topics.get(topic.name) is topic:
-            rows.append(_TopicRow.of(topic, services.config.cluster))
-        await turns.give_way_if_due()
-    parts = []
-    cluster = services.config.cluster
-    for family in chain(
-        families, _namespace_families(cluster, rows), _topic_families(cluster, rows)
-    ):
-        lines = family.lines()
-        while part := "".join(islice(lines, LINES_PER_PART)):
-            parts.append(part.encode())
-            await turns.give_way_if_due()
+    parts: list[bytes] = []
+    await services.topics.turns.work(_render(services, parts))
     return b"".join(parts)
 
 
-class Turns:
-    """Gives way to the loop whenever a slice's time is over."""
-
-    def __init__(self, slice_s: float = SLICE_S) -> None:
-        self._slice_s = slice_s
-        self._began_at_s = time.monotonic()
-
-    async def give_way_if_due(self) -> None:
-        """Let everything else on the loop have its turn, if this one was long enough."""
-        if time.monotonic() - self._began_at_s >= self._slice_s:
-            await asyncio.sleep(0)
-            self._began_at_s = time.monotonic()
+def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
+    cluster = services.config.cluster
+    families = list(_broker_families(services))
+    rows: list[_TopicRow] = []
+    for topic in tuple(services.topics.open_topics.values()):
+        if topic.is_open:
+            rows.append((yield from _row_of(topic, cluster)))
+        yield
+    more = chain(_namespace_families(cluster, rows), _topic_families(cluster, rows))
+    for family in chain(families, more):
+        lines = family.lines()
+        while part := "".join(islice(lines, LINES_PER_PART)):
+            parts.append(part.encode())
+            yield
 
 
 @dataclass(slots=True)
@@ -115,24 +98,41 @@ class _TopicRow:
     latency: tuple[list[int], float]
     sizes: tuple[list[int], float]
 
-    @classmethod
-    def of(cls, topic: Topic, cluster: str) -> _TopicRow:
-        labels = _labels(cluster=cluster, namespace=topic.topic_name.namespace, topic=topic.name)
-        latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
-        return cls(
-            labels,
-            topic.topic_name.namespace,
-            [float(read(topic)) for _, _, read in TOPIC_FIGURES],
-            [
-                (
-                    f"{labels},{_labels(subscription=name)}",
-                    (s.messages_out, s.bytes_out, s.cursor.backlog_messages, s.messages_expired),
-                )
-                for name, s in topic.subscriptions.items()
-            ],
-            (list(latency.buckets), latency.total),
-            (list(sizes.buckets), sizes.total),
-        )
+
+def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
+    labels = _labels(cluster=cluster, namespace=topic.topic_name.namespace, topic=topic.name)
+    latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
+    consumers = backlog = 0
+    subscriptions: list[tuple[str, tuple[float, ...]]] = []
+    for subscription in tuple(topic.subscriptions.values()):
+        if subscription.is_there:
+            waiting = subscription.cursor.backlog_messages
+            figures = (
+                subscription.messages_out,
+                subscription.bytes_out,
+                waiting,
+                subscription.messages_expired,
+            )
+            shown = f"{labels},{_labels(subscription=subscription.name)}"
+            subscriptions.append((shown, figures))
+            consumers += len(subscription.consumers)
+            backlog += waiting
+        yield
+    size_bytes = yield from storage_size_bytes(topic)
+    sums = {
+        "pulsar_consumers_count": consumers,
+        "pulsar_msg_backlog": backlog,
+        "pulsar_storage_size": size_bytes,
+        "pulsar_storage_logical_size": size_bytes,
+    }
+    return _TopicRow(
+        labels,
+        topic.topic_name.namespace,
+        [float(sums[name] if read is None else read(topic)) for name, _, read in TOPIC_FIGURES],
+        subscriptions,
+        (list(latency.buckets), latency.total),
+        (list(sizes.buckets), sizes.total),
+    )
 
 
 def _labels(**values: str) -> str:
@@ -145,14 +145,12 @@ def _escaped(value: str) -> str:
 
 def _namespace_family(services: Services, cluster: str) -> _Family:
     topics = services.topics
-    per_namespace = Counter(
-        name.partition("://")[2].rpartition("/")[0] for name in topics.topic_names()
-    )
+    per_namespace = topics.names.counts()
     return _Family(
         "pulsar_topics_count",
         "Topics of a namespace",
         [
-            (f"{cluster},{_labels(namespace=namespace)}", per_namespace[namespace])
+            (f"{cluster},{_labels(namespace=namespace)}", per_namespace.get(namespace, 0))
             for namespace in topics.namespaces
         ],
     )
@@ -203,6 +201,8 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             "0: entries are on disk before they are acknowledged; else what a power cut may lose",
             services.config.store_options.sync_interval_ms,
         ),
+        ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
+        *services.cache.figures(),
     ):
         yield _Family(name, text, [(cluster, value)])
 
@@ -282,14 +282,6 @@ def _bucket(number: int, counts: list[int], _total: float) -> float:
     return counts[number]
 
 
-def _consumers(topic: Topic) -> int:
-    return sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-
-
-def _backlog(topic: Topic) -> int:
-    return sum(s.cursor.backlog_messages for s in topic.subscriptions.values())
-
-
 def _compaction_figure(field: str, topic: Topic) -> float:
     value: float = getattr(topic.cleaning.compaction, field)
     return value
@@ -341,17 +333,18 @@ SUBSCRIPTION_FIGURES = (
     ("pulsar_subscription_total_msg_expired", "Messages that expired (TTL) before that"),
 )
 
-TOPIC_FIGURES: tuple[Figure, ...] = (
+#: None: a sum over subscriptions or segments, which is made in pieces.
+TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     ("pulsar_producers_count", "Connected producers", lambda t: len(t.producers.by_name)),
-    ("pulsar_consumers_count", "Connected consumers", _consumers),
+    ("pulsar_consumers_count", "Connected consumers", None),
     ("pulsar_subscriptions_count", "Subscriptions", lambda t: len(t.subscriptions)),
     ("pulsar_rate_in", "Messages per second in", lambda t: t.rate_meter.rates.messages_in),
     ("pulsar_rate_out", "Messages per second out", lambda t: t.rate_meter.rates.messages_out),
     ("pulsar_throughput_in", "Bytes per second in", lambda t: t.rate_meter.rates.bytes_in),
     ("pulsar_throughput_out", "Bytes per second out", lambda t: t.rate_meter.rates.bytes_out),
-    ("pulsar_storage_size", "Bytes of the topic's entries on disk", storage_size_bytes),
-    ("pulsar_storage_logical_size", "The same: there is one copy of them", storage_size_bytes),
-    ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", _backlog),
+    ("pulsar_storage_size", "Bytes of the topic's entries on disk", None),
+    ("pulsar_storage_logical_size", "The same: there is one copy of them", None),
+    ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", None),
     ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),
     ("pulsar_in_bytes_total", "Bytes taken from producers", lambda t: t.counters.bytes_in),
     *COMPACTION_FIGURES,

@@ -2,10 +2,15 @@
 
 Names are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`, `PublisherStats`); figures
 that this broker does not keep are left out instead of being given as zero.
+
+A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces (see
+`long_work`): each row is true of one moment, sums are the sums of the rows, and what goes away
+meanwhile may be in or not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +24,10 @@ from ..subscriptions.subscription import Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 
-__all__ = ["internal_stats", "iso_time", "topic_stats"]
+__all__ = ["Pieces", "internal_stats", "iso_time", "storage_size_bytes", "topic_stats"]
+
+Pieces = Generator[None, None, dict[str, Any]]
+"""The way to a JSON object, in pieces."""
 
 
 def iso_time(time_ms: int) -> str:
@@ -28,21 +36,25 @@ def iso_time(time_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def topic_stats(topic: Topic) -> dict[str, Any]:
+def topic_stats(topic: Topic) -> Pieces:
     """The answer to GET .../stats."""
     counters = topic.counters
-    subscriptions = topic.subscriptions
+    rows: dict[str, Any] = {}
+    for subscription in tuple(topic.subscriptions.values()):
+        if subscription.is_there:
+            rows[subscription.name] = yield from _subscription(subscription)
+    storage_bytes = yield from storage_size_bytes(topic)
     return {
         "msgInCounter": counters.messages_in,
         "bytesInCounter": counters.bytes_in,
-        "msgOutCounter": sum(s.messages_out for s in subscriptions.values()),
-        "bytesOutCounter": sum(s.bytes_out for s in subscriptions.values()),
+        "msgOutCounter": sum(row["msgOutCounter"] for row in rows.values()),
+        "bytesOutCounter": sum(row["bytesOutCounter"] for row in rows.values()),
         "averageMsgSize": counters.bytes_in / counters.messages_in if counters.messages_in else 0.0,
-        "storageSize": storage_size_bytes(topic),
-        "backlogSize": sum(s.cursor.backlog_messages for s in subscriptions.values()),
-        "publishers": [_publisher(producer) for producer in topic.producers.by_name.values()],
+        "storageSize": storage_bytes,
+        "backlogSize": sum(row["msgBacklog"] for row in rows.values()),
+        "publishers": (yield from _publishers(topic)),
         "waitingPublishers": len(topic.producers.waiting),
-        "subscriptions": {name: _subscription(s) for name, s in subscriptions.items()},
+        "subscriptions": rows,
         "compaction": _compaction(topic.cleaning.compaction),
         "cleaning": {
             "entriesRemoved": topic.cleaning.entries_removed,
@@ -71,9 +83,13 @@ def durability(config: BrokerConfig) -> dict[str, Any]:
     return {"mode": "interval" if interval_ms else "sync", "syncIntervalMs": interval_ms}
 
 
-def storage_size_bytes(topic: Topic) -> int:
+def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
     """Bytes of the topic's durable entries on disk."""
-    return sum(segment_size_bytes(segment) for segment in topic.ledger.segments())
+    size_bytes = 0
+    for segment in topic.ledger.segments():
+        size_bytes += segment_size_bytes(segment)
+        yield
+    return size_bytes
 
 
 def segment_size_bytes(segment: Segment) -> int:
@@ -95,7 +111,7 @@ def _compacted_ledger(view: CompactedView | None) -> dict[str, Any]:
     }
 
 
-def internal_stats(topic: Topic, view: CompactedView | None = None) -> dict[str, Any]:
+def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
     """The answer to GET .../internalStats: ledgers and cursors, and the compacted view."""
     ledger = topic.ledger
     ledgers: dict[int, dict[str, int]] = {}
@@ -105,6 +121,12 @@ def internal_stats(topic: Topic, view: CompactedView | None = None) -> dict[str,
         )
         row["entries"] += segment.entry_count - segment.cut_rows
         row["size"] += segment_size_bytes(segment)
+        yield
+    cursors: dict[str, Any] = {}
+    for subscription in tuple(topic.subscriptions.values()):
+        if subscription.is_there:
+            cursors[subscription.name] = _cursor(subscription)
+        yield
     return {
         "entriesAddedCounter": topic.counters.entry_size_bytes.count,
         "numberOfEntries": sum(row["entries"] for row in ledgers.values()),
@@ -116,20 +138,30 @@ def internal_stats(topic: Topic, view: CompactedView | None = None) -> dict[str,
         "ledgers": list(ledgers.values()),
         "compactedLedger": _compacted_ledger(view),
         "compactionHorizon": _text(None if view is None else view.horizon),
-        "cursors": {
-            name: {
-                "markDeletePosition": _text(s.cursor.mark_delete),
-                "readPosition": _text(s.dispatcher.read_position) if s.dispatcher else None,
-                "messagesBacklog": s.cursor.backlog_messages,
-                "damagedEntry": _text(s.damaged_position),
-            }
-            for name, s in topic.subscriptions.items()
-        },
+        "cursors": cursors,
+    }
+
+
+def _cursor(subscription: Subscription) -> dict[str, Any]:
+    dispatcher = subscription.dispatcher
+    return {
+        "markDeletePosition": _text(subscription.cursor.mark_delete),
+        "readPosition": _text(dispatcher.read_position) if dispatcher else None,
+        "messagesBacklog": subscription.cursor.backlog_messages,
+        "damagedEntry": _text(subscription.damaged_position),
     }
 
 
 def _text(position: Position | None) -> str:
     return "-1:-1" if position is None else f"{position.ledger_id}:{position.entry_id}"
+
+
+def _publishers(topic: Topic) -> Generator[None, None, list[dict[str, Any]]]:
+    rows = []
+    for producer in tuple(topic.producers.by_name.values()):
+        rows.append(_publisher(producer))
+        yield
+    return rows
 
 
 def _publisher(producer: Producer) -> dict[str, Any]:
@@ -145,20 +177,26 @@ def _publisher(producer: Producer) -> dict[str, Any]:
     }
 
 
-def _subscription(subscription: Subscription) -> dict[str, Any]:
-    return {
+def _subscription(subscription: Subscription) -> Pieces:
+    consumers = []
+    for consumer in tuple(subscription.consumers):
+        consumers.append(_consumer(subscription, consumer))
+        yield
+    row = {
         "type": subscription.type_name,
         "isDurable": subscription.durable,
         "msgBacklog": subscription.cursor.backlog_messages,
         "msgOutCounter": subscription.messages_out,
         "bytesOutCounter": subscription.bytes_out,
-        "unackedMessages": sum(c.unacked_messages for c in subscription.consumers),
+        "unackedMessages": sum(row["unackedMessages"] for row in consumers),
+        "consumers": consumers,
         "totalMsgExpired": subscription.messages_expired,
         "lastExpireTimestamp": subscription.last_expired_ms,
         "readCompacted": subscription.reads_compacted,
-        "consumers": [_consumer(subscription, c) for c in subscription.consumers],
         "subscriptionProperties": subscription.properties,
     }
+    yield
+    return row
 
 
 def _consumer(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:

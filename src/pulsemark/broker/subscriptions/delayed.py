@@ -79,6 +79,11 @@ class DelayedEntries:
             self._timer.cancel()
             self._timer = None
 
+    def close(self) -> None:
+        """Forget everything for good, and who is told of entries that are due."""
+        self.clear()
+        self._become_due = lambda _: None
+
     def _set_timer(self) -> None:
         if not self._heap:
             return

@@ -28,7 +28,7 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe
 from ...wire import commands
 from .consumer import Consumer
-from .positions import count_open
+from .positions import count_open, messages_in
 from .ranked_consumers import Rank, RankedConsumers
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 MAX_ENTRIES_PER_READ = 200
 #: Entries of one dispatch round, however small they are, and entries looked at for one to send.
 ROUND_ENTRIES = 500
+#: Reads of one dispatch round, where entries to be sent again do not lie side by side.
+ROUND_READS = 100
 ACTIVE_CONSUMER_CHANGE_SINCE = 12
 RETRY_S = 0.25
 
@@ -77,7 +79,8 @@ class Dispatcher(ABC):
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Let consumers go, all in one step; what they held goes to the others."""
 
-    def rank(self, consumer: Consumer) -> Rank:
+    @staticmethod
+    def rank(consumer: Consumer) -> Rank:
         """What the consumers are ordered by."""
         return consumer.priority_level, ""
 
@@ -118,8 +121,9 @@ class Dispatcher(ABC):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is to be sent: the dispatcher is closed, or a seek is under way."""
-        return self._is_closed or self.subscription.is_fenced
+        """Whether nothing is to be sent: the topic is closed, or a seek is under way."""
+        subscription = self.subscription
+        return self._is_closed or subscription.is_fenced or not subscription.topic.is_open
 
     def next_turn(self) -> None:
         """Go on after the others on the event loop had theirs."""
@@ -137,6 +141,11 @@ class Dispatcher(ABC):
     def cost_bytes(self, entry: Entry) -> int:
         """What an entry takes of a round's bytes; a small one takes its share of the entries."""
         return max(len(entry.stored), self.config.dispatch_round_bytes // ROUND_ENTRIES)
+
+    @property
+    def read_cost_bytes(self) -> int:
+        """What a read takes of a round's bytes at least, however little it finds."""
+        return self.config.dispatch_round_bytes // ROUND_READS
 
     def may_look_ahead(self) -> bool:
         """Whether entries that are not sent now may be read and remembered."""
@@ -229,11 +238,18 @@ class Dispatcher(ABC):
     def frame_entry(
         self, consumer: Consumer, entry: Entry, redelivery_count: int
     ) -> tuple[list[Buffer], int]:
-        """The MESSAGE frame, and how many messages in it are not acknowledged yet."""
+        """The MESSAGE frame, and how many messages in it are not acknowledged yet.
+
+        As in Pulsar the index goes by the number that SEND says, and what a consumer was sent by
+        the number that the batch says: who sends one message and says a thousand takes no
+        permits of consumers.
+        """
         ack_set = self.subscription.ack_set(entry.position)
         messages = max(1, entry.message_count)
+        if messages > 1:
+            messages = messages_in(entry.body, messages)
         if ack_set:
-            messages = count_open(ack_set)
+            messages = min(messages, count_open(ack_set))
         return consumer.frame(entry, redelivery_count, ack_set), messages
 
 
@@ -264,7 +280,8 @@ class SingleActiveDispatcher(Dispatcher):
         if self.consumers.remove(consumers):
             self._choose()
 
-    def rank(self, consumer: Consumer) -> Rank:
+    @staticmethod
+    def rank(consumer: Consumer) -> Rank:
         """What the active consumer is chosen by."""
         return consumer.priority_level, consumer.name
 

@@ -65,6 +65,8 @@ class KeySharedDispatcher(SharedDispatcher):
         self._selector.remove(consumers)
         self._slots_moved = True
         super().remove(consumers)
+        if self.consumers:
+            self.subscription.work.add(self._selector.sweeping())
 
     def rewind(self) -> None:
         """Start again from the cursor, with nothing held."""
@@ -156,7 +158,8 @@ class KeySharedDispatcher(SharedDispatcher):
                 continue
             count = min(READ_ENTRIES, self.entries_for(consumer.permits))
             for run in _runs(self._waiting.take(consumer, count, self._may_go)):
-                sent_bytes += self._send_or_hold(self.take_again(run))
+                cost_bytes = self._send_or_hold(self.take_again(run))
+                sent_bytes += max(self.read_cost_bytes, cost_bytes)
         return sent_bytes
 
     def _send_or_hold(self, entries: Sequence[Entry]) -> int:

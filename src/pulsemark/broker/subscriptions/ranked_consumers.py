@@ -18,6 +18,10 @@ __all__ = ["Rank", "RankedConsumers"]
 Rank = tuple[int, str]
 
 
+#: Where more than this part of all leave, the others are put together anew.
+FEW_PART = 100
+
+
 class RankedConsumers(Sequence[Consumer]):
     """Consumers ordered by `rank`, which must not change while a consumer is in."""
 
@@ -37,9 +41,12 @@ class RankedConsumers(Sequence[Consumer]):
     def remove(self, consumers: Iterable[Consumer]) -> list[Consumer]:
         """Take consumers out; returns those that were in."""
         found = [self._place_of.pop(one) for one in consumers if one in self._place_of]
-        # From the end, so that few of the others have to move up.
-        for place in sorted(found, reverse=True):
-            del self._places[bisect_left(self._places, place)]
+        if len(found) * FEW_PART < len(self._places):
+            # From the end, so that few of the others have to move up.
+            for place in sorted(found, reverse=True):
+                del self._places[bisect_left(self._places, place)]
+        elif found:
+            self._places = [place for place in self._places if place[2] in self._place_of]
         return [consumer for _, _, consumer in found]
 
     def __contains__(self, consumer: object) -> bool:

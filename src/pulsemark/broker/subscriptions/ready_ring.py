@@ -25,6 +25,12 @@ class ReadyRing:
         self._rings: dict[int, OrderedDict[Consumer, None]] = {}
         self._levels: list[int] = []
 
+    def close(self) -> None:
+        """No one's turn comes any more; what decides about it is let go."""
+        self._is_ready = _never
+        self._rings.clear()
+        self._levels.clear()
+
     def add(self, consumer: Consumer) -> None:
         """A consumer can take something; twice is once."""
         level = consumer.priority_level
@@ -66,3 +72,7 @@ class ReadyRing:
                 return consumer
             del ring[consumer]
         return None
+
+
+def _never(_: Consumer) -> bool:
+    return False

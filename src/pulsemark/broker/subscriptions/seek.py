@@ -26,9 +26,11 @@ from ..background import Background
 from ..commits import durable
 from ..errors import RefusedError
 from .positions import position_of
+from .telling import telling
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic
+    from .consumer import Consumer
     from .subscription import Subscription
 
 __all__ = ["SeekTarget", "reset_subscription"]
@@ -83,9 +85,15 @@ class SeekTarget:
 
 
 async def reset_subscription(
-    subscription: Subscription, target: SeekTarget, *, then: Callable[[], None]
+    subscription: Subscription,
+    target: SeekTarget,
+    *,
+    then: Callable[[], None],
+    asked_by: Consumer | None = None,
 ) -> None:
     """Move the subscription's place durably; `then` runs right after its consumers are closed.
+
+    They are closed in pieces, the one who asked last.
 
     Raises `RefusedError`, also for a subscription that was removed meanwhile.
     """
@@ -104,6 +112,8 @@ async def reset_subscription(
         await Background().to_the_end(durable(cursor.persist()))
     finally:
         subscription.unfence()
-        for consumer in consumers:
-            consumer.outlet.close_consumer(consumer)
+        if asked_by in consumers:
+            consumers.remove(asked_by)
+            consumers.append(asked_by)
+        await subscription.work.finished(telling(consumers))
     then()

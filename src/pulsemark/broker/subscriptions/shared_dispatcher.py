@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, Position
 from ...metadata import Buffer
+from ..long_work import PIECE_IDS
 from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
-from .long_work import PIECE_IDS
 from .ready_ring import ReadyRing
 from .replay import ReplayQueue
 
@@ -150,7 +150,7 @@ class SharedDispatcher(Dispatcher):
             entries = self._take(consumer, count)
             if not entries:
                 return
-            sent_bytes += self._send(consumer, entries)
+            sent_bytes += max(self.read_cost_bytes, self._send(consumer, entries))
             self.ready.had_turn(consumer)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
@@ -202,9 +202,10 @@ class SharedDispatcher(Dispatcher):
         self.replay.clear()
 
     def close(self) -> None:
-        """Stop dispatching for good."""
+        """Stop dispatching for good, and hold nothing in a circle (see `collector`)."""
         super().close()
-        self.delayed.clear()
+        self.ready.close()
+        self.delayed.close()
 
     def _delayed_due(self, positions: list[Position]) -> None:
         self.wait_again(positions)

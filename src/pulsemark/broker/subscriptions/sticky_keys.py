@@ -13,28 +13,35 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import struct
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from ...metadata import MessageFormatError, partition_key_of, read_message_metadata
 from ...metadata.buffers import Buffer
 from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode, ServerError
 from ..errors import RefusedError
 from .consumer import Consumer
+from .slot_set import SLOTS, SlotSet
 
 __all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for", "slot_of"]
 
-SLOTS = 65_536
 POINTS_PER_CONSUMER = 100
+_POINTS = struct.Struct(f">{POINTS_PER_CONSUMER}H")
+#: Slots that are cleared in one piece of those whose consumers left.
+SWEPT_AT_ONCE = 1_000
+#: Ranges that are taken out of a list one by one; more of them in one walk through all.
+FEW_RANGES = 100
 #: Ranges that one STICKY consumer may name.
 MAX_RANGES_PER_CONSUMER = 1_000
 WORD = 0xFFFFFFFF
 
-T = TypeVar("T", int, tuple[int, int])
+Range = tuple[int, int]
 
 
 def murmur3_32(data: bytes) -> int:
@@ -91,6 +98,10 @@ class Selector(Protocol):
         """Let consumers go; one that is not there is gone already."""
         ...
 
+    def sweeping(self) -> Iterator[None]:
+        """Clear away what those that left have left behind, in pieces."""
+        ...
+
     def select(self, slot: int) -> Consumer | None:
         """Whose a slot is; None if it is nobody's."""
         ...
@@ -106,15 +117,17 @@ class AutoSplit:
     """Consistent hashing over the consumers.
 
     Two consumers may have a point on the same slot; it belongs to the one that came first. What a
-    join or a leave costs is bounded by the number of slots, not of consumers.
+    join costs does not grow with the number of consumers. Those that leave leave their points
+    behind: they count no more, and are dropped when they are met, or by `sweeping`.
     """
 
     def __init__(self) -> None:
-        #: Slots with points, in order.
-        self._points: list[int] = []
-        #: Whose the points on a slot are: by number of arrival.
-        self._owners: dict[int, dict[int, Consumer]] = {}
-        self._slots_of: dict[Consumer, tuple[int, list[int]]] = {}
+        #: Slots with points.
+        self._points = SlotSet()
+        #: Whose the points on a slot are: numbers of arrival, in order; some may have left.
+        self._numbers: dict[int, list[int]] = {}
+        self._members: dict[int, Consumer] = {}
+        self._number_of: dict[Consumer, int] = {}
         self._labels: dict[str, _Labels] = {}
         self._label_of: dict[Consumer, int] = {}
         self._added = 0
@@ -124,63 +137,64 @@ class AutoSplit:
         if consumer.key_shared_meta.keySharedMode != KeySharedMode.AUTO_SPLIT:
             raise RefusedError(ServerError.ConsumerBusy, "the subscription splits keys by itself")
         self._added += 1
+        number = self._added
+        self._members[number] = consumer
+        self._number_of[consumer] = number
         # By name, so that a consumer that comes back gets its slots back; consumers that share a
         # name (or have none) are told apart by a number.
         label = self._labels.setdefault(consumer.name, _Labels()).take()
         self._label_of[consumer] = label
-        slots = []
-        for point in range(POINTS_PER_CONSUMER):
-            slot = murmur3_32(f"{consumer.name}#{label}-{point}".encode()) % SLOTS
-            owners = self._owners.get(slot)
-            if owners is None:
-                owners = self._owners[slot] = {}
-                insort(self._points, slot)
-            owners[self._added] = consumer
-            slots.append(slot)
-        self._slots_of[consumer] = (self._added, slots)
+        for slot in _points_of(f"{consumer.name}#{label}"):
+            numbers = self._numbers.get(slot)
+            if numbers is not None:
+                numbers.append(number)
+            else:
+                self._numbers[slot] = [number]
+                self._points.add(slot)
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
-        """Take consumers' points off."""
-        gone = []
+        """Take consumers off."""
         for consumer in consumers:
-            if consumer in self._slots_of:
-                gone.append(self._slots_of.pop(consumer))
+            number = self._number_of.pop(consumer, None)
+            if number is not None:
+                del self._members[number]
                 labels = self._labels[consumer.name]
                 if labels.give_back(self._label_of.pop(consumer)):
                     del self._labels[consumer.name]
-        if len(gone) > len(self._slots_of):
-            # More points go than stay: placing those that stay costs less.
-            self._place_again()
-        else:
-            self._take_off(gone)
 
-    def _place_again(self) -> None:
-        self._owners = {}
-        for consumer, (number, slots) in self._slots_of.items():
-            for slot in slots:
-                self._owners.setdefault(slot, {})[number] = consumer
-        self._points = sorted(self._owners)
-
-    def _take_off(self, gone: list[tuple[int, list[int]]]) -> None:
-        empty = []
-        for number, slots in gone:
-            for slot in slots:
-                owners = self._owners[slot]
-                # Two points of one consumer may lie on a slot.
-                if owners.pop(number, None) is not None and not owners:
-                    empty.append(slot)
-        for slot in empty:
-            del self._owners[slot]
-        _take_out(self._points, empty)
+    def sweeping(self) -> Iterator[None]:
+        """Drop the points of those that left, in pieces."""
+        for done, slot in enumerate(tuple(self._numbers), start=1):
+            if slot in self._numbers:
+                self._owner_at(slot)
+            if done % SWEPT_AT_ONCE == 0:
+                yield
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer of the next point at or behind the slot."""
-        if not self._points:
-            return None
-        at = bisect_left(self._points, slot)
-        owners = self._owners[self._points[at if at < len(self._points) else 0]]
-        # Numbers grow, so the first one in is the oldest.
-        return next(iter(owners.values()))
+        while (at := self._points.next_from(slot)) is not None:
+            owner = self._owner_at(at)
+            if owner is not None:
+                return owner
+        return None
+
+    def _owner_at(self, slot: int) -> Consumer | None:
+        """Whose a slot with points is; one that is nobody's any more is no point any more."""
+        numbers = self._numbers[slot]
+        owner = self._members.get(numbers[0])
+        if owner is None:
+            numbers[:] = [number for number in numbers if number in self._members]
+            if not numbers:
+                del self._numbers[slot]
+                self._points.discard(slot)
+                return None
+            owner = self._members[numbers[0]]
+        return owner
+
+
+def _points_of(label: str) -> tuple[int, ...]:
+    """A consumer's points. No client knows or needs to know them, so any good hash will do."""
+    return _POINTS.unpack(hashlib.shake_128(label.encode()).digest(_POINTS.size))
 
 
 class _Labels:
@@ -248,6 +262,10 @@ class StickyRanges:
                 del self._owners[start]
         _take_out(self._ranges, ranges)
 
+    def sweeping(self) -> Iterator[None]:
+        """Nothing is left behind."""
+        return iter(())
+
     def select(self, slot: int) -> Consumer | None:
         """The consumer whose range holds the slot."""
         at = bisect_left(self._ranges, (slot + 1,)) - 1
@@ -256,9 +274,9 @@ class StickyRanges:
         return self._owners[self._ranges[at][0]]
 
 
-def _take_out(ordered: list[T], gone: list[T]) -> None:
+def _take_out(ordered: list[Range], gone: list[Range]) -> None:
     """Take members out of a list in order, which may be long."""
-    if len(gone) <= POINTS_PER_CONSUMER:
+    if len(gone) <= FEW_RANGES:
         for one in gone:
             del ordered[bisect_left(ordered, one)]
     else:

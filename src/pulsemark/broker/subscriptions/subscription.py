@@ -21,12 +21,13 @@ from ...ledger import Cursor, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
 from ..commits import durable
 from ..errors import RefusedError
+from ..long_work import PIECE_IDS, LongWork
 from .consumer import Consumer
 from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
-from .long_work import PIECE_IDS, LongWork
 from .positions import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
+from .telling import telling
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic
@@ -69,6 +70,8 @@ class Subscription:
         self.messages_expired = 0
         self.last_expired_ms = 0
         self._is_stored = is_stored
+        #: Consumers whose connection has ended, and who are to leave in a coming turn.
+        self._leaving: list[Consumer] = []
         #: Acknowledgements and redeliveries of many messages.
         self.work = LongWork()
         self._waiting_persisted: list[Persisted] = []
@@ -109,13 +112,19 @@ class Subscription:
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """The connected consumers."""
+        """The connected consumers; those who are to leave do so before."""
+        self.let_leave()
         return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was not removed, and its topic is open."""
+        return self.topic.is_open and self.topic.subscriptions.get(self.name) is self
 
     def check_is_there(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the subscription or its topic was removed."""
         self.topic.check_is_open()
-        if self.topic.subscriptions.get(self.name) is not self:
+        if not self.is_there:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription was just removed")
 
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
@@ -141,6 +150,7 @@ class Subscription:
         if consumer.has_left:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
         self.check_is_there()
+        self.let_leave()
         if self.is_fenced:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
@@ -170,6 +180,17 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.remove(consumers)
 
+    def leave_soon(self, consumer: Consumer) -> None:
+        """A consumer's connection has ended; it gets nothing more, and leaves with `let_leave`."""
+        self._leaving.append(consumer)
+
+    def let_leave(self) -> int:
+        """Let those go who are to leave, all in one step; returns how many."""
+        leaving, self._leaving = self._leaving, []
+        if leaving:
+            self.consumers_left(leaving)
+        return len(leaving)
+
     def consumers_left(self, consumers: Sequence[Consumer]) -> None:
         """Consumers are gone for good; a reader's subscription goes with its last one."""
         self.remove_consumers(consumers)
@@ -177,29 +198,33 @@ class Subscription:
 
     def end_if_unused(self) -> None:
         """A non-durable subscription goes when nobody is connected and nobody is to come back."""
-        is_there = self.topic.subscriptions.get(self.name) is self and self.topic.is_open
-        if is_there and not self.durable and not self.consumers and self.kept_until is None:
+        if self.is_there and not self.durable and not self.consumers and self.kept_until is None:
             self.topic.remove_subscription(self)
 
     def detach_all(self) -> list[Consumer]:
-        """Disconnect every consumer at once, without handing on what they held."""
+        """Disconnect every consumer at once, without handing on what they held.
+
+        They are to be told with `telling`.
+        """
         consumers = list(self.consumers)
         if self.dispatcher is not None:
             self.dispatcher.close()
             self.dispatcher = None
         for consumer in consumers:
             consumer.subscription = None
-            consumer.release_all()
         return consumers
 
-    def disconnect_all(self, *, but: Consumer | None = None) -> None:
-        """The same, and tell their clients, which may subscribe again; `but` knows already."""
-        for consumer in self.detach_all():
-            if consumer is not but:
-                consumer.outlet.close_consumer(consumer)
+    def disconnecting(self) -> Iterator[None]:
+        """The same, and tell their clients, which may subscribe again.
+
+        The first piece disconnects all of them.
+        """
+        consumers = self.detach_all()
+        yield
+        yield from telling(consumers)
 
     def fence(self) -> list[Consumer]:
-        """Begin a seek: disconnect everybody, let nobody in."""
+        """Begin a seek: disconnect everybody, let nobody in. They are told when it ends."""
         self.is_fenced = True
         if not self.durable:
             timeout_s = self.topic.config.non_durable_return_timeout_ms / 1000
@@ -249,10 +274,15 @@ class Subscription:
             self.dispatcher.redeliver(consumer, positions)
 
     def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
-        """The same for many entries, in pieces."""
+        """The same for many entries, in pieces.
+
+        What is named again after it was sent again is not sent and counted a second time.
+        """
         remaining = iter(positions)
+        named: set[Position] = set()
         while piece := list(islice(remaining, PIECE_IDS)):
-            self.redeliver(consumer, piece)
+            self.redeliver(consumer, [one for one in piece if one not in named])
+            named.update(piece)
             yield
 
     def count_sent(self, messages: int, size_bytes: int) -> None:

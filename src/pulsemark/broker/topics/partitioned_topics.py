@@ -12,13 +12,12 @@ The `REMEMBERED_MAX` latest deletions are remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ...ledger.local.catalog.catalog import Catalog
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
 from .catalog_writer import CatalogWriter
+from .topic_names import TopicNames
 
 __all__ = ["PartitionedTopics"]
 
@@ -34,12 +33,14 @@ class PartitionedTopics:
         self._catalog = catalog
         self._writer = writer
         self._counts: dict[str, int] = {}
+        self._names = TopicNames()
         #: Names of deleted ones, oldest first.
         self._retired: dict[str, None] = {}
 
     def load(self) -> None:
         """Read the catalog. Blocks."""
         self._counts = {key: int(value) for key, value in self._catalog.items(PARTITIONED_KIND)}
+        self._names = TopicNames(self._counts)
         self._retired = dict.fromkeys(key for key, _ in self._catalog.items(RETIRED_KIND))
 
     def half_deleted(self) -> list[TopicName]:
@@ -52,8 +53,13 @@ class PartitionedTopics:
         """Whether it is a partitioned topic."""
         return str(name) in self._counts
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._counts)
+    def in_namespace(self, namespace: str) -> list[str]:
+        """Full names of a namespace's partitioned topics, sorted."""
+        return self._names.of(namespace)
+
+    def is_retired(self, name: TopicName) -> bool:
+        """Whether a partitioned topic of that name was deleted, or is being deleted."""
+        return str(name) in self._retired
 
     def count_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
@@ -85,6 +91,7 @@ class PartitionedTopics:
         await self._writer.write((RETIRED_KIND, full, None), (PARTITIONED_KIND, full, value))
         self._retired.pop(full, None)
         self._counts[full] = partitions
+        self._names.add(full)
 
     async def retire(self, name: TopicName) -> None:
         """Begin a deletion: no partition is opened from now on. Durable on return."""
@@ -113,9 +120,13 @@ class PartitionedTopics:
     async def forget(self, name: TopicName) -> None:
         """End a deletion: the partitions are gone."""
         full = str(name)
-        await self._writer.put(PARTITIONED_KIND, full, None, lambda: self._counts.pop(full, None))
+        await self._writer.put(PARTITIONED_KIND, full, None, lambda: self._drop(full))
 
     def finish(self, name: TopicName) -> None:
         """The same, before there is anything to take turns with. Blocks."""
         self._catalog.delete(PARTITIONED_KIND, str(name))
-        self._counts.pop(str(name), None)
+        self._drop(str(name))
+
+    def _drop(self, full: str) -> None:
+        self._counts.pop(full, None)
+        self._names.discard(full)

@@ -13,7 +13,7 @@ Everything here runs on the event loop, except `load`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...proto.pulsar_api_pb2 import ServerError
@@ -22,7 +22,10 @@ from ..errors import RefusedError
 from .catalog_writer import CatalogWriter
 
 if TYPE_CHECKING:
-    from .registry import Topics
+    from ...ledger.local.catalog.catalog import Catalog
+    from .namespaces import Namespaces
+    from .partitioned_topics import PartitionedTopics
+    from .topic_names import TopicNames
 
 __all__ = ["TOPIC_POLICY_KIND", "Concerns", "PolicyStore"]
 
@@ -35,46 +38,56 @@ Concerns = Callable[[TopicName], bool]
 class PolicyStore:
     """The policies of one registry's namespaces and topics."""
 
-    def __init__(self, topics: Topics, writer: CatalogWriter) -> None:
-        self._topics = topics
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        names: TopicNames,
+        partitioned: PartitionedTopics,
+        writer: CatalogWriter,
+    ) -> None:
+        self._namespaces = namespaces
+        self._names = names
+        self._partitioned = partitioned
         self._writer = writer
         #: Settings of topics by full name; those of partitions are the partitioned topic's.
         self.of_topics: dict[str, dict[str, Any]] = {}
         #: Called after each change with the policy's name and the topics that it concerns.
         self.listeners: list[Callable[[str, Concerns], None]] = []
+        #: Called with the policy's name and the topic, within the change of a topic's policy.
+        self.of_topic_changed: Callable[[str, TopicName], None] = lambda policy, name: None
 
-    def load(self, stored: Iterable[tuple[str, bytes]]) -> None:
+    def _exists(self, name: TopicName) -> bool:
+        return str(name) in self._names or name in self._partitioned
+
+    def load(self, catalog: Catalog) -> None:
         """Take over what the catalog has. Blocks."""
-        for name, value in stored:
-            if self._topics.exists(TopicName.parse(name)):
+        for name, value in catalog.items(TOPIC_POLICY_KIND):
+            if self._exists(TopicName.parse(name)):
                 self.of_topics[name] = json.loads(value)
             else:
                 # Left by a crash while the topic was being deleted.
-                self._topics.catalog.delete(TOPIC_POLICY_KIND, name)
+                catalog.delete(TOPIC_POLICY_KIND, name)
 
     # -- asking ---------------------------------------------------------------------------------
 
     def in_namespace(self, namespace: str, policy: str) -> Any:
         """What is set for a namespace; None: nothing."""
-        return self._topics.namespaces.get(namespace, {}).get(policy)
+        return self._namespaces.get(namespace, {}).get(policy)
 
     def in_topic(self, name: TopicName, policy: str) -> Any:
         """What is set for a topic; None: nothing."""
         return self.of_topics.get(str(name.partitioned), {}).get(policy)
 
-    def owners(self) -> Iterable[tuple[str, dict[str, Any]]]:
+    def owners(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
         """Every namespace and topic with its settings, as they are now. From any thread."""
-        return (*tuple(self._topics.namespaces.items()), *tuple(self.of_topics.items()))
+        return (*self._namespaces.snapshot(), *tuple(self.of_topics.items()))
 
     # -- changing -------------------------------------------------------------------------------
 
     async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._topics.change_namespace(
-            namespace,
-            lambda old: _with(old, policy, value),
-            lambda: self._tell(policy, lambda name: name.namespace == namespace),
-        )
+        await self._namespaces.change(namespace, lambda old: _with(old, policy, value))
+        self._tell(policy, lambda name: name.namespace == namespace)
 
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
@@ -84,13 +97,14 @@ class PolicyStore:
         await self._writer.in_turn(lambda: self._set(name, policy, value))
 
     async def _set(self, name: TopicName, policy: str, value: Any) -> None:
-        if not self._topics.exists(name):
+        if not self._exists(name):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
         full = str(name)
         settings = _with(self.of_topics.get(full, {}), policy, value)
         stored = json.dumps(settings, sort_keys=True).encode() if settings else None
         await self._writer.write((TOPIC_POLICY_KIND, full, stored))
         self._show(name, settings)
+        self.of_topic_changed(policy, name)
         self._tell(policy, lambda other: other.partitioned == name)
 
     def _show(self, name: TopicName, settings: dict[str, Any]) -> None:
@@ -111,6 +125,7 @@ class PolicyStore:
         self._show(name, {})
         for policy in settings or ():
             # A producer may have made the topic anew already.
+            self.of_topic_changed(policy, name)
             self._tell(policy, lambda other: other.partitioned == name)
 
     def _tell(self, policy: str, concerns: Concerns) -> None:

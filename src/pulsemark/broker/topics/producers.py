@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -196,15 +196,21 @@ class TopicProducers:
             self._exclusive = None
         self._promote()
 
-    def disconnect_all(self) -> None:
-        """Close every producer from the broker's side; their clients may open them again."""
+    def disconnecting(self) -> Iterator[None]:
+        """Close every producer from the broker's side; their clients may open them again.
+
+        The first piece ends all of them; the others tell their clients.
+        """
         everybody = (*self.waiting.values(), *self.by_name.values())
         self.waiting.clear()
         self._empty()
         for producer in everybody:
             producer.home = None
             producer.may_publish = False
+        yield
+        for producer in everybody:
             producer.outlet.close_producer(producer)
+            yield
 
     def close(self) -> None:
         """The topic or the broker ends: nobody enters or inherits any more."""

@@ -12,33 +12,33 @@ that is gone.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ...ledger import LedgerError, LocalStore, TopicNotFoundError
 from ...ledger.local.catalog.catalog import Catalog
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
-from ...wire import InvalidTopicNameError, TopicName, check_namespace
+from ...wire import InvalidTopicNameError, TopicName
 from ..background import Background
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
+from ..long_work import Turns
 from .catalog_writer import CatalogWriter
 from .name_locks import NameLocks
+from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
-from .policy_store import TOPIC_POLICY_KIND, PolicyStore
+from .policy_store import PolicyStore
 from .producers import CLAIMED_EPOCH_MAX
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
+from .topic_names import TopicNames
 
 __all__ = ["TopicInUseError", "Topics"]
 
 T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
 
-DEFAULT_TENANT = "public"
-DEFAULT_NAMESPACE = "public/default"
 MAX_PARTITIONS = 10_000
 
 
@@ -53,7 +53,11 @@ class TopicInUseError(Exception):
 
 
 class Topics:
-    """The registry of topics, tenants and namespaces."""
+    """The registry of topics.
+
+    Attributes: `open_topics` by full name; `names` of the topics that there are; `namespaces`;
+    `stamp_policies`.
+    """
 
     def __init__(
         self,
@@ -73,20 +77,27 @@ class Topics:
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
-        self.tenants: dict[str, dict[str, Any]] = {}
-        self.namespaces: dict[str, dict[str, Any]] = {}
+        self.names = TopicNames()
+        #: Works through what is long, for all of the broker.
+        self.turns = Turns()
         self.catalog_writer = catalog_writer
-        self.policy_store = PolicyStore(self, catalog_writer)
+        self.namespaces = Namespaces(store.catalog, catalog_writer)
+        self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
+        self.policy_store = PolicyStore(
+            self.namespaces, self.names, self._partitioned, catalog_writer
+        )
         self.stamp_policies = StampPolicies(
-            self,
             StampPolicy(config.stampers, stampers),
             self.policy_store,
+            self.open_topics,
+            self.names,
+            self._partitioned,
+            self.turns,
             broker_name=broker_name,
         )
+        self.policy_store.of_topic_changed = self.stamp_policies.changed
         self._store = store
         self._run_blocking = run_blocking
-        self._partitioned = PartitionedTopics(store.catalog, self.catalog_writer)
-        self._names: set[str] = set()
         self._topic_epochs: dict[str, int] = {}
         self._locks = NameLocks()
         self._before_delete = before_delete
@@ -98,21 +109,13 @@ class Topics:
         await self._run_blocking(self._load)
 
     def _load(self) -> None:
-        catalog = self._store.catalog
-        self._names = set(self._store.topic_names())
-        self.tenants = {key: json.loads(value) for key, value in catalog.items("tenant")}
-        self.namespaces = {key: json.loads(value) for key, value in catalog.items("namespace")}
+        for name in sorted(self._store.topic_names()):
+            self.names.add(name)
         self._partitioned.load()
         self._finish_deletions()
         self._topic_epochs = self._stored_epochs()
-        if not self.tenants:
-            # Together: a tenant alone would look like a folder that somebody has set up.
-            catalog.write(
-                [("tenant", DEFAULT_TENANT, b"{}"), ("namespace", DEFAULT_NAMESPACE, b"{}")]
-            )
-            self.tenants[DEFAULT_TENANT] = {}
-            self.namespaces[DEFAULT_NAMESPACE] = {}
-        self.policy_store.load(catalog.items(TOPIC_POLICY_KIND))
+        self.namespaces.load()
+        self.policy_store.load(self.catalog)
         self.stamp_policies.check_stored()
 
     def _finish_deletions(self) -> None:
@@ -120,9 +123,9 @@ class Topics:
         for name in self._partitioned.half_deleted():
             for index in range(self.partitions_of(name)):
                 partition = str(name.partition(index))
-                if partition in self._names:
+                if partition in self.names:
                     self._store.delete_topic(partition)
-                    self._names.discard(partition)
+                    self.names.discard(partition)
             self.catalog.delete("schema", str(name))
             self._partitioned.finish(name)
 
@@ -130,7 +133,7 @@ class Topics:
         """Each topic's epoch; one that a crash left after its topic was deleted is removed."""
         epochs: dict[str, int] = {}
         for key, value in self.catalog.items("topic-epoch"):
-            if key in self._names:
+            if key in self.names:
                 # Earlier versions stored any epoch that a client claimed to have had.
                 epochs[key] = int(value) if int(value) < 1 << 63 else CLAIMED_EPOCH_MAX
             else:
@@ -164,7 +167,7 @@ class Topics:
 
     def exists(self, name: TopicName) -> bool:
         """Whether the topic, partitioned or not, is there."""
-        return str(name) in self._names or name in self._partitioned
+        return str(name) in self.names or name in self._partitioned
 
     def partitions_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
@@ -172,17 +175,11 @@ class Topics:
 
     def names_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's topics, sorted; partitions one by one."""
-        middle = f"://{namespace}/"
-        return sorted(name for name in self._names if middle in name)
+        return self.names.of(namespace)
 
     def partitioned_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's partitioned topics, sorted."""
-        middle = f"://{namespace}/"
-        return sorted(name for name in self._partitioned if middle in name)
-
-    def topic_names(self) -> Iterable[str]:
-        """Full names of all topics."""
-        return sorted(self._names)
+        return self._partitioned.in_namespace(namespace)
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -220,7 +217,7 @@ class Topics:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        if str(name) not in self._names and len(self._names) >= self.config.max_topics:
+        if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
                 f"no room for {name}: there are {self.config.max_topics} topics, the limit",
@@ -250,7 +247,7 @@ class Topics:
         )
         self.stamp_policies.apply_to(topic)
         self.open_topics[full] = topic
-        self._names.add(full)
+        self.names.add(full)
         return topic
 
     # -- creating and deleting ------------------------------------------------------------------
@@ -275,16 +272,23 @@ class Topics:
         async with self._locks.held(str(name)):
             if name not in self._partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-            partitions = [name.partition(i) for i in range(self.partitions_of(name))]
+            indexes = range(self.partitions_of(name))
+            opened = [
+                self.open_topics[full]
+                for full in (str(name.partition(index)) for index in indexes)
+                if full in self.open_topics
+            ]
             if not force:
-                for partition in partitions:
-                    self._check_unused(partition)
-            for partition in partitions:
-                self._close(partition)
+                for topic in opened:
+                    _check_unused(topic)
+            for topic in opened:
+                self._close(topic)
             await self._partitioned.retire(name)
-            for partition in partitions:
-                if self.exists(partition):
-                    await self._delete_alone(partition, force=True)
+            for topic in opened:
+                await self.turns.work(topic.disconnecting())
+            for index in indexes:
+                if self.exists(name.partition(index)):
+                    await self._delete_alone(name.partition(index), force=True)
             await self.policy_store.forget(name)
             await self._after_delete(name)
             await self._partitioned.forget(name)
@@ -296,86 +300,30 @@ class Topics:
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
         async with self._locks.held(full):
-            if full not in self._names:
+            if full not in self.names:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-            if not force:
-                self._check_unused(name)
-            topic = self._close(name)
+            topic = self.open_topics.get(full)
             if topic is not None:
+                if not force:
+                    _check_unused(topic)
+                self._close(topic)
+                await self.turns.work(topic.disconnecting())
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
             await self.catalog_writer.put(
                 "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
             )
-            self._names.discard(full)
+            self.names.discard(full)
             await self.policy_store.forget(name)
             await self._after_delete(name)
 
-    def _close(self, name: TopicName) -> Topic | None:
-        """Close a topic for those who use it, if it is open. It is opened anew when needed."""
-        topic = self.open_topics.pop(str(name), None)
-        if topic is not None:
-            topic.disconnect_all()
-            topic.close()
-        return topic
+    def _close(self, topic: Topic) -> None:
+        """Close a topic for those who use it. It is opened anew when needed."""
+        del self.open_topics[topic.name]
+        topic.close()
 
-    def _check_unused(self, name: TopicName) -> None:
-        topic = self.open_topics.get(str(name))
-        if topic is None:
-            return
-        producers = len(topic.producers.by_name) + len(topic.producers.waiting)
-        consumers = sum(len(s.consumers) for s in topic.subscriptions.values())
-        if producers or consumers:
-            raise TopicInUseError(str(name), producers, consumers)
-
-    # -- tenants and namespaces -----------------------------------------------------------------
-
-    async def put_tenant(self, tenant: str, settings: dict[str, Any]) -> None:
-        """Make a tenant, or change its settings."""
-
-        def show() -> None:
-            self.tenants[tenant] = settings
-
-        await self.catalog_writer.put("tenant", tenant, _stored(settings), show)
-
-    async def delete_tenant(self, tenant: str) -> None:
-        """Forget a tenant that has no namespaces left."""
-        await self.catalog_writer.put(
-            "tenant", tenant, None, lambda: self.tenants.pop(tenant, None)
-        )
-
-    async def put_namespace(self, namespace: str, settings: dict[str, Any]) -> None:
-        """Make a namespace, or change its settings."""
-        check_namespace(namespace)
-
-        def show() -> None:
-            self.namespaces[namespace] = settings
-
-        await self.catalog_writer.put("namespace", namespace, _stored(settings), show)
-
-    async def change_namespace(
-        self,
-        namespace: str,
-        change: Callable[[dict[str, Any]], dict[str, Any]],
-        changed: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Store what `change` makes of a namespace's settings, then call `changed`.
-
-        Raises `RefusedError` for a namespace that is not there.
-        """
-
-        async def turn() -> None:
-            if namespace not in self.namespaces:
-                raise RefusedError(
-                    ServerError.TopicNotFound, f"Namespace {namespace} does not exist"
-                )
-            settings = change(self.namespaces[namespace])
-            await self.catalog_writer.write(("namespace", namespace, _stored(settings)))
-            self.namespaces[namespace] = settings
-            changed()
-
-        await self.catalog_writer.in_turn(turn)
+    # -- namespaces -----------------------------------------------------------------------------
 
     async def delete_namespace(self, namespace: str) -> None:
         """Forget a namespace that has no topics left.
@@ -383,7 +331,7 @@ class Topics:
         Raises `RefusedError` (ServiceNotReady) if one was made while the namespace was being
         deleted; then it stays.
         """
-        settings = self.namespaces.pop(namespace, None)
+        settings = self.namespaces.withdraw(namespace)
         if settings is None:
             return
         try:
@@ -394,22 +342,9 @@ class Topics:
                     ServerError.ServiceNotReady, f"{namespace} has got a topic meanwhile"
                 )
         except BaseException:
-            self.namespaces.setdefault(namespace, settings)
+            self.namespaces.restore(namespace, settings)
             raise
-
-        async def turn() -> None:
-            try:
-                await self.catalog_writer.write(("namespace", namespace, None))
-            except BaseException:
-                self.namespaces.setdefault(namespace, settings)
-                raise
-            self.namespaces.pop(namespace, None)
-
-        await self.catalog_writer.in_turn(turn)
-
-    def namespaces_of(self, tenant: str) -> list[str]:
-        """The tenant's namespaces, sorted."""
-        return sorted(name for name in self.namespaces if name.startswith(f"{tenant}/"))
+        await self.namespaces.forget(namespace, settings)
 
     async def settled(self) -> None:
         """Return when nothing is being opened or deleted any more."""
@@ -421,11 +356,15 @@ class Topics:
         self.open_topics.clear()
         for topic in topics:
             topic.close()
+            await self.turns.work(topic.disconnecting())
             await topic.producers.settled()
 
 
-def _stored(settings: dict[str, Any]) -> bytes:
-    return json.dumps(settings, sort_keys=True).encode()
+def _check_unused(topic: Topic) -> None:
+    producers = len(topic.producers.by_name) + len(topic.producers.waiting)
+    consumers = sum(len(s.consumers) for s in topic.subscriptions.values())
+    if producers or consumers:
+        raise TopicInUseError(topic.name, producers, consumers)
 
 
 def _check_persistent(name: TopicName) -> None:

@@ -97,18 +97,20 @@ class Schemas:
             raise RefusedError(ServerError.TopicNotFound, "Topic not found or no-schema")
         return schemas[number], version_bytes(number)
 
-    async def register(
-        self, topic: TopicName, schema: Schema, *, may_be_first: bool = True
-    ) -> bytes:
-        """The version of a schema; durable on return, if it is new. Raises `RefusedError`."""
-        key = str(topic.partitioned)
+    async def register(self, topic: Topic, schema: Schema, *, may_be_first: bool = True) -> bytes:
+        """The version of a schema; durable on return, if it is new. Raises `RefusedError`.
+
+        Nothing is stored for a topic that was closed meanwhile: it may be being deleted.
+        """
+        key = str(topic.topic_name.partitioned)
         known = _version_in(self._by_topic.get(key, []), schema)
         if known is None:
-            known = await self._writer.in_turn(lambda: self._add(key, schema, may_be_first))
+            known = await self._writer.in_turn(lambda: self._add(topic, schema, may_be_first))
         return version_bytes(known)
 
-    async def _add(self, key: str, schema: Schema, may_be_first: bool) -> int:
+    async def _add(self, topic: Topic, schema: Schema, may_be_first: bool) -> int:
         """Within a turn: the version of a schema, which is added if it is new."""
+        key = str(topic.topic_name.partitioned)
         schemas = await self._load(key)
         known = _version_in(schemas, schema)
         if known is not None:
@@ -130,11 +132,13 @@ class Schemas:
                 f"the topic's schemas would have {size_bytes} bytes, at most "
                 f"{self._max_topic_bytes} are allowed",
             )
+        # The deletion of a topic closes it first, and takes its schemas away in a later turn.
+        topic.check_is_open()
         await self._writer.write((SCHEMA_KIND, key, _pack(grown)))
         self._remember(key, grown)
         return len(schemas)
 
-    async def for_producer(self, topic: TopicName, schema: Schema | None) -> bytes:
+    async def for_producer(self, topic: Topic, schema: Schema | None) -> bytes:
         """The schema version a producer writes with; b"" without schema."""
         if schema is None or schema.type in UNTYPED:
             return b""
@@ -149,7 +153,7 @@ class Schemas:
             or topic.ledger.last_position is not None
             or any(subscription.consumers for subscription in topic.subscriptions.values())
         )
-        await self.register(topic.topic_name, schema, may_be_first=not in_use)
+        await self.register(topic, schema, may_be_first=not in_use)
 
     async def forget(self, topic: TopicName) -> None:
         """The topic was deleted, and its schemas with it."""

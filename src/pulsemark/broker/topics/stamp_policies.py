@@ -28,6 +28,7 @@ Everything here runs on the event loop, except where it says that it blocks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -41,11 +42,13 @@ from ...metadata import (
 )
 from ...wire import TopicName
 from ..errors import BrokerError
-from .policy_store import Concerns, PolicyStore
+from ..long_work import Turns
+from .policy_store import PolicyStore
 
 if TYPE_CHECKING:
-    from .registry import Topics
+    from .partitioned_topics import PartitionedTopics
     from .topic import Topic
+    from .topic_names import TopicNames
 
 __all__ = ["POLICY_NAME", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
 
@@ -172,13 +175,23 @@ class StampPolicies:
     """The policy at all levels, for the topics of one registry."""
 
     def __init__(
-        self, topics: Topics, default: StampPolicy, store: PolicyStore, *, broker_name: str = ""
+        self,
+        default: StampPolicy,
+        store: PolicyStore,
+        open_topics: Mapping[str, Topic],
+        names: TopicNames,
+        partitioned: PartitionedTopics,
+        turns: Turns,
+        *,
+        broker_name: str = "",
     ) -> None:
         self.default = default
-        self._broker_name = broker_name
-        self._topics = topics
         self._store = store
-        store.listeners.append(self._changed)
+        self._open_topics = open_topics
+        self._names = names
+        self._partitioned = partitioned
+        self._turns = turns
+        self._broker_name = broker_name
 
     def check_stored(self) -> None:
         """Import the stampers that stored policies name; say which are missing. Blocks."""
@@ -214,6 +227,8 @@ class StampPolicies:
     async def set_for_namespace(self, namespace: str, policy: StampPolicy | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
         await self._store.set_in_namespace(namespace, POLICY_NAME, _shown(policy))
+        # A topic that is opened meanwhile is opened with the new policy.
+        await self._turns.work(self._applying_in(namespace))
 
     async def set_for_topic(self, name: TopicName, policy: StampPolicy | None) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
@@ -222,12 +237,22 @@ class StampPolicies:
         """
         await self._store.set_in_topic(name, POLICY_NAME, _shown(policy))
 
-    def _changed(self, policy: str, concerns: Concerns) -> None:
-        if policy != POLICY_NAME:
-            return
-        for topic in self._topics.open_topics.values():
-            if concerns(topic.topic_name):
-                self.apply_to(topic)
+    def changed(self, policy: str, name: TopicName) -> None:
+        """A topic's policy has changed: a new one holds for it and its partitions."""
+        if policy == POLICY_NAME:
+            self._apply(str(name))
+            for index in range(self._partitioned.count_of(name)):
+                self._apply(str(name.partition(index)))
+
+    def _apply(self, full: str) -> None:
+        topic = self._open_topics.get(full)
+        if topic is not None:
+            self.apply_to(topic)
+
+    def _applying_in(self, namespace: str) -> Iterator[None]:
+        for full in self._names.of(namespace):
+            self._apply(full)
+            yield
 
 
 def _stored(value: Any) -> StampPolicy | None:

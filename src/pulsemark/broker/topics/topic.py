@@ -12,7 +12,7 @@ registry in `topics`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Iterator
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import (
@@ -25,7 +25,6 @@ from ...ledger import (
     ManagedLedger,
     Position,
 )
-from ...metadata import MessageFormatError, read_message_metadata
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
 from ..cleaning.figures import TopicCleaning
@@ -33,8 +32,9 @@ from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.positions import position_of
+from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
+from ..subscriptions.telling import telling
 from .producers import TopicProducers
 
 __all__ = ["Topic"]
@@ -74,29 +74,36 @@ class Topic:
         self.is_open = True
         #: Fields of entries' prefixes that clients get besides time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
-        self._last_id: tuple[object, MessageId] | None = None
+        #: The last position that was looked at for the last message's id, and that id.
+        self._last_id: tuple[Position, MessageId] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
     def close(self) -> None:
-        """Let nobody in any more and stop all dispatch; the ledger is the store's to close."""
+        """Let nobody in any more and stop all dispatch; the ledger is the store's to close.
+
+        What is connected is to be disconnected with `disconnecting`, which takes its time.
+        """
         self.is_open = False
         self.cleaning.compaction.stop.set()
         self.producers.close()
         self.ledger.on_confirmed.remove(self._entries_confirmed)
-        for subscription in self.subscriptions.values():
-            subscription.detach_all()
 
     def check_is_open(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
         if not self.is_open:
             raise RefusedError(ServerError.ServiceNotReady, f"{self.name} is being closed")
 
-    def disconnect_all(self) -> None:
-        """Close every producer and consumer from the broker's side; readers' subscriptions end."""
-        self.producers.disconnect_all()
+    def disconnecting(self) -> Iterator[None]:
+        """Close every producer and consumer from the broker's side; readers' subscriptions end.
+
+        In pieces; who comes back meanwhile stays where the pieces have been already.
+        """
+        yield from self.producers.disconnecting()
         for subscription in tuple(self.subscriptions.values()):
-            subscription.disconnect_all()
+            yield from subscription.disconnecting()
             subscription.end_if_unused()
+        if not self.is_open:
+            self.subscriptions.clear()
 
     def update_rates(self, elapsed_s: float) -> None:
         """Work out the rates of the period that ends now."""
@@ -209,33 +216,60 @@ class Topic:
         subscription.check_is_there()
         commit = self.ledger.delete_cursor(subscription.name)
         del self.subscriptions[subscription.name]
-        subscription.disconnect_all(but=asked_by)
+        # All of its consumers lose it in this step; their clients are told in pieces.
+        consumers = subscription.detach_all()
+        subscription.work.add(telling(consumers, but=asked_by))
         return commit
 
     # -- reading --------------------------------------------------------------------------------
 
-    def last_message_id(self, compacted: CompactedLog | None = None) -> MessageId:
-        """The id of the last message consumers can get; (-1, -1) when there is none.
+    def finding_last_id(
+        self, compacted: CompactedLog | None = None
+    ) -> Generator[None, None, MessageId]:
+        """The id of the last message consumers can get, in pieces; (-1, -1) when there is none.
 
-        `batch_index` is set for a batch. Control entries at the end are not messages. Those who
-        read the ``compacted`` form wait for nothing that was left out of it.
+        `batch_index` is set for a batch. Control entries at the end are not messages: they are
+        gone over backwards, one in a piece, and not again the next time. Those who read the
+        ``compacted`` form wait for nothing that was left out of it.
         """
-        log = self.ledger if compacted is None else compacted
-        key = (log.last_position, None if compacted is None else compacted.epoch)
-        if self._last_id is None or self._last_id[0] != key:
-            self._last_id = (key, self._find_last_id(log, key[0]))
-        return self._last_id[1]
+        if compacted is not None:
+            return (yield from self._finding_last_id_in(compacted))
+        first, last = self.ledger.first_position, self.ledger.last_position
+        known = self._last_id
+        if known is not None and (last is None or last < known[0]):
+            # The topic's tail was cut.
+            known = None
+        found = None
+        at = last
+        while found is None and at is not None and first is not None and at >= first:
+            if known is not None and at <= known[0]:
+                found = known[1]
+            elif (
+                entry := self._entry_at(self.ledger, at)
+            ) is not None and entry.kind is EntryKind.DATA:
+                size = batch_size_of(entry.body)
+                found = MessageId(*at, self.partition_index, -1 if size is None else size - 1)
+            else:
+                at = self.ledger.previous_position(at)
+            yield
+        # What was found before may have been trimmed since.
+        if found is None or first is None or found[:2] < first:
+            found = MessageId(*EARLIEST, self.partition_index)
+        self._last_id = None if last is None else (last, found)
+        return found
 
-    def _find_last_id(self, log: ManagedLedger | CompactedLog, last: Position | None) -> MessageId:
-        first = log.first_position
-        horizon = log.horizon if isinstance(log, CompactedLog) else None
-        while last is not None and first is not None and last >= first:
-            entry = self._entry_at(log, last)
+    def _finding_last_id_in(self, log: CompactedLog) -> Generator[None, None, MessageId]:
+        first, at, horizon = log.first_position, log.last_position, log.horizon
+        while at is not None and first is not None and at >= first:
+            entry = self._entry_at(log, at)
             if entry is not None and entry.kind is EntryKind.DATA:
-                in_view = horizon is not None and last <= horizon
-                index = last_kept_index(entry) if in_view else last_batch_index(entry)
-                return MessageId(*last, self.partition_index, index)
-            last = log.previous_position(last)
+                size = batch_size_of(entry.body)
+                last = -1 if size is None else size - 1
+                if horizon is not None and at <= horizon:
+                    last = last_kept_index(entry, last)
+                return MessageId(*at, self.partition_index, last)
+            at = log.previous_position(at)
+            yield
         return MessageId(*EARLIEST, self.partition_index)
 
     def _entry_at(self, log: ManagedLedger | CompactedLog, position: Position) -> Entry | None:
@@ -247,22 +281,12 @@ class Topic:
         return entries[0] if entries and entries[0].position == position else None
 
 
-def last_batch_index(entry: Entry) -> int:
-    """The batch index of an entry's last message; -1 for a message that is no batch."""
-    try:
-        metadata = read_message_metadata(entry.body)
-    except MessageFormatError:
-        # A body without Pulsar's header was accepted as it is; it has no batch to speak of.
-        return -1
-    return metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
-
-
-def last_kept_index(entry: Entry) -> int:
+def last_kept_index(entry: Entry, last: int) -> int:
     """The batch index of the last message that compaction left in an entry of a view."""
-    last = last_batch_index(entry)
     if last <= 0:
         return last
     from ...compaction.batch_rewrite import BatchFormatError, open_batch
+    from ...metadata import MessageFormatError, read_message_metadata
     from ...metadata.compression import CompressionUnavailableError
 
     try:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -88,7 +89,8 @@ class Cursor:
         """What the subscription's maker said about it; does not change."""
         self.mark_delete = mark_delete
         """Everything up to and with this position is acknowledged."""
-        self._acked = PositionRanges(self._messages_of)
+        # Without the cursor itself: no circle of references is to be collected later.
+        self._acked = PositionRanges(partial(_messages_of, log))
         self._epoch = log.epoch
         self._batches = PartialBatches()
         self._changed = PositionRanges()
@@ -270,9 +272,6 @@ class Cursor:
             self._acked.remove_up_to(Position(first[0], first[1] - 1), recount=True)
         return first
 
-    def _messages_of(self, ledger_id: int, first: int, last: int) -> int:
-        return self._log.message_count(Position(ledger_id, first), Position(ledger_id, last + 1))
-
     # Keeping
 
     def persist(self) -> Commit:
@@ -386,3 +385,7 @@ def _entries(start: Position, end: Position) -> Iterator[Position]:
 
 def _signed(word: int) -> int:
     return word - 2**64 if word >= 2**63 else word
+
+
+def _messages_of(log: CursorLog, ledger_id: int, first: int, last: int) -> int:
+    return log.message_count(Position(ledger_id, first), Position(ledger_id, last + 1))

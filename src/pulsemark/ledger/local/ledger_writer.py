@@ -65,13 +65,14 @@ class LedgerWriter(TopicLog):
         self._pending = store.committer.pending
         self._group: Group | None = None
         """Where the last append went."""
-        self._options = store.options
         self._index_floor = index_floor
         self._opened_at_ledger_id = ledger_id
         self.topic_id = topic_id
         self.on_confirmed: list[Callable[[], None]] = []
         """Called after each commit that added entries, where callbacks run."""
         self.cursors: dict[str, Cursor] = {}
+        self.recent = store.tail_cache.of_topic(self._mark_deletes)
+        """The newest entries, kept for those who read at the end of the log."""
         self.compaction: CompactionState | None = None
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self.stampers = StamperChain()
@@ -79,7 +80,13 @@ class LedgerWriter(TopicLog):
         self._deleted = False
         self._removing = threading.Lock()
         """Held while entries are removed from the head: one removal after another."""
-        self.tail = Tail(
+        self.tail = self._tail_at_opening(ledger_id)
+        """Changed under the lock, by appends and by the committer."""
+
+    def _tail_at_opening(self, ledger_id: int) -> Tail:
+        """After the last durable entry; every opening begins a new ledger."""
+        segments = self._segments
+        return Tail(
             ledger_id=ledger_id,
             segment=None,
             entry_id=0,
@@ -92,7 +99,6 @@ class LedgerWriter(TopicLog):
             clock_ms=0,
             epoch=segments[-1].header.epoch if segments else 0,
         )
-        """Assigned by appends and by the committer, under the lock."""
 
     @property
     def store(self) -> LocalStore:
@@ -148,7 +154,19 @@ class LedgerWriter(TopicLog):
         """As ``TopicLog.read``; raises StoreClosedError once the store is closed."""
         if self._state.is_over:
             self._state.check()
-        return super().read(start, max_entries=max_entries, max_bytes=max_bytes)
+        entries = self.recent.read(start, max_entries, max_bytes)
+        if entries:
+            self.give_way()
+            return entries
+        entries = super().read(start, max_entries=max_entries, max_bytes=max_bytes)
+        if entries:
+            self.recent.missed(entries)
+        else:
+            self.recent.reached_end()
+        return entries
+
+    def _mark_deletes(self) -> list[Position]:
+        return [cursor.mark_delete for cursor in tuple(self.cursors.values())]
 
     def read_stored(
         self,
@@ -163,6 +181,10 @@ class LedgerWriter(TopicLog):
         return super().read_stored(
             start, max_entries=max_entries, max_bytes=max_bytes, mapped=mapped
         )
+
+    def check_can_read(self) -> None:
+        """Raise StoreClosedError, StoreFailedError or ForkedStoreError once the store is over."""
+        self._state.check()
 
     def give_way(self) -> bool:
         """Let commits pass: see `read_turns`."""

@@ -35,6 +35,7 @@ from ..errors import (
 )
 from ..managed_ledger import ManagedLedger
 from ..options import StoreOptions
+from ..tail_cache import TailCache
 from .catalog.catalog import Catalog
 from .commit.batch_writer import BatchWriter
 from .commit.checkpoint import Checkpointer
@@ -97,6 +98,8 @@ class LocalStore:
         self._lock_fd = lock_fd
         self._fds = FdCache(files, limit=options.fd_limit)
         self._chunks = ChunkCache()
+        self.tail_cache = TailCache(options.tail_cache_bytes, clock)
+        """The entries committed last, for those who read a topic at its end."""
         self.state = StoreState(folder)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()
@@ -140,7 +143,9 @@ class LocalStore:
         )
         """Removes segments of topics, also on a full disk."""
         try:
-            self.cursors = CursorStore(self._open_ledger(CURSOR_TOPIC, create=True))
+            of_cursors = self._open_ledger(CURSOR_TOPIC, create=True)
+            self.cursors = CursorStore(of_cursors)
+            of_cursors.recent.reader_left()  # it was read to its end, and will not be again
             if threaded:
                 self._checkpointer.start()
             self._end_deletions()
@@ -230,8 +235,13 @@ class LocalStore:
     # Topics
 
     def topic_names(self) -> list[str]:
-        """Full names of all topics, sorted; without those that the store has for itself."""
+        """Full names of all topics, sorted; without those that the store has for itself.
+
+        Raises StoreClosedError.
+        """
         self.state.check_process()
+        if self._closed:
+            raise StoreClosedError(str(self.folder))
         return sorted(name for name in self._topic_ids if not _is_reserved(name))
 
     def open_topic(self, name: str, *, create: bool = True) -> ManagedLedger:
@@ -449,6 +459,7 @@ class LocalStore:
             at_the_end.callback(self._fds.close)
             at_the_end.callback(self._journal.close)
             at_the_end.callback(self._stop_threads)
+            at_the_end.callback(self.tail_cache.close)
             for ledger in self._ledgers.values():
                 ledger.close()
             self.committer.flush()

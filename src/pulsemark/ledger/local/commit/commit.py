@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class Batch(_Awaited[Callable[[], None]]):
         if not self._keep(callback):
             callback()
 
+    def groups_with_entries(self) -> list[Group]:
+        """Without those that were made for an append which an exception ended."""
+        return [group for group in self.groups.values() if group.rows]
+
     @property
     def is_due(self) -> bool:
         """Whether there is something to do."""
@@ -86,6 +91,16 @@ class Commit(_Awaited[DoneCallback]):
         """
         if not self._keep(callback):
             callback(self.error)
+
+    def settle(self, error: BaseException | None) -> list[Callable[[], None]]:
+        """It is done: durable, or failed with ``error``. Returns the calls to be made for it.
+
+        With the committer's ``settling`` held.
+        """
+        self.error = error
+        self.done = True
+        callbacks, self.callbacks = self.callbacks, []
+        return [partial(callback, error) for callback in callbacks]
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Block until durable.

@@ -79,10 +79,11 @@ class CommitterThread:
         committer = self._committer
         if (self.is_led or not committer.has_work) and not self.is_stopping:
             last_taken = committer.pending.last_taken
-            if not self._sleep() and self.is_led:
-                if committer.pending.last_taken is not last_taken:
-                    return  # they go on
-                self.is_led = False
+            was_rung = self._sleep()
+            is_at_it = committer.is_committing or committer.pending.last_taken is not last_taken
+            if self.is_led and (was_rung or is_at_it):
+                return  # another thread commits; to take the next batch from it would cost both
+            self.is_led = False
         if not committer.interval_ms:
             self._gather()
         with committer.between_batches():
@@ -101,7 +102,7 @@ class CommitterThread:
             if not self.is_led and self._committer.has_work:
                 return True
             with suppress(Empty):
-                timeout_s = _LOOK_IN_S if self.is_led else self._committer.seconds_to_sync()
+                timeout_s = _LOOK_IN_S if self.is_led else self._committer.unsynced.seconds_left()
                 if not self.is_stopping:
                     self.bell.get(timeout=timeout_s)
                 return True

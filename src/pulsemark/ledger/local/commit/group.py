@@ -15,6 +15,7 @@ from ..io.files import Buffer
 from .commit import Batch, Commit
 
 if TYPE_CHECKING:
+    from ...tail_cache import RecentEntries
     from ..segment.segment import Segment
     from .group_commit import GroupCommit
 
@@ -32,6 +33,8 @@ class Owner(Protocol):
     name: str
     on_confirmed: list[Callable[[], None]]
     """Called after each commit that added entries."""
+    recent: RecentEntries
+    """Where its newest entries are kept for readers."""
 
     def fence(self) -> None:
         """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""

@@ -1,8 +1,7 @@
 """Group commit: one sync makes durable whatever was appended meanwhile.
 
-A thread does it, or the thread that waits for an append. While one batch is synced the next one
-gathers (`Pending`), so that the price of a sync is shared by however many appends and topics there
-are.
+While one batch is synced the next one gathers (`Pending`), so that the price of a sync is shared by
+however many appends and topics there are. A thread of its own commits, or one that waits.
 
 A batch: journal block, sync, bytes into segments, entries become visible, callbacks. Where the
 journal fails, every ledger in the batch is fenced with all it has pending; where only one
@@ -27,10 +26,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 from ...aside import holds
 from ...errors import CallbackError, FencedError, LedgerError
@@ -43,6 +40,8 @@ from .committer_thread import CommitterThread
 from .delivery import Delivery
 from .group import Group, Owner
 from .pending import Pending
+from .remember import remember
+from .unsynced import Unsynced
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +72,7 @@ class GroupCommit:
         self.state = state
         self._delivery = delivery
         self.interval_ms = interval_ms
-        self._unsynced: dict[int, Owner] = {}
-        self._unsynced_since_s = 0.0
+        self.unsynced = Unsynced(interval_ms)
         self.pending = Pending(self, max_bytes=max_pending_bytes)
         self.lock = self.pending.lock
         self._committing = threading.Lock()
@@ -143,11 +141,8 @@ class GroupCommit:
 
     def flush(self) -> None:
         """Commit what is pending; the main thread has the committer's do it."""
-        if (
-            self.thread.is_absent
-            or threading.current_thread() is not threading.main_thread()
-            or holds(self.lock)
-        ):
+        is_main = threading.current_thread() is threading.main_thread()
+        if self.thread.is_absent or not is_main or holds(self.lock):
             with self.between_batches():
                 self.commit_all()
             return
@@ -190,9 +185,10 @@ class GroupCommit:
         if not self._committing.acquire(blocking=is_sole):
             return
         self._committing_thread = threading.get_ident()
+        self.thread.is_led = not is_sole
         try:
             while not commit.done and (self._commit_plainly() or self.commit_next()):
-                self.thread.is_led = not is_sole
+                pass
         except OSError:
             self.commit_next()  # which fails what is to fail
         finally:
@@ -206,7 +202,7 @@ class GroupCommit:
         The committer's thread carries on what an exception left: it was woken for the append, or
         looks in. What the disk refuses it refuses, too.
         """
-        if self._committing.locked():
+        if self.is_committing:
             return
         thread = self.thread
         try:
@@ -233,7 +229,7 @@ class GroupCommit:
         with self.lock:
             if pending.taken is not None:
                 return False
-            groups = _groups_with_entries(pending.oldest)
+            groups = pending.oldest.groups_with_entries()
             if not groups or not self._writer.can_be_repeated(groups):
                 return False
             batch = pending.take()
@@ -262,6 +258,11 @@ class GroupCommit:
     # Committing, in any other thread
 
     @property
+    def is_committing(self) -> bool:
+        """Whether a thread commits just now."""
+        return self._committing.locked()
+
+    @property
     def has_work(self) -> bool:
         """Whether there is something to commit."""
         return self.pending.taken is not None or self.pending.oldest.is_due
@@ -278,7 +279,7 @@ class GroupCommit:
         if batch is None:
             return False
         try:
-            groups = _groups_with_entries(batch)
+            groups = batch.groups_with_entries()
             if groups:
                 self._commit_groups(batch, groups)
                 self.read_turns.committed()
@@ -292,9 +293,7 @@ class GroupCommit:
     def _commit_groups(self, batch: Batch, groups: Sequence[Group]) -> None:
         outcome = self._writer.write(batch, groups, sync=not self.interval_ms)
         if self.interval_ms and outcome.good:
-            if not self._unsynced:
-                self._unsynced_since_s = time.monotonic()
-            self._unsynced.update((id(group.owner), group.owner) for group in outcome.good)
+            self.unsynced.add(outcome.good)
             self.thread.ring()  # this may be another thread: the committer's keeps the time
         self._show_or_fence(outcome)
         if self._writer.broken:
@@ -309,6 +308,7 @@ class GroupCommit:
             dropped = self.pending.take_out(owners.keys())
             for group in outcome.good:
                 group.show()
+                remember(group)
             for owner in owners.values():
                 owner.fence()
             self.pending.count_out(dropped, ends=False)
@@ -316,9 +316,9 @@ class GroupCommit:
         with self.settling:
             for group in outcome.good:
                 self._confirmed[id(group.owner)] = group.owner
-                calls += _settled(group, None)
+                calls += group.settle(None)
             for group in (*outcome.failed, *dropped):
-                calls += _settled(group, FencedError(group.owner.name, str(outcome.error)))
+                calls += group.settle(FencedError(group.owner.name, str(outcome.error)))
         self._delivery.put(calls)
         flush_indexes(outcome.good)
 
@@ -351,7 +351,7 @@ class GroupCommit:
         with self.settling:
             for group in groups:
                 if not group.done:
-                    calls += _settled(group, error)
+                    calls += group.settle(error)
         self._done.wake()
         self._room.wake()
         self._delivery.put(calls)
@@ -387,32 +387,14 @@ class GroupCommit:
         group.show()
         self._confirmed[id(group.owner)] = group.owner
 
-    def seconds_to_sync(self) -> float | None:
-        """In interval mode: until the oldest block not synced has to be; None: there is none."""
-        if not self._unsynced:
-            return None
-        return max(0.0, self._unsynced_since_s + self.interval_ms / 1000 - time.monotonic())
-
     def sync_if_due(self, *, at_once: bool) -> None:
         """In interval mode: sync what was acknowledged without. Ledgers are fenced on failure."""
-        if not self._unsynced or not (at_once or self.seconds_to_sync() == 0):
+        left_s = self.unsynced.seconds_left()
+        if left_s is None or (left_s > 0 and not at_once):
             return
-        owners, self._unsynced = self._unsynced, {}
+        owners = self.unsynced.take()
         try:
             self._writer.journal.sync()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
             _log.error("acknowledged entries of the last interval may be lost: %s", error)
-            self._show_or_fence(Outcome(error=error), owners.values())
-
-
-def _groups_with_entries(batch: Batch) -> list[Group]:
-    """Without those that were made for an append which an exception ended."""
-    return [group for group in batch.groups.values() if group.rows]
-
-
-def _settled(commit: Commit, error: BaseException | None) -> list[Callable[[], None]]:
-    """While settling: a commit is done; returns the calls that are to be made for it."""
-    commit.error = error
-    commit.done = True
-    callbacks, commit.callbacks = commit.callbacks, []
-    return [partial(callback, error) for callback in callbacks]
+            self._show_or_fence(Outcome(error=error), owners)

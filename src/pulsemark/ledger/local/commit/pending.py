@@ -98,8 +98,10 @@ class Pending:
 
     def count_out(self, groups: Collection[Group], *, ends: bool) -> None:
         """These are pending no more; with ``ends`` the batch that was taken is at its end."""
-        size_bytes = self.size_bytes - sum([group.size_bytes for group in groups])
-        entry_count = self.entry_count - sum([group.entry_count for group in groups])
+        size_bytes, entry_count = self.size_bytes, self.entry_count
+        for group in groups:
+            size_bytes -= group.size_bytes
+            entry_count -= group.entry_count
         taken = None if ends else self.taken
         self.size_bytes, self.entry_count, self.taken = size_bytes, entry_count, taken
 

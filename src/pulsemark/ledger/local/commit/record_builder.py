@@ -76,31 +76,25 @@ class RecordBuilder:
         if segment is None:
             return LEDGER  # before any stamper is asked
         clock_ms = self._clock.now_ms()
-        age_ms = tail.ledger_age_ms
+        age_ms, now_ms, index = tail.ledger_age_ms, tail.stamp_floor_ms, tail.next_index + messages
         if clock_ms > tail.clock_ms:
             age_ms += clock_ms - tail.clock_ms
-        now_ms = tail.stamp_floor_ms
         if clock_ms > now_ms:
             now_ms = clock_ms
-        next_index = tail.next_index + messages
         is_plain = self._is_plain and base is None and messages and now_ms < _PLAIN_TIME_END_MS
-        if is_plain and next_index <= MAX_INDEX + 1:
-            prefix = pack_stamp(now_ms, next_index - 1)  # as the chain does, without asking it
+        if is_plain and index <= MAX_INDEX + 1:
+            prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without asking it
         else:
-            prefix = self._prefix(entry, now_ms, next_index - 1)
-        prefix_size = len(prefix)
-        size = prefix_size + len(body)
-        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
-            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
-        is_ours = body_check == BODY_CRC_OURS
-        size += RECORD_HEADER_SIZE + _OWN_CRC_SIZE if is_ours else RECORD_HEADER_SIZE
+            prefix = self._prefix(entry, now_ms, index - 1)
+        size = self._record_size_bytes(prefix, body, body_check)
         if begins := what_begins(tail, size, messages, age_ms, self._options):
             return begins
-        head = pack_record_head(
-            segment.record_key, tail.entry_id, kind, messages, now_ms, next_index - 1, prefix,
-            body, body_check,
-        )  # fmt: skip
-        parts = (head, body, pack_body_crc(body)) if is_ours else (head, body)
+        parts: tuple[Buffer, ...] = pack_record_head(
+            segment.record_key, tail.entry_id, kind, messages, now_ms, index - 1, prefix, body,
+            body_check,
+        ), body  # fmt: skip
+        if body_check == BODY_CRC_OURS:
+            parts += (pack_body_crc(body),)
         start = tail.offset
         if start == 0:
             parts = (segment.header.pack(), *parts)
@@ -110,8 +104,18 @@ class RecordBuilder:
             time_ms = time_of_entry(header or MessageHeader(body), now_ms)
         if time_ms < tail.entry_time_max_ms:
             time_ms = tail.entry_time_max_ms
-        row = now_ms, time_ms, next_index - segment.first_index, start + size
-        return parts, row, size, next_index, age_ms, clock_ms
+        row = now_ms, time_ms, index - segment.first_index, start + size
+        return parts, row, size, index, age_ms, clock_ms
+
+    def _record_size_bytes(self, prefix: bytes, body: Buffer, body_check: int) -> int:
+        """From marker to the next record. Raises EntryTooLargeError."""
+        prefix_size = len(prefix)
+        size = prefix_size + len(body)
+        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
+            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
+        if body_check == BODY_CRC_OURS:
+            return size + RECORD_HEADER_SIZE + _OWN_CRC_SIZE
+        return size + RECORD_HEADER_SIZE
 
     def _prefix(self, entry: NewEntry, now_ms: int, index: int) -> bytes:
         """What the stampers and ``base`` say of an entry."""

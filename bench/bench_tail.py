@@ -1,0 +1,292 @@
+"""What a delivery costs the broker, with the tail cache and without: consumers that keep up.
+
+    python bench/bench_tail.py [--subscriptions N ...] [--deliveries N] [--rounds N]
+
+A sender publishes durably, 100 bytes each, unbatched, at a fixed rate; every subscription has one
+consumer that reads at the end of the topic and acknowledges now and then. Each round measures a
+new broker with the cache (``managedLedgerCacheSizeMB`` 32) and one without (0), in turns. CPU is
+that of the broker's process, of all its threads, for each message delivered; with 0 subscriptions
+for each message published: there the cache is to cost nothing. Last comes reading alone, in this
+process: commits of so many entries, each read once by every reader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import selectors
+import socket
+import statistics
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bench_produce import Sender, cpu_s, send_frame
+from bench_startup import broker, start, stop
+from report import Figure, lower, show
+
+from pulsemark.ledger import LocalStore, Position, StoreOptions
+from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandAck
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.wire import MessageId, commands
+
+TOPIC = "persistent://public/default/tail"
+RATES = {0: 4_000, 1: 3_000, 10: 1_500, 100: 200}
+"""Messages per second by subscriptions: about half of what one core can deliver."""
+CONSUMERS_PER_CONNECTION = 10
+ACK_EVERY = 97
+"""Messages of a connection, without a common divisor with its consumers."""
+TICK_S = 0.004
+READ_COMMITS = 300
+CACHE_MB = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one run used."""
+
+    cpu_us: float
+    rss_mib: float
+    cache_mib: float
+    """The most that the cache said it held."""
+    hit_share: float
+
+
+class Consumers:
+    """All consumers, in one process that does next to nothing with what it gets."""
+
+    def __init__(self, url: str, count: int) -> None:
+        address = urlsplit(url)
+        self._selector = selectors.DefaultSelector()
+        for first in range(0, count, CONSUMERS_PER_CONNECTION):
+            connection = socket.create_connection((address.hostname, address.port), 30)
+            connection.sendall(commands.connect("bench"))
+            connection.recv(1 << 16)
+            for number in range(first, min(count, first + CONSUMERS_PER_CONNECTION)):
+                connection.sendall(commands.subscribe(TOPIC, f"s{number}", number, number))
+                connection.recv(1 << 16)
+                connection.sendall(commands.flow(number, 10_000_000))
+            self._selector.register(connection, selectors.EVENT_READ, bytearray())
+        self._heard = 0
+
+    def receive(self, wanted: int) -> None:
+        """Return when so many messages have come."""
+        received = 0
+        while received < wanted:
+            for key, _ in self._selector.select():
+                connection, buffer = key.fileobj, key.data
+                assert isinstance(connection, socket.socket)
+                data = connection.recv(1 << 18)
+                if not data:
+                    raise SystemExit("the broker closed a connection")
+                buffer += data
+                received += self._take(connection, buffer)
+
+    def _take(self, connection: socket.socket, buffer: bytearray) -> int:
+        """Messages among the whole frames that came; answers of SUBSCRIBE are small."""
+        at = messages = 0
+        while len(buffer) - at >= 4:
+            end = at + 4 + int.from_bytes(buffer[at : at + 4], "big")
+            if len(buffer) < end:
+                break
+            if end - at > 100:
+                messages += 1
+                self._heard += 1
+                if self._heard % ACK_EVERY == 0:
+                    self._acknowledge(connection, buffer[at:end])
+            at = end
+        del buffer[:at]
+        return messages
+
+    def _acknowledge(self, connection: socket.socket, frame: bytearray) -> None:
+        size = int.from_bytes(frame[4:8], "big")
+        message = BaseCommand.FromString(bytes(frame[8 : 8 + size])).message
+        place = MessageId(message.message_id.ledgerId, message.message_id.entryId)
+        connection.sendall(commands.ack(message.consumer_id, [place], CommandAck.Cumulative))
+
+
+def run_consumers(url: str, count: int, rounds: Sequence[int], pipe: Connection) -> None:
+    """The consumers' process: tells after each round that all of it has come."""
+    consumers = Consumers(url, count)
+    pipe.send("subscribed")
+    for messages in rounds:
+        consumers.receive(messages * count)
+        pipe.send("received")
+
+
+def run_sender(url: str, rate: int, rounds: Sequence[int], pipe: Connection) -> None:
+    """The sender's process: publishes each round at its rate, when it is told to."""
+    sender = Sender(url)
+    sender.open_producers([TOPIC])
+    frames = [send_frame(0, n) for n in range(5_000)]
+    for messages in rounds:
+        pipe.recv()
+        began, sent = time.perf_counter(), 0
+        while sent < messages:
+            due = min(messages, int((time.perf_counter() - began) * rate) + 1)
+            if due > sent:
+                sender._socket.sendall(b"".join(frames[n % 5_000] for n in range(sent, due)))
+                sender.hear(due - sent)
+                sent = due
+            time.sleep(TICK_S)
+        pipe.send("sent")
+
+
+def figure(page: str, name: str) -> float:
+    """One figure of the metrics page."""
+    found = re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", page, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def rss_mib(pid: int) -> float:
+    """The process's resident memory."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"^VmRSS:\s+(\d+)", text, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def measure(subscriptions: int, messages: int, cache_mb: int) -> Cost:
+    """One run of a new broker."""
+    rounds = [max(messages // 4, 200), messages]
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "broker.conf"
+        config.write_text(f"managedLedgerCacheSizeMB={cache_mb}\n", encoding="ascii")
+        process, ready, _ = start(broker(f"{folder}/data", "--config", str(config)))
+        try:
+            return _run(process.pid, ready, subscriptions, rounds)
+        finally:
+            stop(process)
+
+
+def _run(pid: int, ready: dict[str, str], subscriptions: int, rounds: Sequence[int]) -> Cost:
+    url, pages = ready["service_url"], ready["http_url"] + "/metrics"
+    receiving, consumers = multiprocessing.Pipe()
+    sending, sender = multiprocessing.Pipe()
+    children = [
+        multiprocessing.Process(target=run_sender, args=(url, RATES[subscriptions], rounds, sender))
+    ]
+    if subscriptions:
+        arguments = (url, subscriptions, rounds, consumers)
+        children.insert(0, multiprocessing.Process(target=run_consumers, args=arguments))
+    for child in children:
+        child.start()
+    if subscriptions:
+        receiving.recv()
+    used = 0.0
+    cache_bytes = 0.0
+    page = ""
+    for _ in rounds:
+        before = cpu_s(pid)
+        sending.send("go")
+        while not sending.poll(1.0):
+            page = urllib.request.urlopen(pages).read().decode()
+            cache_bytes = max(cache_bytes, figure(page, "pulsar_ml_cache_used_size"))
+        sending.recv()
+        if subscriptions:
+            receiving.recv()
+        used = cpu_s(pid) - before
+    page = urllib.request.urlopen(pages).read().decode()
+    cache_bytes = max(cache_bytes, figure(page, "pulsar_ml_cache_used_size"))
+    hits = figure(page, "pulsemark_ml_cache_hits_total")
+    missed = figure(page, "pulsemark_ml_cache_misses_total")
+    rss = rss_mib(pid)
+    for child in children:
+        child.join()
+    done = rounds[-1] * max(subscriptions, 1)
+    share = hits / (hits + missed) if hits + missed else 0.0
+    return Cost(used / done * 1e6, rss, cache_bytes / 2**20, share)
+
+
+def reading(entries: int, readers: int, cache_mb: int) -> float:
+    """CPU of reading one entry, in microseconds, of commits of so many entries."""
+    options = StoreOptions(tail_cache_bytes=cache_mb << 20)
+    body = unbatched_message(bytes(100), publish_time_ms=0, producer_name="p", sequence_id=1)
+    used = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        store = LocalStore.open(Path(folder) / "data", options=options, threaded=False)
+        with store:
+            topic = store.open_topic(TOPIC)
+            position = topic.end_position
+            topic.read(position)
+            for _ in range(READ_COMMITS):
+                for _ in range(entries):
+                    topic.append(body)
+                store.committer.flush()
+                before = time.process_time()
+                for _ in range(readers):
+                    last = topic.read(position, max_entries=200)[-1].position
+                used += time.process_time() - before
+                position = Position(last.ledger_id, last.entry_id + 1)
+    return used / (READ_COMMITS * entries * readers) * 1e6
+
+
+def reading_figures(rounds: int) -> list[Figure]:
+    """Reading with and without the cache, in turns."""
+    figures = []
+    for entries in (1, 10):
+        for readers in (1, 10, 100):
+            runs: dict[int, list[float]] = {CACHE_MB: [], 0: []}
+            for _ in range(rounds):
+                for cache_mb, got in runs.items():
+                    got.append(reading(entries, readers, cache_mb))
+            ours, peers = runs.values()
+            name = f"read an entry, {entries} a commit, {readers} readers"
+            middle = statistics.median
+            figures.append(lower(name, middle(ours), middle(peers), "us", "no cache"))
+    return figures
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--subscriptions", type=int, nargs="+", default=[0, 1, 10, 100])
+    parser.add_argument("--deliveries", type=int, default=120_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    figures: list[Figure] = []
+    for count in arguments.subscriptions:
+        seconds = arguments.deliveries / (RATES[count] * max(count, 1))
+        messages = int(RATES[count] * max(4.0, min(seconds, 12.0)))
+        runs: dict[int, list[Cost]] = {CACHE_MB: [], 0: []}
+        for number in range(arguments.rounds):
+            for cache_mb in (CACHE_MB, 0) if number % 2 else (0, CACHE_MB):
+                runs[cache_mb].append(measure(count, messages, cache_mb))
+        figures += _figures(count, runs[CACHE_MB], runs[0])
+    show("tail cache", figures + reading_figures(arguments.rounds))
+
+
+def _figures(count: int, with_cache: list[Cost], without: list[Cost]) -> list[Figure]:
+    what = f"{count} subscriptions"
+    ours = [cost.cpu_us for cost in with_cache]
+    peers = [cost.cpu_us for cost in without]
+    spread = f"{min(ours):.1f} to {max(ours):.1f}; without {min(peers):.1f} to {max(peers):.1f}"
+    middle = statistics.median
+    return [
+        lower(
+            f"{what}: CPU a {'delivery' if count else 'message'}",
+            middle(ours),
+            middle(peers),
+            "us",
+            f"no cache; {spread}",
+        ),
+        lower(
+            f"{what}: RSS",
+            middle(cost.rss_mib for cost in with_cache),
+            middle(cost.rss_mib for cost in without),
+            "MiB",
+            "no cache",
+        ),
+        lower(f"{what}: the cache's own", max(c.cache_mib for c in with_cache), None, "MiB"),
+        lower(f"{what}: hits", middle(c.hit_share for c in with_cache) * 100, None, "%"),
+    ]
+
+
+if __name__ == "__main__":
+    main()

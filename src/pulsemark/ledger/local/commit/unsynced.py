@@ -1,0 +1,34 @@
+"""In interval mode: what was acknowledged and is not yet synced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from .group import Group, Owner
+
+
+class Unsynced:
+    """Whose entries they are, and until when they have to be synced."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_s = interval_ms / 1000
+        self._owners: dict[int, Owner] = {}
+        self._since_s = 0.0
+
+    def add(self, groups: Collection[Group]) -> None:
+        """These were written without a sync."""
+        if not self._owners:
+            self._since_s = time.monotonic()
+        self._owners.update((id(group.owner), group.owner) for group in groups)
+
+    def seconds_left(self) -> float | None:
+        """Until the oldest block has to be synced; None: all are."""
+        if not self._owners:
+            return None
+        return max(0.0, self._since_s + self._interval_s - time.monotonic())
+
+    def take(self) -> Collection[Owner]:
+        """The owners; there are none any more."""
+        owners, self._owners = self._owners, {}
+        return owners.values()

@@ -1,0 +1,325 @@
+"""The entries committed last, kept in memory for those who read a topic at its end.
+
+A consumer that keeps up wants each entry right after its commit. Without the cache every
+subscription reads it from the disk's cache again, checks its checksums again and unpacks it again.
+With it the committer hands over the bytes it has just written, the first reader unpacks them, and
+all readers share the entries. As in Pulsar, one cache with one limit in bytes serves all topics
+of a store (managedLedgerCacheSizeMB).
+
+- It holds only what is durable and shown: the committer adds entries in the same step, under its
+  lock, that lets readers see them. What was removed from a log is dropped under the same lock,
+  before the removal returns.
+- It is filled only while a topic is read at its end: a topic without such readers costs a test
+  per commit and no memory.
+- Entries leave it, oldest first, when the cache is full, when they are older than
+  ``MAX_AGE_MS`` (Pulsar: managedLedgerCacheEvictionTimeThresholdMillis), and when all cursors of
+  the topic are past them.
+- It holds one run of entries without gaps per topic, of one ledger. Anything else is a miss, and
+  is read from the disk.
+
+Readers take no lock. A block of entries never changes; it is only unpacked, once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+
+from ..metadata import Clock
+from .entry import Entry
+from .position import Position
+
+MAX_AGE_MS = 1_000
+"""Entries older than this are dropped: a reader at the end has long read them."""
+IDLE_COMMITS = 100
+"""A topic that is not read at its end for so many commits is no longer kept."""
+ENTRY_COST_BYTES = 480
+"""What an entry takes in memory beside its bytes, once unpacked: the objects and their list."""
+BLOCK_COST_BYTES = 480
+"""What a block takes beside its entries and its bytes."""
+_CURSOR_CHECK_BYTES = 256 * 1024
+"""The cursors are looked at whenever a topic has got so many bytes more."""
+
+_stored = attrgetter("stored")
+
+Piece = tuple[int, bytes, Callable[[bytes], list[Entry]]]
+"""How many entries, their bytes as they were written, and what unpacks them."""
+
+
+class _Block:
+    """Entries that follow one another, of one commit: the unit that is kept and dropped."""
+
+    __slots__ = (
+        "data",
+        "end_entry_id",
+        "entries",
+        "first_entry_id",
+        "ledger_id",
+        "number",
+        "recent",
+        "since_ms",
+        "size_bytes",
+        "unpack",
+    )
+
+    def __init__(
+        self, recent: RecentEntries, number: int, first_entry_id: int, piece: Piece, since_ms: int
+    ) -> None:
+        count, self.data, self.unpack = piece
+        self.recent = recent
+        self.ledger_id = recent.ledger_id
+        self.number = number
+        self.first_entry_id = first_entry_id
+        self.end_entry_id = first_entry_id + count
+        self.since_ms = since_ms
+        self.size_bytes = len(self.data) + BLOCK_COST_BYTES + count * ENTRY_COST_BYTES
+        self.entries: list[Entry] | None = None
+
+
+class TailCache:
+    """All that one store keeps, bounded in bytes.
+
+    Args:
+        max_size_bytes: what it may hold, the objects around the entries' bytes included; 0: nothing
+            is kept.
+        clock: says how old an entry is.
+
+    Its counters are for metrics. Those of hits and misses are counted without a lock: threads that
+    read at the same time may lose a count.
+    """
+
+    def __init__(self, max_size_bytes: int, clock: Clock) -> None:
+        self.max_size_bytes = max_size_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[_Block, None] = OrderedDict()
+        """Of all topics, oldest first."""
+        self.used_size_bytes = 0
+        self.entry_count = 0
+        self.inserted_entries = 0
+        self.evicted_entries = 0
+        self.evictions = 0
+        """How often something was dropped that was full, old or read by all."""
+        self.hit_entries = 0
+        self.hit_bytes = 0
+        self.missed_entries = 0
+        self.missed_bytes = 0
+
+    def of_topic(self, mark_deletes: Callable[[], Iterable[Position]]) -> RecentEntries:
+        """What is kept of one topic; ``mark_deletes`` tells how far its cursors are."""
+        return RecentEntries(self, mark_deletes)
+
+    def evict_old(self) -> None:
+        """Drop what is too old: to be called from time to time where nothing is committed."""
+        with self._lock:
+            self._evict(self._clock.now_ms())
+
+    def close(self) -> None:
+        """Drop everything, and keep nothing from now on."""
+        with self._lock:
+            self.max_size_bytes = 0
+            self._evict(self._clock.now_ms())
+
+    # Called by `RecentEntries`
+
+    def add(
+        self, recent: RecentEntries, ledger_id: int, entry_id: int, pieces: list[Piece]
+    ) -> None:
+        """Keep entries of a topic that follow one another from ``entry_id`` on."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            if (ledger_id, entry_id) != (recent.ledger_id, recent.end_entry_id):
+                self._drop(recent.begin(ledger_id))
+            for piece in pieces:
+                block = recent.append(_Block(recent, recent.end_number, entry_id, piece, now_ms))
+                self._blocks[block] = None
+                entry_id = block.end_entry_id
+                self.used_size_bytes += block.size_bytes
+                self.entry_count += piece[0]
+                self.inserted_entries += piece[0]
+            self._drop(recent.take_finished(), is_eviction=True)
+            self._evict(now_ms)
+
+    def drop_before(self, recent: RecentEntries, position: Position | None) -> None:
+        """Drop what stands before a position (None: everything), and some more."""
+        with self._lock:
+            self._drop(recent.take_before(position))
+
+    def _evict(self, now_ms: int) -> None:
+        evicted = []
+        size_bytes = self.used_size_bytes
+        for block in self._blocks:
+            # A clock that was set back makes everything look new: then nothing is kept.
+            if size_bytes <= self.max_size_bytes and 0 <= now_ms - block.since_ms <= MAX_AGE_MS:
+                break
+            size_bytes -= block.size_bytes
+            evicted.append(block)
+        for block in evicted:
+            block.recent.drop_first(block)
+        self._drop(evicted, is_eviction=True)
+
+    def _drop(self, blocks: list[_Block], *, is_eviction: bool = False) -> None:
+        count = 0
+        for block in blocks:
+            del self._blocks[block]
+            self.used_size_bytes -= block.size_bytes
+            count += block.end_entry_id - block.first_entry_id
+        self.entry_count -= count
+        if blocks and is_eviction:
+            self.evictions += 1
+            self.evicted_entries += count
+
+
+class RecentEntries:
+    """What the cache holds of one topic: the end of its log, or a part of it near the end."""
+
+    def __init__(self, cache: TailCache, mark_deletes: Callable[[], Iterable[Position]]) -> None:
+        self._cache = cache
+        self._mark_deletes = mark_deletes
+        self._blocks: dict[int, _Block] = {}
+        """By number, without gaps; replaced when a new run begins."""
+        self._first_number = 0
+        self.end_number = 0
+        self.ledger_id = -1
+        self.end_entry_id = 0
+        self._is_read = False
+        """Whether it was read at its end since the last commit."""
+        self._idle_commits = IDLE_COMMITS
+        self._unchecked_bytes = 0
+
+    # Readers
+
+    def read(self, start: Position, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Entries from the one at ``start`` on, at least one; [] if that is not here.
+
+        Up to ``max_entries`` of up to ``max_bytes``, as ``TopicLog.read``, but it may be fewer than
+        there are.
+        """
+        blocks = self._blocks
+        ledger_id, entry_id = start
+        block = self._find(blocks, entry_id)
+        found: list[Entry] = []
+        size = 0
+        if block is None or block.ledger_id != ledger_id:
+            return found
+        while block is not None and block.first_entry_id <= entry_id < block.end_entry_id:
+            entries = block.entries
+            if entries is None:
+                entries = block.entries = block.unpack(block.data)
+            at = entry_id - block.first_entry_id
+            for entry in entries[at : at + max_entries - len(found)]:
+                size += len(entry.stored)
+                if size > max_bytes and found:
+                    return self._hit(found, size - len(entry.stored))
+                found.append(entry)
+            entry_id = block.end_entry_id
+            block = blocks.get(block.number + 1) if len(found) < max_entries else None
+        return self._hit(found, size) if found else found
+
+    def reached_end(self) -> None:
+        """A reader found nothing behind the last entry: from now on it is worth keeping them."""
+        self._is_read = True
+
+    def reader_left(self) -> None:
+        """The only reader at the end has gone."""
+        self._is_read, self._idle_commits = False, IDLE_COMMITS
+
+    def missed(self, entries: list[Entry]) -> None:
+        """These were read from the disk."""
+        cache = self._cache
+        cache.missed_entries += len(entries)
+        cache.missed_bytes += sum(map(len, map(_stored, entries)))
+
+    def _hit(self, found: list[Entry], size_bytes: int) -> list[Entry]:
+        self._is_read = True
+        cache = self._cache
+        cache.hit_entries += len(found)
+        cache.hit_bytes += size_bytes
+        return found
+
+    def _find(self, blocks: dict[int, _Block], entry_id: int) -> _Block | None:
+        """The block that may hold an entry; None where it does not, or is dropped meanwhile."""
+        low, high = self._first_number, self.end_number - 1
+        block = blocks.get(high)
+        if block is None or entry_id >= block.first_entry_id:
+            return block  # the newest: what readers want nearly always
+        while high - low > 1:
+            middle = (low + high) // 2
+            block = blocks.get(middle)
+            if block is None:
+                return None
+            if block.first_entry_id <= entry_id:
+                low = middle
+            else:
+                high = middle
+        return blocks.get(low)
+
+    # The committer, under its lock
+
+    def is_wanted(self) -> bool:
+        """Whether entries that were just committed are to be added; asked once per commit."""
+        if self._is_read:
+            self._is_read, self._idle_commits = False, 0
+        elif self._idle_commits >= IDLE_COMMITS:
+            return False
+        self._idle_commits += 1
+        return self._cache.max_size_bytes > 0
+
+    def add(self, ledger_id: int, first_entry_id: int, pieces: list[Piece]) -> None:
+        """Keep entries that are durable and shown, and follow one another."""
+        self._cache.add(self, ledger_id, first_entry_id, pieces)
+
+    def removed_before(self, position: Position) -> None:
+        """Entries before ``position`` were removed from the log."""
+        self._cache.drop_before(self, position)
+
+    def clear(self) -> None:
+        """Entries were removed from the end of the log, or all of them."""
+        self._cache.drop_before(self, None)
+
+    # The cache, under its lock: each hands over blocks that are no longer this topic's
+
+    def begin(self, ledger_id: int) -> list[_Block]:
+        """Begin a new run of entries."""
+        dropped, self._blocks = list(self._blocks.values()), {}
+        self._first_number = self.end_number
+        self.ledger_id = ledger_id
+        return dropped
+
+    def append(self, block: _Block) -> _Block:
+        """Add the next block of the run."""
+        self._blocks[block.number] = block
+        self.end_entry_id = block.end_entry_id
+        self.end_number = block.number + 1
+        self._unchecked_bytes += block.size_bytes
+        return block
+
+    def drop_first(self, block: _Block) -> None:
+        """The first block is dropped."""
+        self._first_number = block.number + 1
+        del self._blocks[block.number]
+
+    def take_before(self, position: Position | None) -> list[_Block]:
+        """Let go of the blocks with an entry before ``position``; None: of all."""
+        if position is None:
+            return self._take(lambda block: True)
+        return self._take(lambda block: (block.ledger_id, block.first_entry_id) < position)
+
+    def take_finished(self) -> list[_Block]:
+        """From time to time: let go of the blocks that all cursors are past."""
+        if self._unchecked_bytes < _CURSOR_CHECK_BYTES:
+            return []
+        self._unchecked_bytes = 0
+        slowest = min(self._mark_deletes(), default=None)
+        if slowest is None:
+            return []
+        return self._take(lambda block: (block.ledger_id, block.end_entry_id - 1) <= slowest)
+
+    def _take(self, is_past: Callable[[_Block], bool]) -> list[_Block]:
+        taken = []
+        while (block := self._blocks.get(self._first_number)) is not None and is_past(block):
+            self.drop_first(block)
+            taken.append(block)
+        return taken

@@ -1,0 +1,134 @@
+"""A topic's last message, and what its messages count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pulsemark.broker import long_work
+from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
+from pulsemark.testing import RawClient
+from pulsemark.testing.raw_messages import batched_message, unbatched_message
+
+Shared = CommandSubscribe.Shared
+Exclusive = CommandSubscribe.Exclusive
+CONTROLS = 50
+
+
+@pytest.fixture
+def watch_reads(broker, topic, monkeypatch):
+    """Append control entries; the list that gets the loop's turn of each read from then on."""
+    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    tasks = []
+
+    def arm():
+        async def run(running):
+            ledger = running.services.topics.open_topics[topic].ledger
+            for _ in range(CONTROLS):
+                appended = ledger.append_control(CONTROL_TXN_COMMIT)
+            await asyncio.get_running_loop().run_in_executor(None, appended.commit.wait, 10)
+            turns, turn, read = [], 0, ledger.read
+
+            async def count():
+                nonlocal turn
+                while True:
+                    turn += 1
+                    await asyncio.sleep(0)
+
+            def noting(*arguments, **options):
+                turns.append(turn)
+                return read(*arguments, **options)
+
+            tasks.append(asyncio.ensure_future(count()))
+            ledger.read = noting
+            return turns
+
+        return broker.call(run)
+
+    yield arm
+
+    async def stop(_):
+        for task in tasks:
+            task.cancel()
+
+    broker.call(stop)
+
+
+def test_the_last_message_before_many_control_entries(raw, topic, watch_reads):
+    """It is looked for one entry in a turn of the loop, and what was seen is not read again."""
+    producer = raw.create_producer(topic)
+    last = producer.send(b"x")
+    consumer = raw.subscribe(topic, "s")
+    turns = watch_reads()
+    assert consumer.get_last_message_id()[0].entry_id == last.entry_id
+    assert CONTROLS < len(turns) <= CONTROLS + 2
+    assert len(set(turns)) == len(turns)
+    turns.clear()
+    assert consumer.get_last_message_id()[0].entry_id == last.entry_id
+    assert len(turns) == 0
+    newest = producer.send(b"y")
+    assert consumer.get_last_message_id()[0].entry_id == newest.entry_id
+    assert len(turns) <= 3
+
+
+def test_a_last_message_that_was_trimmed_is_none(raw, topic, watch_reads, broker):
+    """What was found before does not count when it is gone."""
+    raw.create_producer(topic).send(b"x")
+    consumer = raw.subscribe(topic, "s")
+    watch_reads()
+    assert consumer.get_last_message_id()[0].entry_id == 0
+
+    async def trim(running):
+        ledger = running.services.topics.open_topics[topic].ledger
+        before = ledger.last_position
+        await asyncio.get_running_loop().run_in_executor(None, ledger.truncate_head, before)
+
+    broker.call(trim)
+    assert consumer.get_last_message_id()[0].entry_id == -1
+
+
+@pytest.mark.parametrize("sub_type", [Exclusive, Shared])
+@pytest.mark.parametrize(
+    ("body", "said", "counted"),
+    [
+        (unbatched_message(b"x", publish_time_ms=1), 1_000_000, 1),
+        (batched_message([b"x"] * 3, publish_time_ms=1), 1_000_000, 3),
+        (batched_message([b"x"] * 3, publish_time_ms=1), 3, 3),
+        (batched_message([b"x"] * 300, publish_time_ms=1), 300, 300),
+    ],
+)
+def test_permits_go_by_what_the_batch_says(raw, http, topic, sub_type, body, said, counted):
+    """A SEND that claims a million messages takes no more of a consumer's permits than it has."""
+    consumer = raw.subscribe(topic, "s", sub_type=sub_type)
+    consumer.flow(1_000)
+    producer = raw.create_producer(topic)
+    for _ in range(2):
+        producer.send_raw(body, num_messages=said)
+        consumer.receive()
+    path = f"/admin/v2/persistent/{topic.partition('://')[2]}/stats"
+    (row,) = http("GET", path).json["subscriptions"]["s"]["consumers"]
+    assert row["availablePermits"] == 1_000 - 2 * counted
+    assert row["msgOutCounter"] == 2 * counted
+    assert row["unackedMessages"] == (2 * counted if sub_type == Shared else 0)
+
+
+def test_a_closed_topic_sends_nothing_more(raw, broker, topic):
+    """From its close on, not only when the last of its consumers was told."""
+    with RawClient.from_url(broker.service_url) as other:
+        consumer = other.subscribe(topic, "s", sub_type=Shared, earliest=True)
+        raw.create_producer(topic).send(b"x")
+
+        async def close_and_offer(running):
+            opened = running.services.topics.open_topics.pop(topic)
+            subscription = opened.subscriptions["s"]
+            held = subscription.consumers[0]
+            opened.close()
+            subscription.flow(held, 10)
+            long_work.at_once(opened.disconnecting())
+            return subscription.messages_out
+
+        assert broker.call(close_and_offer) == 0
+        other.ping()
+        assert consumer.is_closed
