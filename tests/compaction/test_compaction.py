@@ -26,6 +26,7 @@ from pulsemark.compaction.current_view import (
     claim_of,
     compacted_log,
     current_view,
+    store_of,
     view_name,
 )
 from pulsemark.compaction.keys import INCOMPLETE_CHUNKS_AGE_MS
@@ -42,6 +43,7 @@ from pulsemark.ledger import (
     UnsupportedVersionError,
 )
 from pulsemark.ledger.errors import CompactionFailedError, CompactionRunningError
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import (
     BrokerEntryMetadata,
     BrokerTimeStamper,
@@ -394,9 +396,9 @@ def small_parts() -> ExitStack:
     """Let few entries fill blocks, lots and reads, so that their borders are met."""
     stack = ExitStack()
     stack.enter_context(patch.object(view_writer, "BLOCK_ROWS", 3))
-    stack.enter_context(patch.object(compacted_view, "_BLOCK_ROWS", 3))
-    stack.enter_context(patch.object(view_writer, "_LOT_BYTES", 500))
-    stack.enter_context(patch.object(compaction, "_READ_ENTRIES", 4))
+    stack.enter_context(patch.object(compacted_view, "BLOCK_ROWS", 3))
+    stack.enter_context(patch.object(view_writer, "LOT_BYTES", 500))
+    stack.enter_context(patch.object(compaction, "READ_ENTRIES", 4))
     return stack
 
 
@@ -459,7 +461,7 @@ def compact_both(topic: ManagedLedger, model: Model, part: float | None) -> None
     else:
         assert not report.changed
     assert report.horizon == model.horizon
-    assert topic.store.topic_names() == [TOPIC]
+    assert store_of(topic).topic_names() == [TOPIC]
     views = [name for name in topic.store.catalog.topics() if name.startswith("compacted/")]
     assert len(views) == (0 if model.horizon is None else 1)
 
@@ -736,9 +738,9 @@ def damage(topic: ManagedLedger, position: Position) -> None:
     """Flip a bit in the last byte of an entry, on disk."""
     segment = next(s for s in topic.segments() if s.ledger_id == position.ledger_id)
     at = segment.row(position.entry_id - segment.first_entry_id).end_offset - 1
-    content = bytearray(segment.path.read_bytes())
+    content = bytearray(as_segment(segment).path.read_bytes())
     content[at] ^= 1
-    segment.path.write_bytes(content)
+    as_segment(segment).path.write_bytes(content)
 
 
 def test_missing_library(topic, monkeypatch):
@@ -761,7 +763,7 @@ def test_records_larger_than_an_entry_may_be(open_store, limit_bytes):
         pack_stamp(topic.store.clock.now_ms(), 0)
     )
     stored = []
-    with patch.object(view_writer, "BLOCK_ROWS", 8), patch.object(compacted_view, "_BLOCK_ROWS", 8):
+    with patch.object(view_writer, "BLOCK_ROWS", 8), patch.object(compacted_view, "BLOCK_ROWS", 8):
         for number in range(20):
             key = f"{number:c}" if number else "a"
             stored += topic.read(put(topic, key, b"x" * (limit_bytes - around)))

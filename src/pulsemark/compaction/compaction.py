@@ -30,12 +30,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..ledger.entry import Entry
+from ..ledger.entry import Entry, time_of
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
-from ..ledger.local.segment.scan import time_of
-from ..ledger.local.segment.segment import Segment
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
+from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
 from ..metadata import read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
@@ -46,6 +45,7 @@ from .current_view import (
     is_view_lost,
     newest_generation,
     remove_other_views,
+    store_of,
     switch_view,
     view_name,
 )
@@ -57,7 +57,7 @@ from .view_writer import ViewWriter
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 """Batches that are larger, decompressed, are kept whole. Far above what clients send."""
 
-_READ_ENTRIES = 1000
+READ_ENTRIES = 1000
 _READ_BYTES = 1 << 20
 
 
@@ -123,7 +123,7 @@ def compact(
     """
     with compacting(ledger):
         old = current_view(ledger)
-        remove_other_views(ledger.store, ledger.topic_id, newest_generation(ledger))
+        remove_other_views(store_of(ledger), ledger.topic_id, newest_generation(ledger))
         horizon = _horizon(ledger, until)
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
@@ -181,9 +181,10 @@ class _Compaction:
     def run(self) -> CompactionReport:
         """Make the view and let it count."""
         started = time.perf_counter()
-        ledger, store = self._ledger, self._ledger.store
+        ledger, store = self._ledger, store_of(self._ledger)
         latest = self._latest()
-        keys = latest.key_count  # copying forgets them
+        # Counted now: chunked messages are forgotten while they are copied.
+        keys = latest.key_count
         generation = newest_generation(ledger) + 1
         log = store.open_view(view_name(ledger.topic_id, generation))
         try:
@@ -201,8 +202,7 @@ class _Compaction:
                     store.delete_view(log.name)
             raise
         remove_other_views(store, ledger.topic_id, generation)
-        duration_s = time.perf_counter() - started
-        return self._report(latest.counts, keys, writer, generation, duration_s)
+        return self._report(latest.counts, keys, writer, generation, time.perf_counter() - started)
 
     def _report(
         self, counts: PassCounts, keys: int, writer: ViewWriter, generation: int, duration_s: float
@@ -236,7 +236,7 @@ class _Compaction:
             self._check()
             try:
                 entries = self._source.read(
-                    position, max_entries=_READ_ENTRIES, max_bytes=_READ_BYTES
+                    position, max_entries=READ_ENTRIES, max_bytes=_READ_BYTES
                 )
             except CorruptEntryError as error:
                 if error.position > self._horizon:
@@ -331,7 +331,7 @@ class _Window:
     def _fetch(self, position: Position) -> Entry:
         self._check()
         dense = self._used * 2 >= len(self._entries)
-        self._size = min(self._size * 2, _READ_ENTRIES) if dense else max(self._size // 2, 1)
+        self._size = min(self._size * 2, READ_ENTRIES) if dense else max(self._size // 2, 1)
         try:
             entries = self._log.read(position, max_entries=self._size, max_bytes=_READ_BYTES)
         except CorruptEntryError as error:
@@ -348,5 +348,5 @@ def _behind(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id + 1)
 
 
-def _first_position(segment: Segment) -> Position:
+def _first_position(segment: Run) -> Position:
     return segment.first_position

@@ -25,11 +25,12 @@ from dataclasses import dataclass
 
 from ..compaction.current_view import claim_kept
 from .entry import RecordHead
-from .local.segment.segment import DamagedRecordError, Segment
-from .local.store import SEEN_PROPERTY_KIND
 from .managed_ledger import ManagedLedger
 from .position import Position
+from .rows import DamagedRecordError
+from .run import Run
 from .topic_log import TopicLog
+from .topic_store import SEEN_PROPERTY_KIND
 
 _SEEN = struct.Struct("<3Q")
 _AHEAD_MS = 1000
@@ -184,22 +185,22 @@ def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:
     return cut
 
 
-def _first_row_at(segment: Segment, offset: int) -> int:
+def _first_row_at(segment: Run, offset: int) -> int:
     """The first row whose record begins at ``offset`` or behind; ``entry_count`` if none does."""
     rows = range(segment.cut_rows, segment.entry_count)
     return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
 
 
-def _first_segment(segments: list[Segment], time_ms: int) -> int:
+def _first_segment(segments: list[Run], time_ms: int) -> int:
     """The first segment with an entry appended at ``time_ms`` or later."""
     return bisect_left(segments, time_ms, key=_append_time_max_ms)
 
 
-def _append_time_max_ms(segment: Segment) -> int:
+def _append_time_max_ms(segment: Run) -> int:
     return segment.append_time_max_ms
 
 
-def _first_row_appended(segment: Segment, time_ms: int) -> int:
+def _first_row_appended(segment: Run, time_ms: int) -> int:
     """The first row that was appended at ``time_ms`` or later; ``entry_count`` if there is none.
 
     Append times never decrease. A damaged row tells nothing; it goes with those behind it.
@@ -215,7 +216,7 @@ def _first_row_appended(segment: Segment, time_ms: int) -> int:
     return low
 
 
-def _next_head(segment: Segment, row: int, end: int) -> tuple[int, RecordHead | None]:
+def _next_head(segment: Run, row: int, end: int) -> tuple[int, RecordHead | None]:
     """The first row from ``row`` on whose head is readable."""
     while row < end:
         try:
@@ -225,5 +226,5 @@ def _next_head(segment: Segment, row: int, end: int) -> tuple[int, RecordHead | 
     return row, None
 
 
-def _position(segment: Segment, row: int) -> Position:
+def _position(segment: Run, row: int) -> Position:
     return Position(segment.ledger_id, segment.first_entry_id + row)

@@ -19,6 +19,7 @@ from itertools import chain, islice
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.utils import floatToGoString
 
+from ..cleaning.worker import Cleaning
 from ..services import Services
 from ..topics.topic import Topic
 from .counters import WRITE_LATENCY_LIMITS_MS
@@ -156,6 +157,21 @@ def _namespace_family(services: Services, cluster: str) -> _Family:
     )
 
 
+def _cleaning_figures(cleaning: Cleaning) -> tuple[tuple[str, str, float], ...]:
+    return (
+        (
+            "pulsemark_cleaning_rounds_total",
+            "Rounds of expiry, retention and the compaction check that have ended",
+            cleaning.rounds,
+        ),
+        (
+            "pulsemark_cleaning_failures_total",
+            "Topics that could not be cleaned in a round; the next one tries again",
+            cleaning.failures,
+        ),
+    )
+
+
 def _broker_families(services: Services) -> Iterator[_Family]:
     cluster = _labels(cluster=services.config.cluster)
     yield _namespace_family(services, cluster)
@@ -186,16 +202,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             "State of producers, consumers and requests that clients make the broker keep",
             services.kept.total_bytes,
         ),
-        (
-            "pulsemark_cleaning_rounds_total",
-            "Rounds of expiry, retention and the compaction check that have ended",
-            services.cleaning.rounds,
-        ),
-        (
-            "pulsemark_cleaning_failures_total",
-            "Topics that could not be cleaned in a round; the next one tries again",
-            services.cleaning.failures,
-        ),
+        *_cleaning_figures(services.cleaning),
         (
             "pulsemark_durability_sync_interval_ms",
             "0: entries are on disk before they are acknowledged; else what a power cut may lose",

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...compaction.view import CompactedView
-from ...ledger import Position, Segment
+from ...ledger import Position, Run
 from ...proto.pulsar_api_pb2 import ProducerAccessMode
 from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
@@ -92,7 +92,7 @@ def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
     return size_bytes
 
 
-def segment_size_bytes(segment: Segment) -> int:
+def segment_size_bytes(segment: Run) -> int:
     """Bytes of a segment's durable entries, from its index; without those that were cut off."""
     cut, count = segment.cut_rows, segment.entry_count
     if count <= cut:

@@ -22,7 +22,7 @@ from ..errors import RefusedError
 from .catalog_writer import CatalogWriter
 
 if TYPE_CHECKING:
-    from ...ledger.local.catalog.catalog import Catalog
+    from ...ledger.store import MetadataStore
     from .namespaces import Namespaces
     from .partitioned_topics import PartitionedTopics
     from .topic_names import TopicNames
@@ -59,7 +59,7 @@ class PolicyStore:
     def _exists(self, name: TopicName) -> bool:
         return str(name) in self._names or name in self._partitioned
 
-    def load(self, catalog: Catalog) -> None:
+    def load(self, catalog: MetadataStore) -> None:
         """Take over what the catalog has. Blocks."""
         for name, value in catalog.items(TOPIC_POLICY_KIND):
             if self._exists(TopicName.parse(name)):

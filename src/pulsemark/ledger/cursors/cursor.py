@@ -21,8 +21,8 @@ from itertools import islice
 from typing import Protocol
 
 from ...proto.cursor_pb2 import CursorRecord
+from ..commit.commit import DONE, Batch, Commit
 from ..errors import LedgerError
-from ..local.commit.commit import DONE, Batch, Commit
 from ..position import LATEST, Position
 from .partial_batches import PartialBatches, bits_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
