@@ -384,6 +384,11 @@ def check_moves(log: CompactedLog, model: Model, expected: list[Entry]) -> None:
         assert log.count_entries(position, end) == len(at_or_behind)
         assert log.message_count(position, end) == sum(e.message_count for e in at_or_behind)
         assert log.count_entries(EARLIEST, position) == len(before)
+        for count in (0, 1, 2, len(at_or_behind) - 1):
+            far = at_or_behind[count].position if 0 <= count < len(at_or_behind) else None
+            assert count < 0 or log.entry_behind(position, count) == far
+        here = [entry.message_count for entry in expected if entry.position == position]
+        assert log.entry_message_count(position) == (here[0] if here else None)
         read = log.read(position, max_entries=1)
         assert [entry.position for entry in read] == [e.position for e in at_or_behind[:1]]
 

@@ -20,6 +20,7 @@ from ..ledger.errors import CorruptEntryError
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import TopicLog
 from .view import CompactedView, Key
+from .view_format import ViewRow
 
 T = TypeVar("T")
 
@@ -216,6 +217,35 @@ class CompactedLog:
 
         return self.ask(question, lambda: self.log.message_count(start, end))
 
+    def entry_message_count(self, position: Position) -> int | None:
+        """How many messages the entry at ``position`` holds; None: it is not there."""
+
+        def question(view: CompactedView) -> int | None:
+            if position > view.horizon:
+                return self.log.entry_message_count(position)
+            row = view.find(Key.POSITION, position)
+            return row.message_count if row is not None and row.position == position else None
+
+        return self.ask(question, lambda: self.log.entry_message_count(position))
+
+    def entry_behind(self, start: Position, count: int) -> Position | None:
+        """Position of the entry ``count`` entries behind the first at or behind ``start``."""
+
+        def question(view: CompactedView) -> Position | None:
+            row = view.find(Key.POSITION, start)
+            in_view = 0 if row is None else view.summary.entry_count - row.ordinal
+            if row is None or count >= in_view:
+                return self.log.entry_behind(max(start, view.behind_horizon), count - in_view)
+            return _row_at(view, row, row.ordinal + count).position
+
+        return self.ask(question, lambda: self.log.entry_behind(start, count))
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """Changes whenever entries that were there may be gone: with the tail, or with a view."""
+        view = self._current()
+        return self.log.epoch, view.generation if view is not None else 0
+
     def index_before(self, position: Position) -> int:
         """Index of the first message of the first entry at or behind ``position``."""
 
@@ -226,3 +256,22 @@ class CompactedLog:
             return self.log.index_before(max(position, view.behind_horizon))
 
         return self.ask(question, lambda: self.log.index_before(position))
+
+
+def _row_at(view: CompactedView, row: ViewRow, ordinal: int) -> ViewRow:
+    """The row of that ordinal, which is there, at or behind ``row``: by indexes, which grow."""
+    low, high = row.next_index + 1, view.summary.next_index + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = view.find(Key.INDEX, middle)
+        if found is None or found.ordinal > ordinal:
+            high = middle
+        else:
+            row, low = found, found.next_index + 1
+    # Entries that took no index are found by their positions alone.
+    while row.ordinal < ordinal:
+        behind = Position(row.position.ledger_id, row.position.entry_id + 1)
+        following = view.find(Key.POSITION, behind)
+        assert following is not None, "the ordinal is the view's"
+        row = following
+    return row

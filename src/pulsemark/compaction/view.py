@@ -18,7 +18,7 @@ from itertools import accumulate
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.errors import CorruptEntryError
 from ..ledger.lru import Lru
-from ..ledger.position import Position
+from ..ledger.position import EARLIEST, Position
 from ..ledger.rows import DamagedRecordError, IoCount
 from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
@@ -99,6 +99,20 @@ class CompactedView:
     def behind_horizon(self) -> Position:
         """Where reading goes on in the log."""
         return Position(self.horizon.ledger_id, self.horizon.entry_id + 1)
+
+    @property
+    def ledger_id(self) -> int:
+        """Id of the view's own ledger, its first if it has several."""
+        first = self._log.first_position
+        return -1 if first is None else first.ledger_id
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the view's own records on disk."""
+        return sum(
+            segment.row(end - 1).end_offset - segment.row(first).offset
+            for segment, first, end in self._log.stretches(EARLIEST)
+        )
 
     def before(self, limit: Position, limit_index: int) -> CompactedView:
         """The part of the view that lies before a position of the topic's log, and an index."""
