@@ -89,7 +89,7 @@ class Cursor:
         """From now on, ``log`` is where the positions are."""
         self._log = log
         self._epoch = log.epoch
-        self._acked.recount()
+        self._acked.weigh_by(partial(_messages_of, log))
         self._batches.remove_if(self._acked.__contains__)
 
     def forget(self) -> None:
