@@ -69,8 +69,8 @@ def views(store: StoreCore) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _small_lots():
-    with patch.object(writer, "_LOT_BYTES", 400), patch.object(writer, "BLOCK_ROWS", 5), patch(
-        "pulsemark.compaction.view._BLOCK_ROWS", 5
+    with patch.object(writer, "LOT_BYTES", 400), patch.object(writer, "BLOCK_ROWS", 5), patch(
+        "pulsemark.compaction.view.BLOCK_ROWS", 5
     ):  # fmt: skip
         yield
 
@@ -79,9 +79,9 @@ def _small_lots():
 def outcomes(tmp_path_factory):
     """What the topic holds before and after an undisturbed compaction, and its calls in number."""
     with (
-        patch.object(writer, "_LOT_BYTES", 400),
+        patch.object(writer, "LOT_BYTES", 400),
         patch.object(writer, "BLOCK_ROWS", 5),
-        patch("pulsemark.compaction.view._BLOCK_ROWS", 5),
+        patch("pulsemark.compaction.view.BLOCK_ROWS", 5),
     ):
         simulated = SimulatedStore(tmp_path_factory.mktemp("sound") / "data", options=OPTIONS)
         files = simulated.files()

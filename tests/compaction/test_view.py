@@ -57,7 +57,7 @@ def written(request, open_store) -> Iterator[tuple[ManagedLedger, CompactedView]
     ledger = open_store(ledger_entries=11).open_view("compacted/1/1")
     with ExitStack() as stack:
         stack.enter_context(patch.object(view_writer, "BLOCK_ROWS", rows))
-        stack.enter_context(patch.object(compacted_view, "_BLOCK_ROWS", rows))
+        stack.enter_context(patch.object(compacted_view, "BLOCK_ROWS", rows))
         writer = ViewWriter(ledger, limit)
         for each, (own_ms, max_ms) in zip(ENTRIES, TIMES, strict=True):
             writer.add(each, None, entry_time_ms=own_ms, time_max_ms=max_ms)

@@ -49,7 +49,7 @@ from .current_view import (
     switch_view,
     view_name,
 )
-from .keys import LatestPerKey, is_batch
+from .keys import LatestPerKey, PassCounts, is_batch
 from .view import CompactedView, Key
 from .view_format import ViewSummary
 from .view_writer import ViewWriter
@@ -57,7 +57,7 @@ from .view_writer import ViewWriter
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 """Batches that are larger, decompressed, are kept whole. Far above what clients send."""
 
-_READ_ENTRIES = 1000
+READ_ENTRIES = 1000
 _READ_BYTES = 1 << 20
 
 
@@ -179,6 +179,8 @@ class _Compaction:
         started = time.perf_counter()
         ledger, store = self._ledger, store_of(self._ledger)
         latest = self._latest()
+        # Counted now: chunked messages are forgotten while they are copied.
+        keys = latest.key_count
         generation = newest_generation(ledger) + 1
         log = store.open_view(view_name(ledger.topic_id, generation))
         try:
@@ -196,12 +198,11 @@ class _Compaction:
                     store.delete_view(log.name)
             raise
         remove_other_views(store, ledger.topic_id, generation)
-        return self._report(latest, writer, generation, time.perf_counter() - started)
+        return self._report(latest.counts, keys, writer, generation, time.perf_counter() - started)
 
     def _report(
-        self, latest: LatestPerKey, writer: ViewWriter, generation: int, duration_s: float
+        self, counts: PassCounts, keys: int, writer: ViewWriter, generation: int, duration_s: float
     ) -> CompactionReport:
-        counts = latest.counts
         return CompactionReport(
             self._ledger.name,
             changed=True,
@@ -209,7 +210,7 @@ class _Compaction:
             generation=generation,
             entries_kept=writer.entry_count,
             entries_rewritten=self._rewritten,
-            keys=latest.key_count,
+            keys=keys,
             entries_read=counts.entries,
             messages_read=counts.messages,
             tombstones=counts.tombstones,
@@ -231,7 +232,7 @@ class _Compaction:
             self._check()
             try:
                 entries = self._source.read(
-                    position, max_entries=_READ_ENTRIES, max_bytes=_READ_BYTES
+                    position, max_entries=READ_ENTRIES, max_bytes=_READ_BYTES
                 )
             except CorruptEntryError as error:
                 if error.position > self._horizon:
@@ -320,7 +321,7 @@ class _Window:
     def _fetch(self, position: Position) -> Entry:
         self._check()
         dense = self._used * 2 >= len(self._entries)
-        self._size = min(self._size * 2, _READ_ENTRIES) if dense else max(self._size // 2, 1)
+        self._size = min(self._size * 2, READ_ENTRIES) if dense else max(self._size // 2, 1)
         try:
             entries = self._log.read(position, max_entries=self._size, max_bytes=_READ_BYTES)
         except CorruptEntryError as error:

@@ -22,8 +22,8 @@ from ..ledger.position import Position
 from ..ledger.rows import DamagedRecordError, IoCount
 from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
-from .view_format import BLOCK_ROWS as _BLOCK_ROWS
 from .view_format import (
+    BLOCK_ROWS,
     CONTINUED,
     ENTRY_HEADER_BYTES,
     RECORD,
@@ -188,7 +188,7 @@ class CompactedView:
         if block is None:
             record, _ = self._whole_record(blocks[number].at)
             io.add(len(record))
-            block = ViewBlock(record, number * _BLOCK_ROWS)
+            block = ViewBlock(record, number * BLOCK_ROWS)
             self._cache[number] = block
             while len(self._cache) > _BLOCKS_KEPT:
                 try:

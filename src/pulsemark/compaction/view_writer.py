@@ -25,7 +25,7 @@ from .view_format import (
     pack_footer,
 )
 
-_LOT_BYTES = 1 << 20
+LOT_BYTES = 1 << 20
 
 
 class ViewWriter:
@@ -116,7 +116,7 @@ class ViewWriter:
             self._commits.append(appended.commit)
         self.bytes_written += len(piece)
         self._lot_bytes += len(piece)
-        if self._lot_bytes >= _LOT_BYTES:
+        if self._lot_bytes >= LOT_BYTES:
             self._settle()
         return appended.position
 

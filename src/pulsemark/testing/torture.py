@@ -150,15 +150,15 @@ class _Cycle:
 
     def run(self) -> None:
         """All lives, each with the check after it."""
-        kept = _cursor_store._COMPACT_MIN_RECORDS
-        _cursor_store._COMPACT_MIN_RECORDS = 20
+        kept = _cursor_store.COMPACT_MIN_RECORDS
+        _cursor_store.COMPACT_MIN_RECORDS = 20
         try:
             for _ in range(LIVES_PER_CYCLE):
                 self._live()
                 if not self._check():
                     return
         finally:
-            _cursor_store._COMPACT_MIN_RECORDS = kept
+            _cursor_store.COMPACT_MIN_RECORDS = kept
             self.report.acknowledged += self.model.acknowledged
             self.report.power_cuts += self.simulated.disk.power_cuts
             self.simulated.end()

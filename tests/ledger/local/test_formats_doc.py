@@ -277,8 +277,8 @@ def test_numbers_in_the_text() -> None:
     store = import_module("pulsemark.ledger.store_core")
     assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
-    more = f"more than {cursors._COMPACT_MIN_RECORDS} records"
-    assert f"{more}, and more than {cursors._COMPACT_RATIO} for each cursor" in DOCUMENT
+    more = f"more than {cursors.COMPACT_MIN_RECORDS} records"
+    assert f"{more}, and more than {cursors.COMPACT_RATIO} for each cursor" in DOCUMENT
     assert f"named `{cursors.CURSOR_TOPIC}`" in DOCUMENT
     assert f"`{view_format.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
     kinds = ", ".join(f"{kind.value} {kind.name.lower()}" for kind in EntryKind)

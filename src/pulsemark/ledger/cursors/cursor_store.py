@@ -33,12 +33,12 @@ _log = logging.getLogger(__name__)
 CURSOR_TOPIC = "cursors"
 """Not a name a client can choose: those have a domain and a namespace."""
 _READ_BATCH = 1000
-_COMPACT_MIN_RECORDS = 20_000
-_COMPACT_RATIO = 8
-_MANY_SEGMENTS = 64
+COMPACT_MIN_RECORDS = 20_000
+COMPACT_RATIO = 8
+MANY_SEGMENTS = 64
 """Each costs a tenth of a millisecond when the store is opened."""
 
-_SNAPSHOTS_AT_ONCE = 64
+SNAPSHOTS_AT_ONCE = 64
 """Snapshots of a compaction that are written along with one record."""
 _COMPACTION_STEPS = 64
 """A compaction takes at most about so many records, however many cursors there are."""
@@ -91,7 +91,7 @@ class CursorStore:
         self._snapshots: dict[Commit, None] = {}
         self._compacted_from = EARLIEST
         self._load()
-        self._is_scattered = len(ledger.segments()) > _MANY_SEGMENTS
+        self._is_scattered = len(ledger.segments()) > MANY_SEGMENTS
 
     def _load(self) -> None:
         position = EARLIEST
@@ -240,7 +240,7 @@ class CursorStore:
 
     def _write(self, record: CursorRecord) -> Commit:
         self._records += 1
-        is_long = self._records > max(_COMPACT_MIN_RECORDS, _COMPACT_RATIO * self._count)
+        is_long = self._records > max(COMPACT_MIN_RECORDS, COMPACT_RATIO * self._count)
         if self._to_snapshot or self._snapshots:
             self._compact_further()
         elif is_long or self._is_scattered:
@@ -260,7 +260,7 @@ class CursorStore:
 
     def _compact_further(self) -> None:
         """Write some more snapshots; behind the last one the ledgers before can go."""
-        cursors = max(_SNAPSHOTS_AT_ONCE, self._count // _COMPACTION_STEPS)
+        cursors = max(SNAPSHOTS_AT_ONCE, self._count // _COMPACTION_STEPS)
         ranges = _RANGES_AT_ONCE
         while self._to_snapshot and cursors and ranges > 0:
             cursor = self._to_snapshot[0]

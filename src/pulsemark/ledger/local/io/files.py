@@ -185,7 +185,7 @@ class OsFiles:
         return True
 
 
-_WRITE_BYTES = 1 << 20
+WRITE_BYTES = 1 << 20
 """The most that one call writes. For larger ones ext4 takes large pieces of memory, which on a
 virtual machine are often such as nobody has used yet: seven times slower (bench_append.py)."""
 
@@ -213,7 +213,7 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
 def _portions(buffers: Sequence[Buffer]) -> Iterable[Sequence[Buffer]]:
     """The buffers in lists for one call each: not too many, and not too large."""
     size = sum(map(len, buffers))
-    if len(buffers) <= IOV_MAX and size <= _WRITE_BYTES:
+    if len(buffers) <= IOV_MAX and size <= WRITE_BYTES:
         return (buffers,) if size else ()
     return _cut(buffers)
 
@@ -222,10 +222,10 @@ def _cut(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
     portion: list[Buffer] = []
     size = 0
     for buffer in buffers:
-        for at in range(0, len(buffer), _WRITE_BYTES):
-            large = len(buffer) > _WRITE_BYTES
-            piece = memoryview(buffer)[at : at + _WRITE_BYTES] if large else buffer
-            if size + len(piece) > _WRITE_BYTES or len(portion) == IOV_MAX:
+        for at in range(0, len(buffer), WRITE_BYTES):
+            large = len(buffer) > WRITE_BYTES
+            piece = memoryview(buffer)[at : at + WRITE_BYTES] if large else buffer
+            if size + len(piece) > WRITE_BYTES or len(portion) == IOV_MAX:
                 yield portion
                 portion, size = [], 0
             portion.append(piece)
