@@ -141,11 +141,6 @@ class PositionRanges:
             block.weight = self._weight_of(key, block.bits)
             self.weight += block.weight
 
-    def weigh_by(self, weigh: Weigh) -> None:
-        """Weigh everything anew, and from now on, by this."""
-        self._weigh = weigh
-        self.recount()
-
     def clear(self) -> None:
         """Drop everything."""
         self._blocks.clear()
