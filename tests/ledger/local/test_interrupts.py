@@ -5,6 +5,7 @@ when a call returns. `Interruption` raises at exactly such steps, one after anot
 """
 
 import dis
+import errno
 import signal
 import sys
 import threading
@@ -41,8 +42,9 @@ class Interrupt(BaseException):
 class Interruption:
     """Raises in the main thread at the step numbered ``at``, counted from 0, within the ledger."""
 
-    def __init__(self, at):
+    def __init__(self, at, error=Interrupt):
         self.left = at
+        self.error = error
         self.raised = False
         self._before = {}
 
@@ -69,7 +71,7 @@ class Interruption:
             if is_step and not self.raised:
                 if self.left == 0:
                     self.raised = True
-                    raise Interrupt
+                    raise self.error
                 self.left -= 1
         elif event == "return":
             self._before.pop(id(frame), None)
@@ -235,10 +237,10 @@ def own_commit_with_callbacks(program):
     program.commit.wait()
 
 
-@pytest.mark.parametrize("action", [own_commit, own_commit_of_topics, own_commit_with_callbacks])
-def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, monkeypatch, action):
-    """At whichever step: nothing is lost or doubled, sums are right, callbacks are called once."""
-    own_commits = []
+@pytest.fixture
+def own_commits(monkeypatch):
+    """Whether it was the main thread, for each commit that was led by one who waits."""
+    own_commits: list[bool] = []
     plainly = GroupCommit._commit_plainly
 
     def spied(committer):
@@ -247,6 +249,12 @@ def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, monk
 
     monkeypatch.setattr(GroupCommit, "_commit_plainly", spied)
     monkeypatch.setattr(sys.modules[__name__], "OPTIONS", StoreOptions())
+    return own_commits
+
+
+@pytest.mark.parametrize("action", [own_commit, own_commit_of_topics, own_commit_with_callbacks])
+def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, own_commits, action):
+    """At whichever step: nothing is lost or doubled, sums are right, callbacks are called once."""
     program = Program(memory_folder / "data")
     step = 0
     for turn in range(2000):
@@ -274,6 +282,34 @@ def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, monk
     assert step > 100
     program.store.close()
     assert [f for f in verify_folder(program.folder) if f.severity == Severity.DAMAGE] == []
+
+
+def test_a_handler_may_raise_what_looks_like_an_error_of_the_disk(memory_folder, own_commits):
+    """Whatever it raises ends the wait, at whichever step, and fails no commit."""
+    program = Program(memory_folder / "data")
+    program.append()
+    step = 0
+    for _turn in range(2000):
+        commit = program.topic.append(b"interrupted").commit
+        own_commits.clear()
+        late = TimeoutError(errno.ETIMEDOUT, "the program's alarm")
+        seen: list[OSError] = []
+        interruption = Interruption(step, late)
+        try:
+            with interruption:
+                commit.wait()
+        except OSError as error:
+            seen.append(error)
+        assert seen == ([late] if interruption.raised else [])
+        commit.wait(20)
+        if interruption.raised:
+            step += 1
+        elif any(own_commits):  # else the committer's thread was faster: once more
+            break
+    assert not interruption.raised
+    assert step > 50
+    program.check()
+    program.store.close()
 
 
 def test_an_exception_at_any_step_of_closing_closes_all_the_same(memory_folder):

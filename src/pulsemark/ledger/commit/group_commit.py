@@ -31,6 +31,7 @@ from contextlib import contextmanager
 
 from ..aside import holds
 from ..errors import CallbackError, FencedError, LedgerError
+from ..handler_errors import is_of_handler
 from ..read_turns import ReadTurns
 from ..store_state import StoreState
 from ..waiting import Waiters
@@ -215,7 +216,7 @@ class GroupCommit:
                 finally:
                     self._committing_thread = 0
         except OSError as error:
-            if error.errno is None:  # a signal handler's, such as TimeoutError
+            if is_of_handler(error):
                 raise
         if self.pending.taken is not None or not (self._done.is_empty and self._room.is_empty):
             thread.ring()

@@ -19,6 +19,7 @@ from typing import cast
 from ...commit.commit import Batch
 from ...commit.entry_writer import Outcome
 from ...commit.group import ROW_FIELDS, Group, Owner, all_buffers
+from ...handler_errors import is_of_handler
 from ..io.files import write_all
 from ..segment.filer import Filer
 from ..segment.index_format import CHUNK_ROWS
@@ -123,7 +124,7 @@ class BatchWriter:
         try:
             self.journal.write(refs, all_buffers(groups), sync=sync)
         except OSError as error:
-            if error.errno is not None:  # else it is a signal handler's, such as TimeoutError
+            if not is_of_handler(error):
                 batch.journal_error = error
             raise
         batch.is_in_journal = True
