@@ -114,3 +114,86 @@ def test_unknown_paths_are_noticed() -> None:
     """A path that leads nowhere is named; names of other things are not looked for."""
     cell = "`ledger/errors.py`, `docs/formats.md`, `COMMANDS`, `ledger/nowhere/`, `Nowhere.md`"
     assert unknown_paths(cell) == ["ledger/nowhere/", "Nowhere.md"]
+
+
+def section(document: str, title: str) -> str:
+    """A second-level section of a document at the root, without its title."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def walks_of(text: str) -> dict[str, list[tuple[int, list[str]]]]:
+    """The walks of a section by title: of each step its number and the modules that it names."""
+    walks = {}
+    for part in text.split("\n### ")[1:]:
+        title, _, body = part.partition("\n")
+        steps = re.findall(r"^(\d+)\. (.*(?:\n +\S.*)*)", body, re.MULTILINE)
+        walks[title] = [(int(no), re.findall(r"`([\w/]+\.py)`", step)) for no, step in steps]
+    return walks
+
+
+def wrong_in_walk(steps: list[tuple[int, list[str]]], package: Path) -> list[str]:
+    """What is wrong with a walk: steps out of order, modules not there, or named twice."""
+    wrong, named = [], set()
+    for expected, (number, modules) in enumerate(steps, 1):
+        if number != expected or not modules:
+            wrong.append(f"step {number}: number {expected} should name a module")
+        for module in modules:
+            if not (package / module).is_file():
+                wrong.append(f"step {number}: {module} is not there")
+            if module in named:
+                wrong.append(f"step {number}: {module} is named twice")
+            named.add(module)
+    return wrong
+
+
+def test_walks_name_each_module_once() -> None:
+    """Each walk of ARCHITECTURE.md goes through modules that exist, each named once."""
+    walks = walks_of(section("ARCHITECTURE.md", "Four walks"))
+    assert len(walks) == 4
+    for title, steps in walks.items():
+        assert len(steps) > 10, title
+        assert wrong_in_walk(steps, PACKAGE) == [], title
+
+
+def test_wrong_walks_are_noticed() -> None:
+    """A module that is not there, one named twice and a step without number or module show."""
+    text = (
+        "\n### A walk\n\n1. `ledger/run.py` does it, after\n   `ledger/nowhere.py`.\n"
+        "3. `ledger/run.py` again.\n3. Nothing.\n"
+    )
+    assert wrong_in_walk(walks_of(text)["A walk"], PACKAGE) == [
+        "step 1: ledger/nowhere.py is not there",
+        "step 3: number 2 should name a module",
+        "step 3: ledger/run.py is named twice",
+        "step 3: number 3 should name a module",
+    ]
+
+
+def test_each_folder_has_its_row() -> None:
+    """The table of folders in ARCHITECTURE.md has one row of three cells for each package."""
+    rows = re.findall(
+        r"^\| `([^`]+)` \|(.+)\|(.+)\|$", section("ARCHITECTURE.md", "Layers"), re.MULTILINE
+    )
+    packages = {
+        path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("__init__.py")
+    }
+    assert sorted(folder for folder, _, _ in rows) == sorted(packages - {"."})
+    assert all(subject.strip() and unknown.strip() for _, subject, unknown in rows)
+
+
+def paths_of_modules(text: str) -> list[str]:
+    """The modules and folders below the package that a document names in code style."""
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text)
+    return [path for path in paths if path.partition("/")[0] in rooms]
+
+
+def test_modules_that_documents_name_exist() -> None:
+    """Every module and folder of the package that a document names by its path is there."""
+    named = 0
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for path in paths_of_modules(document.read_text(encoding="utf-8")):
+            named += 1
+            assert (PACKAGE / path).exists() or (ROOT / path).exists(), f"{document.name}: {path}"
+    assert named > 100
