@@ -82,6 +82,7 @@ class LocalLedgers:
             self._writer,
             committer,
             self._options,
+            threaded=self._threaded,
         )
         self._removal = SegmentRemoval(self.filer, self._catalog, self._checkpointer, self._reserve)
         if self._threaded:

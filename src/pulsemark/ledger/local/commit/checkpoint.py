@@ -20,6 +20,7 @@ from ...commit.group_commit import GroupCommit
 from ...errors import CatalogError
 from ...options import StoreOptions
 from ..catalog.catalog import Catalog
+from ..io.many import for_each
 from ..segment.filer import Due, Filer
 from ..segment.life import SegmentState
 from .batch_writer import BatchWriter, Written
@@ -40,6 +41,8 @@ class Checkpointer:
         writer: BatchWriter,
         committer: GroupCommit,
         options: StoreOptions,
+        *,
+        threaded: bool,
     ) -> None:
         self._filer = filer
         self._catalog = catalog
@@ -47,6 +50,7 @@ class Checkpointer:
         self._writer = writer
         self._committer = committer
         self._options = options
+        self._threaded = threaded
         self._kept_up_to = 0
         self._one_at_a_time = threading.Lock()
         self._stop = threading.Event()
@@ -113,7 +117,7 @@ class Checkpointer:
             except BaseException:
                 filer.put_back(due)
                 raise
-            filer.seal(due.ended)
+            filer.seal(due.ended, threaded=self._threaded)
             try:
                 self._journal.free(self._kept_up_to + 1, last_id)
             except OSError:
@@ -126,21 +130,21 @@ class Checkpointer:
     def _list(self, due: Due) -> None:
         """List new segments in the catalog, once their names and headers are durable."""
         if due.began:
-            self._filer.write_second_headers(due)
+            self._filer.write_second_headers(due, threaded=self._threaded)
             self._filer.sync_folder()
             self._catalog.add_segments((s.header.topic_id, *s.segment_id) for s in due.began)
 
     def _sync(self, written: list[Written]) -> bool:
         """Make what the journal holds durable in its own place; whether that worked."""
-        failed: dict[int, Owner] = {}
-        synced = True
-        for each in written:
-            has_failed = each.segment.state is SegmentState.FAILED
-            if not self._filer.sync(each.segment, each.fd):
-                synced = False
-                if not has_failed:
-                    failed[id(each.owner)] = each.owner
+        failed_before = {id(w) for w in written if w.segment.state is SegmentState.FAILED}
+        failed_now: dict[int, Owner] = {}
+
+        def sync(each: Written) -> None:
+            if not self._filer.sync(each.segment, each.fd) and id(each) not in failed_before:
+                failed_now[id(each.owner)] = each.owner
             self._filer.fds.release(each.fd)
-        if failed:
-            self._committer.fence(list(failed.values()), OSError("a file could not be synced"))
-        return synced
+
+        for_each(sync, written, threaded=self._threaded)
+        if failed_now:
+            self._committer.fence(list(failed_now.values()), OSError("a file could not be synced"))
+        return not (failed_before or failed_now)

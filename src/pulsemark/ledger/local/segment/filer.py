@@ -20,6 +20,7 @@ from pathlib import Path
 from ..io.fd_cache import FdCache
 from ..io.files import Files
 from ..io.folder import SegmentId, index_path, ledgers_folder, segment_path
+from ..io.many import for_each
 from .chain import counting_segments, dropped_segments
 from .chunk_cache import CHUNKS_KEPT, ChunkCache
 from .head_cut import cut_path
@@ -182,37 +183,25 @@ class Filer:
             self._due.began += due.began
             self._due.ended += due.ended
 
-    def write_second_headers(self, due: Due) -> None:
+    def write_second_headers(self, due: Due, *, threaded: bool) -> None:
         """Put headers of new segments into their index files, before the journal forgets them.
 
         Sealing does it for those that have ended.
         """
         ended = set(due.ended)
-        for segment in due.began:
-            try:
-                if not (segment.removed or segment in ended):
-                    segment.index.begin()
-            except OSError as error:
-                _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
+        began = [each for each in due.began if not each.removed and each not in ended]
+        for_each(_write_second_header, began, threaded=threaded)
 
     def sync_folder(self) -> None:
         """Make the names of segments and index files durable. Raises OSError."""
         self.files.sync_folder(ledgers_folder(self.folder))
 
-    def seal(self, segments: Iterable[Segment]) -> None:
+    def seal(self, segments: Iterable[Segment], *, threaded: bool = False) -> None:
         """Bring the index files of ended segments to their end. They are caches: what fails is
         made good when the segment is next opened.
         """
-        for segment in segments:
-            if segment.state is not SegmentState.ENDED or not segment.entry_count:
-                continue
-            try:
-                if not segment.index.sealed:
-                    segment.index.seal(segment.append_time_max_ms)
-            except OSError as error:
-                _log.warning("%s: its index file is not sealed: %s", segment.path, error)
-            if segment.index.sealed:
-                segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
+        ended = [s for s in segments if s.state is SegmentState.ENDED and s.entry_count]
+        for_each(_seal, ended, threaded=threaded)
 
     # Removing
 
@@ -263,6 +252,23 @@ class Filer:
         """The catalog has forgotten that these were removed."""
         with self._lock:
             self._removed.difference_update(segments)
+
+
+def _write_second_header(segment: Segment) -> None:
+    try:
+        segment.index.begin()
+    except OSError as error:
+        _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
+
+
+def _seal(segment: Segment) -> None:
+    try:
+        if not segment.index.sealed:
+            segment.index.seal(segment.append_time_max_ms)
+    except OSError as error:
+        _log.warning("%s: its index file is not sealed: %s", segment.path, error)
+    if segment.index.sealed:
+        segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
 
 
 _UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)
