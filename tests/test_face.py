@@ -17,7 +17,7 @@ def test_every_name_is_handed_on(name: str) -> None:
     value = getattr(pulsemark, name)
     assert name in dir(pulsemark)
     if name != "__version__":
-        room = importlib.import_module(f"pulsemark.{pulsemark._HOMES[name]}")
+        room = importlib.import_module(f"pulsemark.{pulsemark._PACKAGE_OF[name]}")
         assert value is getattr(room, name)
         assert name in room.__all__
 

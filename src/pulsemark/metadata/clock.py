@@ -1,9 +1,9 @@
 """The broker's clock, and the rule that keeps stamps in order.
 
-A stamp is never taken straight from the clock. Clocks step back (NTP, a restored snapshot, a
-second machine), stamps within a topic must not, or searching by time would have no meaning. So:
-stamp = max(now, the topic's last stamp). After a step back stamps stand still until the clock
-has caught up. Nothing is written that the clock never said.
+A stamp is not simply the clock's time. Clocks can step back (NTP, a restored snapshot, a second
+machine). Stamps within a topic must not step back, because a search by time needs them in order.
+So: stamp = max(now, the topic's last stamp). After the clock steps back, new entries get the same
+stamp until the clock has caught up. Every stamp is a time that the clock has shown.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class SystemClock:
 
 
 def next_stamp_ms(now_ms: int, last_ms: int) -> int:
-    """The stamp of a topic's next entry: `now_ms`, but never before the topic's last stamp.
+    """The stamp of a topic's next entry: `now_ms`, but never earlier than the topic's last stamp.
 
     Args:
-        now_ms: what the clock says.
-        last_ms: the topic's last stamp; any number below every time (such as -1) if it has none.
+        now_ms: the clock's time.
+        last_ms: the topic's last stamp. If the topic has no stamp yet, any number below every time
+            (such as -1).
     """
     return max(last_ms, now_ms)

@@ -187,7 +187,7 @@ BAD = {
     ),
     "a wrong size": (
         compress_as(of_header(HEADER, b"x" * 50), 3, size_bytes=51),
-        "do not open to the stated 51",
+        "do not decompress to the stated 51",
     ),
     "a great size": (
         compress_as(of_header(HEADER, b"x" * 50), 1, size_bytes=1 << 25),
