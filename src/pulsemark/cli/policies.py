@@ -1,12 +1,13 @@
 """`pulsemark policies get|set|unset NAMESPACE|TOPIC POLICY`: a running broker's policies.
 
-It asks the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a namespace; anything
-else is a topic, in short or full form. POLICY is `brokerEntryMetadata`: what entries are stamped
-with, see docs/stamps.md.
+The command calls the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a
+namespace; any other target is a topic, in short or full form. POLICY is `brokerEntryMetadata`: the
+stamps of the entries, see docs/stamps.md.
 
-`get` prints what is set there, or with `--applied` what holds for the topic wherever it comes from:
-`--json` as {"target", "policy", "stampers"}, where null is "not set" and an empty list "off", and
-"delivered" where consumers get further fields.
+`get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
+for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
+"policy", "stampers"}; null means "not set" and an empty list means "off". If consumers get
+additional fields, "delivered" lists them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..wire import InvalidTopicNameError, TopicName, check_namespace
 from .errors import CliError
 from .options import add_json, json_line
 
-# CliError says it all: what can fail here fails while asking the broker.
+# All errors here come from calls to the broker, which raise CliError.
 ERRORS = (InvalidTopicNameError,)
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     get.add_argument(
         "--applied",
         action="store_true",
-        help="what holds for the topic, whether from its own policy, its namespace's or the broker",
+        help="the policy in force: the topic's own, its namespace's or the broker's",
     )
     add_json(get)
     setting = _action(actions, "set", "set it, for every entry from now on")
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deliver",
         metavar="FIELDS",
         default="",
-        help="fields that consumers which ask get besides time and index, separated by commas: "
+        help="fields that consumers can get in addition to time and index, separated by commas: "
         "application_tags,producer_name",
     )
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
@@ -76,18 +77,18 @@ def _action(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask or tell the broker."""
+    """Get or change the broker's policy."""
     name, path = _target(args.target)
     url = f"{_admin_url(args.admin_url)}{path}/{args.policy}"
     if args.action == "get":
         if args.applied and "://" not in name:
-            raise CliError("--applied is asked of a topic; a namespace's policy is what it is")
+            raise CliError("--applied needs a topic, not a namespace")
         found = _ask("GET", f"{url}?applied=true" if args.applied else url)
         _print(args, name, found)
     elif args.action == "set":
         names = () if args.off else split_stamper_names(args.stampers)
         if not (names or args.off):
-            raise CliError("--stampers names none; --off switches stamps off")
+            raise CliError("--stampers is empty: name stampers, or use --off for no stamps")
         delivered = [name.strip() for name in args.deliver.split(",") if name.strip()]
         more = {"delivered": delivered} if delivered else {}
         _ask("POST", url, {"stampers": list(names), **more})
@@ -114,13 +115,13 @@ def _names(found: Any, field: str) -> list[str]:
     names = found.get(field) if isinstance(found, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CliError(
-            f"the answer {str(found)[:80]!r} is no such policy; is that a pulsemark broker?"
+            f"the answer {str(found)[:80]!r} is not such a policy; is this a pulsemark broker?"
         )
     return names
 
 
 def _target(text: str) -> tuple[str, str]:
-    """The full name of what is meant, and its path in the admin interface."""
+    """The target's full name, and its path in the admin interface."""
     if "://" not in text and text.count("/") == 1:
         tenant, namespace = check_namespace(text)
         return text, f"/admin/v2/namespaces/{_quoted(tenant, namespace)}"
@@ -146,10 +147,10 @@ def _admin_url(text: str) -> str:
 
 
 def _ask(method: str, url: str, value: object = None) -> Any:
-    """The JSON answer; None for an empty one. Raises CliError with the broker's own words."""
+    """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
     body = None if value is None else json.dumps(value).encode()
     request = Request(url, body, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - checked
-    # A proxy of the environment is for other hosts than one's own broker.
+    # The environment's proxy is for other hosts; the broker is called directly.
     opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
@@ -161,7 +162,7 @@ def _ask(method: str, url: str, value: object = None) -> Any:
     except URLError as error:
         raise CliError(f"no broker answers at {url}: {error.reason}") from error
     except (HTTPException, OSError, ValueError) as error:
-        raise CliError(f"{url} does not answer as a broker does: {error}") from error
+        raise CliError(f"{url} does not answer like a broker: {error}") from error
 
 
 def _reason(body: bytes) -> str:

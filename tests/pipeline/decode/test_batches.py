@@ -126,7 +126,7 @@ def test_a_claimed_count_has_a_limit(tools: Any, names: tuple[str, ...]) -> None
     entries = [entry(0, body, 2**31 - 1), entry(2**31 - 1, body)]
     rows, told = made_of(tools, entries, names)
     assert len(rows) == 1
-    assert told == ["it claims 2147483647 messages; the limit is 262144"]
+    assert told == ["it states 2147483647 messages; the limit is 262144"]
     assert made_of(tools, [entry(0, body, 8)], ("__index",), max_messages=8) != ([], [])
     assert made_of(tools, [entry(0, body, 9)], ("__index",), max_messages=8)[0] == []
 
@@ -173,12 +173,12 @@ BAD = {
         "counts 2 messages, the broker 1",
     ),
     "no message in a batch": (of_header(BATCH_HEADER, b""), "do not fit into 0 bytes"),
-    "a batch of noise": (of_header(BATCH_HEADER, b"\x00" * 9), "falls apart"),
-    "a batch that goes on": (of_single(b"\x18\x01", b"ab"), "falls apart"),
-    "a batch that is cut": (of_single(b"\x18\x05", b"ab"), "falls apart"),
-    "a size in the payload": (of_single(b"\x18", b"\x01abcdef"), "falls apart"),
-    "no payload size": (of_single(b"\x40\x05", b"abcdef"), "falls apart"),
-    "a negative payload size": (of_single(b"\x18" + b"\xff" * 9 + b"\x01"), "falls apart"),
+    "a batch of noise": (of_header(BATCH_HEADER, b"\x00" * 9), "cannot be split"),
+    "a batch that goes on": (of_single(b"\x18\x01", b"ab"), "cannot be split"),
+    "a batch that is cut": (of_single(b"\x18\x05", b"ab"), "cannot be split"),
+    "a size in the payload": (of_single(b"\x18", b"\x01abcdef"), "cannot be split"),
+    "no payload size": (of_single(b"\x40\x05", b"abcdef"), "cannot be split"),
+    "a negative payload size": (of_single(b"\x18" + b"\xff" * 9 + b"\x01"), "cannot be split"),
     "noise behind the size": (of_single(b"\x18\x01\x00", b"a"), "one of its messages"),
     "a property without key": (of_single(b"\x18\x01\x0a\x02\x12\x00", b"a"), "one of its"),
     "an unknown compression": (
@@ -270,7 +270,7 @@ def test_a_bomb_of_properties_is_refused(tools: Any, first: bool) -> None:
     finally:
         tracemalloc.stop()
     assert [row["value"] for row in rows] == [b"good"]
-    assert told == ["its batch of 1 messages falls apart"]
+    assert told == ["its batch cannot be split into its 1 messages"]
     assert peak_bytes < 48 << 20
 
 
