@@ -267,7 +267,7 @@ class _Run:
         self.good[rows] &= begins + sizes <= len(data)
         self.begins[rows] = len(self._data) + begins
         self._data += data
-        # The file may have been written to in the meantime, so the headers are parsed again.
+        # The file may have changed since the first read, so the headers are parsed again.
         self._headers = _headers_at(self._data, self.begins)
 
     def is_void(self, row: int) -> bool:
