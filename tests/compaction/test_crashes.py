@@ -15,7 +15,8 @@ import pytest
 from pulsemark.compaction import view_writer as writer
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import compacted_log
-from pulsemark.ledger import EARLIEST, LedgerError, LocalStore, ManagedLedger, StoreOptions
+from pulsemark.ledger import EARLIEST, LedgerError, ManagedLedger, StoreOptions
+from pulsemark.ledger.store_core import StoreCore
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, payload_of
 from pulsemark.testing.faulty_files import FaultyFiles, Short
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
@@ -61,15 +62,15 @@ def look(topic: ManagedLedger) -> tuple[int, list[tuple[int, bytes]]]:
     return log.view.generation, [(e.index, bytes(payload_of(e.body))) for e in entries]
 
 
-def views(store: LocalStore) -> list[str]:
+def views(store: StoreCore) -> list[str]:
     """Names of all views in the store, also of those that do not count."""
     return [name for name in store.catalog.topics() if name.startswith("compacted/")]
 
 
 @pytest.fixture(autouse=True)
 def _small_lots():
-    with patch.object(writer, "_LOT_BYTES", 400), patch.object(writer, "BLOCK_ROWS", 5), patch(
-        "pulsemark.compaction.view._BLOCK_ROWS", 5
+    with patch.object(writer, "LOT_BYTES", 400), patch.object(writer, "BLOCK_ROWS", 5), patch(
+        "pulsemark.compaction.view.BLOCK_ROWS", 5
     ):  # fmt: skip
         yield
 
@@ -78,9 +79,9 @@ def _small_lots():
 def outcomes(tmp_path_factory):
     """What the topic holds before and after an undisturbed compaction, and its calls in number."""
     with (
-        patch.object(writer, "_LOT_BYTES", 400),
+        patch.object(writer, "LOT_BYTES", 400),
         patch.object(writer, "BLOCK_ROWS", 5),
-        patch("pulsemark.compaction.view._BLOCK_ROWS", 5),
+        patch("pulsemark.compaction.view.BLOCK_ROWS", 5),
     ):
         simulated = SimulatedStore(tmp_path_factory.mktemp("sound") / "data", options=OPTIONS)
         files = simulated.files()

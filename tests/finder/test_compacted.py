@@ -78,7 +78,7 @@ def test_agrees_with_the_full_log(steps, blocks):
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(view_writer, "BLOCK_ROWS", blocks),
-        patch.object(compacted_view, "_BLOCK_ROWS", blocks),
+        patch.object(compacted_view, "BLOCK_ROWS", blocks),
         LocalStore.open(Path(folder), clock=clock, options=StoreOptions(ledger_entries=6)) as store,
     ):
         # The same twice; only one of the two is ever trimmed.
@@ -184,7 +184,7 @@ def test_rows_of_one_time_across_blocks(topic):
         other.append(body).commit.wait()
     with (
         patch.object(view_writer, "BLOCK_ROWS", 3),
-        patch.object(compacted_view, "_BLOCK_ROWS", 3),
+        patch.object(compacted_view, "BLOCK_ROWS", 3),
     ):
         compact(other)
         finder = CompactedFinder(compacted_log(other))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pulsemark.ledger import EARLIEST, LedgerError, LocalStore, Position, StoreOptions, TopicLog
-from pulsemark.ledger.local.commit.remember import PIECE_BYTES
+from pulsemark.ledger.commit.remember import PIECE_BYTES
 from pulsemark.ledger.tail_cache import IDLE_COMMITS, MAX_AGE_MS
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
@@ -187,7 +187,8 @@ class TailMachine(RuleBasedStateMachine):
         starts = [e.first_index for e in walk(self.topic.read) if e.message_count]
         self.files.fail("fdatasync", error=errno.EIO)
         with suppress(LedgerError):
-            self.topic.truncate_tail(starts[-1] if starts else 0, epoch=self.topic.epoch + 1)
+            at = starts[-1] if starts else self.topic.next_index
+            self.topic.truncate_tail(at, epoch=self.topic.epoch + 1)
         self.files.heal()
 
     @rule(share=st.floats(0, 1), whole=st.booleans())

@@ -1,13 +1,17 @@
 """`pulsemark policies get|set|unset NAMESPACE|TOPIC POLICY`: a running broker's policies.
 
 The command calls the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a
-namespace; any other target is a topic, in short or full form. POLICY is `brokerEntryMetadata`: the
-stamps of the entries, see docs/stamps.md.
+namespace; any other target is a topic, in short or full form. POLICY is one of
+
+- `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
+- `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
+  compacted, see docs/cleaning.md.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
-"policy", "stampers"}; null means "not set" and an empty list means "off". If consumers get
-additional fields, "delivered" lists them.
+"policy", ...}; null means "not set". For `brokerEntryMetadata`, "stampers" follows (an empty list
+means "off"), and "delivered" if consumers get additional fields. For other policies, "value"
+follows.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 from http.client import HTTPException
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
@@ -25,11 +29,18 @@ from ..wire import InvalidTopicNameError, TopicName, check_namespace
 from .errors import CliError
 from .options import add_json, json_line
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # All errors here come from calls to the broker, which raise CliError.
 ERRORS = (InvalidTopicNameError,)
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
-POLICIES = ("brokerEntryMetadata",)
+STAMPS = "brokerEntryMetadata"
+RETENTION = "retention"
+#: Policies with a number as value, and the option of `set` for it.
+NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
+POLICIES = (STAMPS, RETENTION, *NUMBERS)
 TIMEOUT_S = 30
 
 
@@ -43,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the policy in force: the topic's own, its namespace's or the broker's",
     )
     add_json(get)
-    setting = _action(actions, "set", "set it, for every entry from now on")
-    value = setting.add_mutually_exclusive_group(required=True)
+    setting = _action(actions, "set", "set it")
+    value = setting.add_argument_group("brokerEntryMetadata").add_mutually_exclusive_group()
     value.add_argument(
         "--stampers",
         metavar="NAMES",
@@ -58,7 +69,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fields that consumers can get in addition to time and index, separated by commas: "
         "application_tags,producer_name",
     )
+    _add_limits(setting)
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
+
+
+def _add_limits(setting: argparse.ArgumentParser) -> None:
+    retention = setting.add_argument_group("retention: both limits; -1 is without limit")
+    retention.add_argument("--time", type=_limit("mhdw"), metavar="N[m|h|d|w]", help="minutes")
+    retention.add_argument("--size", type=_limit("MGT"), metavar="N[M|G|T]", help="megabytes")
+    setting.add_argument_group("messageTTL").add_argument(
+        "--seconds", type=_limit(""), metavar="N", help="0: messages do not expire"
+    )
+    setting.add_argument_group("compactionThreshold").add_argument(
+        "--bytes", type=_limit(""), metavar="N", help="0: compacted only on request"
+    )
+
+
+UNITS = {"m": 1, "h": 60, "d": 1440, "w": 10_080, "M": 1, "G": 1024, "T": 1024 * 1024}
+
+
+def _limit(units: str) -> Callable[[str], int]:
+    """A parser of a whole number that one of these units may follow."""
+
+    def parse(text: str) -> int:
+        unit = text[-1:] if text[-1:] in units else ""
+        number = int(text.removesuffix(unit))
+        return number if number < 0 else number * UNITS.get(unit, 1)
+
+    parse.__name__ = "number"  # argparse: invalid number value
+    return parse
 
 
 def _action(
@@ -86,18 +125,69 @@ def run(args: argparse.Namespace) -> int:
         found = _ask("GET", f"{url}?applied=true" if args.applied else url)
         _print(args, name, found)
     elif args.action == "set":
-        names = () if args.off else split_stamper_names(args.stampers)
-        if not (names or args.off):
-            raise CliError("--stampers is empty: name stampers, or use --off for no stamps")
-        delivered = [name.strip() for name in args.deliver.split(",") if name.strip()]
-        more = {"delivered": delivered} if delivered else {}
-        _ask("POST", url, {"stampers": list(names), **more})
+        _set(args, url, of_topic="://" in name)
     else:
         _ask("DELETE", url)
     return 0
 
 
+def _set(args: argparse.Namespace, url: str, *, of_topic: bool) -> None:
+    value = _value(args)
+    if args.policy == "messageTTL" and of_topic:
+        _ask("POST", f"{url}?messageTTL={value}")
+    elif args.policy == "compactionThreshold" and not of_topic:
+        _ask("PUT", url, value)
+    else:
+        _ask("POST", url, value)
+
+
+def _value(args: argparse.Namespace) -> Any:
+    """The policy's value from its options. Raises CliError for those of another policy."""
+    belonging = {
+        STAMPS: ("stampers", "off", "deliver"),
+        RETENTION: ("time", "size"),
+        **{policy: (option,) for policy, option in NUMBERS.items()},
+    }[args.policy]
+    for option in ("stampers", "off", "deliver", "time", "size", "seconds", "bytes"):
+        if option not in belonging and getattr(args, option) not in (None, False, ""):
+            raise CliError(f"--{option} is not an option of {args.policy}")
+    if args.policy == STAMPS:
+        return _stamps(args)
+    given = [getattr(args, option) for option in belonging]
+    if None in given:
+        needed = " and ".join(f"--{option}" for option in belonging)
+        raise CliError(f"{args.policy} needs {needed}")
+    if args.policy == RETENTION:
+        return {"retentionTimeInMinutes": args.time, "retentionSizeInMB": args.size}
+    return given[0]
+
+
+def _stamps(args: argparse.Namespace) -> dict[str, list[str]]:
+    if args.stampers is None and not args.off:
+        raise CliError(f"{STAMPS} needs --stampers or --off")
+    names = () if args.off else split_stamper_names(args.stampers)
+    if not (names or args.off):
+        raise CliError("--stampers names none; --off switches stamps off")
+    delivered = [name.strip() for name in args.deliver.split(",") if name.strip()]
+    return {"stampers": list(names), **({"delivered": delivered} if delivered else {})}
+
+
 def _print(args: argparse.Namespace, name: str, found: Any) -> None:
+    if args.policy == STAMPS:
+        _print_stamps(args, name, found)
+        return
+    if args.json:
+        print(json_line({"target": name, "policy": args.policy, "value": found}))
+    elif found is None:
+        print("not set")
+    elif args.policy == RETENTION and isinstance(found, dict):
+        time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
+        print(f"time: {time} minutes, size: {size} MB")
+    else:
+        print(found)
+
+
+def _print_stamps(args: argparse.Namespace, name: str, found: Any) -> None:
     stampers = None if found is None else _names(found, "stampers")
     delivered = [] if found is None else _names({"delivered": [], **found}, "delivered")
     if args.json:

@@ -1,8 +1,9 @@
 """`pulsemark standalone`: run a broker in this process until SIGINT or SIGTERM.
 
 When the broker is ready, it prints one line with its addresses: text, or with `--json` one object
-with service_url, http_url, grpc_url (null without gRPC), data_dir and pid. Nothing else is written
-to stdout. So a program can start a broker, read one line and continue. Logs go to stderr.
+with service_url, http_url, grpc_url (null without gRPC), data_dir (null in memory) and pid. Nothing
+else is written to stdout. So a program can start a broker, read one line and continue. Logs go to
+stderr.
 
 `--config FILE` reads Pulsar's `broker.conf` or `standalone.conf`, see
 `broker.configuration.settings`. The command line overrides the file, and the file overrides the
@@ -41,6 +42,12 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments. None means "not given": then the file or the default is used."""
     add_data_dir(parser, why="folder for all data; created if it does not exist")
+    parser.add_argument(
+        "--storage",
+        choices=("files", "memory"),
+        help="keep all data in the data folder, or in memory until the broker ends "
+        "(default: files)",
+    )
     parser.add_argument(
         "--config",
         type=Path,
@@ -131,6 +138,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
     found = None if args.config is None else _read_config(args.config)
     given = {
         "data_dir": args.data_dir,
+        "storage": args.storage,
         "host": args.host,
         "port": args.port,
         "http_port": args.http_port,
@@ -144,7 +152,10 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "max_message_size_bytes": args.max_message_size_bytes,
     }
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if args.data_dir is None and (found is None or "data_dir" not in found.broker):
+    in_file = {} if found is None else found.broker
+    if (args.storage or in_file.get("storage")) == "memory":
+        overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
+    elif args.data_dir is None and "data_dir" not in in_file:
         overrides["data_dir"] = DEFAULT_DATA_DIR
     config = BrokerConfig(**overrides) if found is None else found.config(**overrides)
     if config.data_dir is not None and config.data_dir.exists() and not config.data_dir.is_dir():
@@ -190,7 +201,8 @@ async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    data_dir = str(Path(broker.data_dir).resolve())
+    is_in_memory = broker.config.storage == "memory"
+    data_dir = None if is_in_memory else str(Path(broker.data_dir).resolve())
     if as_json:
         ready = {
             "service_url": broker.service_url,
@@ -204,4 +216,5 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
     places = [broker.service_url, broker.http_url]
     if broker.grpc_url:
         places.append(f"grpc {broker.grpc_url}")
-    print(f"pulsemark is ready: {', '.join(filter(None, places))}, data in {data_dir}", flush=True)
+    where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
+    print(f"pulsemark is ready: {where}", flush=True)

@@ -32,11 +32,11 @@ from dataclasses import dataclass
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
-from ..ledger.local.segment.scan import time_of
-from ..ledger.local.segment.segment import Segment
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
+from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
+from ..ledger.view_property import ViewSummary
 from ..metadata import read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
@@ -46,18 +46,18 @@ from .current_view import (
     is_view_lost,
     newest_generation,
     remove_other_views,
+    store_of,
     switch_view,
     view_name,
 )
-from .keys import LatestPerKey, is_batch
+from .keys import LatestPerKey, PassCounts, is_batch
 from .view import CompactedView, Key
-from .view_format import ViewSummary
 from .view_writer import ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 """Batches that are larger, decompressed, are kept whole. Far above what clients send."""
 
-_READ_ENTRIES = 1000
+READ_ENTRIES = 1000
 _READ_BYTES = 1 << 20
 
 
@@ -104,6 +104,7 @@ def compact(
     until: Position | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
     check: Callable[[], None] = lambda: None,
+    spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
     """Make a new compacted view of a topic, and let it count. Blocks; may take long.
 
@@ -112,6 +113,7 @@ def compact(
         until: the last entry to take in; None: the last there is. The view never goes back.
         max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
         check: called between reads; what it raises ends the compaction, and the old view stays.
+        spent: told how many bytes were read, or written, before the next ``check``.
 
     Raises:
         CompactionRunningError: one at a time.
@@ -121,11 +123,11 @@ def compact(
     """
     with compacting(ledger):
         old = current_view(ledger)
-        remove_other_views(ledger.store, ledger.topic_id, newest_generation(ledger))
+        remove_other_views(store_of(ledger), ledger.topic_id, newest_generation(ledger))
         horizon = _horizon(ledger, until)
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
-        return _Compaction(ledger, old, horizon, max_uncompressed_bytes, check).run()
+        return _Compaction(ledger, old, horizon, max_uncompressed_bytes, check, spent).run()
 
 
 def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
@@ -160,12 +162,14 @@ class _Compaction:
         horizon: Position,
         max_uncompressed_bytes: int,
         check: Callable[[], None],
+        spent: Callable[[int], None],
     ) -> None:
         self._ledger = ledger
         self._old = old
         self._horizon = horizon
         self._max_bytes = max_uncompressed_bytes
         self._check = check
+        self._spent = spent
         self._source = CompactedLog(ledger, lambda: old)
         self._segments = ledger.segments()
         self._rewritten = 0
@@ -177,8 +181,10 @@ class _Compaction:
     def run(self) -> CompactionReport:
         """Make the view and let it count."""
         started = time.perf_counter()
-        ledger, store = self._ledger, self._ledger.store
+        ledger, store = self._ledger, store_of(self._ledger)
         latest = self._latest()
+        # Counted now: chunked messages are forgotten while they are copied.
+        keys = latest.key_count
         generation = newest_generation(ledger) + 1
         log = store.open_view(view_name(ledger.topic_id, generation))
         try:
@@ -196,12 +202,11 @@ class _Compaction:
                     store.delete_view(log.name)
             raise
         remove_other_views(store, ledger.topic_id, generation)
-        return self._report(latest, writer, generation, time.perf_counter() - started)
+        return self._report(latest.counts, keys, writer, generation, time.perf_counter() - started)
 
     def _report(
-        self, latest: LatestPerKey, writer: ViewWriter, generation: int, duration_s: float
+        self, counts: PassCounts, keys: int, writer: ViewWriter, generation: int, duration_s: float
     ) -> CompactionReport:
-        counts = latest.counts
         return CompactionReport(
             self._ledger.name,
             changed=True,
@@ -209,7 +214,7 @@ class _Compaction:
             generation=generation,
             entries_kept=writer.entry_count,
             entries_rewritten=self._rewritten,
-            keys=latest.key_count,
+            keys=keys,
             entries_read=counts.entries,
             messages_read=counts.messages,
             tombstones=counts.tombstones,
@@ -231,7 +236,7 @@ class _Compaction:
             self._check()
             try:
                 entries = self._source.read(
-                    position, max_entries=_READ_ENTRIES, max_bytes=_READ_BYTES
+                    position, max_entries=READ_ENTRIES, max_bytes=_READ_BYTES
                 )
             except CorruptEntryError as error:
                 if error.position > self._horizon:
@@ -241,6 +246,7 @@ class _Compaction:
                 continue
             if not entries:
                 break
+            self._spent(sum(len(entry.stored) for entry in entries))
             for entry in entries:
                 if entry.position <= self._horizon:
                     self._count_missing(entry)
@@ -258,12 +264,14 @@ class _Compaction:
 
     def _copy(self, latest: LatestPerKey, writer: ViewWriter) -> None:
         """The second pass."""
-        window = _Window(self._source, self._check)
+        window = _Window(self._source, self._check, self._spent)
         for kept in latest.kept():
+            before_bytes = writer.bytes_written
             entry = window.entry(kept.position)
             body = self._with_holes(entry, kept.places) if kept.places is not None else None
             entry_time_ms, time_max_ms = self._times(entry)
             writer.add(entry, body, entry_time_ms=entry_time_ms, time_max_ms=time_max_ms)
+            self._spent(writer.bytes_written - before_bytes)
 
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
         """A batch without the members that are not in ``places``; None: it stays as it is."""
@@ -284,7 +292,7 @@ class _Compaction:
             if row is None or row.position != entry.position:
                 raise CompactionFailedError(self._ledger.name, f"{entry.position} is gone")
             return row.entry_time_ms, row.time_max_ms
-        own_ms = time_of(entry.append_time_ms, entry.stored, entry.body)
+        own_ms = entry.time_ms
         return own_ms, self._time_max_ms(entry.position)
 
     def _time_max_ms(self, position: Position) -> int:
@@ -302,9 +310,12 @@ class _Compaction:
 class _Window:
     """Entries fetched in order; as many at a time as turn out to be wanted together."""
 
-    def __init__(self, log: CompactedLog, check: Callable[[], None]) -> None:
+    def __init__(
+        self, log: CompactedLog, check: Callable[[], None], spent: Callable[[int], None]
+    ) -> None:
         self._log = log
         self._check = check
+        self._spent = spent
         self._entries: dict[Position, Entry] = {}
         self._size = 16
         self._used = 0
@@ -320,13 +331,14 @@ class _Window:
     def _fetch(self, position: Position) -> Entry:
         self._check()
         dense = self._used * 2 >= len(self._entries)
-        self._size = min(self._size * 2, _READ_ENTRIES) if dense else max(self._size // 2, 1)
+        self._size = min(self._size * 2, READ_ENTRIES) if dense else max(self._size // 2, 1)
         try:
             entries = self._log.read(position, max_entries=self._size, max_bytes=_READ_BYTES)
         except CorruptEntryError as error:
             raise CompactionFailedError(self._log.name, str(error)) from error
         if not entries or entries[0].position != position:
             raise CompactionFailedError(self._log.name, f"{position} is gone")
+        self._spent(sum(len(entry.stored) for entry in entries))
         self._entries = {entry.position: entry for entry in entries}
         self._used = 0
         return entries[0]
@@ -336,5 +348,5 @@ def _behind(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id + 1)
 
 
-def _first_position(segment: Segment) -> Position:
+def _first_position(segment: Run) -> Position:
     return segment.first_position

@@ -7,11 +7,12 @@ than that. Where one lot fails the view is given up as a whole.
 
 from __future__ import annotations
 
+from ..ledger.commit.commit import Commit
 from ..ledger.entry import Entry
-from ..ledger.local.commit.commit import Commit
-from ..ledger.local.io.files import Buffer
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import Position
+from ..ledger.view_property import ViewSummary
+from ..metadata import Buffer
 from .view_format import (
     BLOCK_ROWS,
     CONTINUED,
@@ -19,13 +20,12 @@ from .view_format import (
     BlockPlace,
     RecordType,
     ViewRow,
-    ViewSummary,
     pack_block,
     pack_entry_header,
     pack_footer,
 )
 
-_LOT_BYTES = 1 << 20
+LOT_BYTES = 1 << 20
 
 
 class ViewWriter:
@@ -116,7 +116,7 @@ class ViewWriter:
             self._commits.append(appended.commit)
         self.bytes_written += len(piece)
         self._lot_bytes += len(piece)
-        if self._lot_bytes >= _LOT_BYTES:
+        if self._lot_bytes >= LOT_BYTES:
             self._settle()
         return appended.position
 

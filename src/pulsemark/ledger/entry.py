@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from .entry_time import time_of_entry
 from .position import Position
 
 
@@ -41,6 +42,11 @@ class Entry:
     def first_index(self) -> int:
         """Index of the entry's first message."""
         return self.index - self.message_count + 1
+
+    @property
+    def time_ms(self) -> int:
+        """The entry's own time (PIP-70): broker time, else publish time, else append time."""
+        return time_of_entry(self.append_time_ms, self.stored, self.body)
 
     @property
     def prefix(self) -> memoryview:

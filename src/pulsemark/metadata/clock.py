@@ -1,9 +1,10 @@
-"""The broker's clock, and the rule that keeps stamps in order.
+"""The broker's clock.
 
 A stamp is not simply the clock's time. Clocks can step back (NTP, a restored snapshot, a second
 machine). Stamps within a topic must not step back, because a search by time needs them in order.
-So: stamp = max(now, the topic's last stamp). After the clock steps back, new entries get the same
-stamp until the clock has caught up. Every stamp is a time that the clock has shown.
+So: stamp = max(now, the topic's last stamp), which the ledger computes at an append. After the
+clock steps back, new entries get the same stamp until the clock has caught up. Every stamp is a
+time that the clock has shown.
 """
 
 from __future__ import annotations
@@ -32,14 +33,3 @@ class SystemClock:
 
     def __repr__(self) -> str:
         return "SystemClock()"
-
-
-def next_stamp_ms(now_ms: int, last_ms: int) -> int:
-    """The stamp of a topic's next entry: `now_ms`, but never earlier than the topic's last stamp.
-
-    Args:
-        now_ms: the clock's time.
-        last_ms: the topic's last stamp. If the topic has no stamp yet, any number below every time
-            (such as -1).
-    """
-    return max(last_ms, now_ms)

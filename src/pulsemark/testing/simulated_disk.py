@@ -278,6 +278,10 @@ class DiskProcess:
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
+    def names_stamp(self, _: Path) -> int | None:
+        """None: never known."""
+        return None
+
     def sync_folder(self, path: Path) -> None:
         """Make a folder's names durable."""
         with self._lock:

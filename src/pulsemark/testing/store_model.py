@@ -24,10 +24,10 @@ from ..ledger import (
     Entry,
     EntryKind,
     LedgerError,
-    LocalStore,
     ManagedLedger,
     Position,
     TopicLog,
+    TopicStore,
 )
 from ..metadata import PrefixError, peek
 
@@ -170,7 +170,8 @@ class TopicModel:
         def settle(error: BaseException | None) -> None:
             if error is None:
                 model.durable = None
-                model.attempts = [None]
+                if None in model.attempts:  # what was asked for after it is still under way
+                    del model.attempts[: model.attempts.index(None)]
 
         ledger.delete_cursor(name).add_done_callback(settle)
 
@@ -297,7 +298,7 @@ class StoreModel:
         """The model of a topic, made when first asked for."""
         return self.topics.setdefault(name, TopicModel(name))
 
-    def delete_topic(self, store: LocalStore, name: str) -> None:
+    def delete_topic(self, store: TopicStore, name: str) -> None:
         """Delete a topic. Whether it is gone, if that fails, is seen by its name."""
         self.deleting.add(name)
         try:
@@ -305,7 +306,7 @@ class StoreModel:
         finally:
             self.forget_deleted(store)
 
-    def forget_deleted(self, store: LocalStore) -> None:
+    def forget_deleted(self, store: TopicStore) -> None:
         """Forget the topics whose deletion was asked for, and which the store no longer has."""
         for name in self.deleting - set(store.topic_names()):
             self.topics.pop(name, None)

@@ -31,7 +31,7 @@ from ..ledger import (
     StoreOptions,
 )
 from ..ledger.cursors import cursor_store as _cursor_store
-from ..maintenance.findings import Severity
+from ..maintenance.finding import Severity
 from ..maintenance.verify import verify_folder
 from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from .clock import SettableClock
@@ -150,15 +150,15 @@ class _Cycle:
 
     def run(self) -> None:
         """All lives, each with the check after it."""
-        kept = _cursor_store._COMPACT_MIN_RECORDS
-        _cursor_store._COMPACT_MIN_RECORDS = 20
+        kept = _cursor_store.COMPACT_MIN_RECORDS
+        _cursor_store.COMPACT_MIN_RECORDS = 20
         try:
             for _ in range(LIVES_PER_CYCLE):
                 self._live()
                 if not self._check():
                     return
         finally:
-            _cursor_store._COMPACT_MIN_RECORDS = kept
+            _cursor_store.COMPACT_MIN_RECORDS = kept
             self.report.acknowledged += self.model.acknowledged
             self.report.power_cuts += self.simulated.disk.power_cuts
             self.simulated.end()

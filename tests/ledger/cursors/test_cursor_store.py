@@ -27,8 +27,8 @@ def simulated(tmp_path):
 @pytest.fixture
 def often(monkeypatch):
     """The cursor ledger is compacted every few records."""
-    monkeypatch.setattr(cursor_store_module, "_COMPACT_MIN_RECORDS", 10)
-    monkeypatch.setattr(cursor_store_module, "_COMPACT_RATIO", 2)
+    monkeypatch.setattr(cursor_store_module, "COMPACT_MIN_RECORDS", 10)
+    monkeypatch.setattr(cursor_store_module, "COMPACT_RATIO", 2)
 
 
 def filled(store, name=ORDERS, count=50):
@@ -64,7 +64,7 @@ def test_cursor_that_is_not_durable_ends_with_its_process(simulated):
 
 def test_many_openings_do_not_make_the_next_one_slow(simulated, monkeypatch):
     """Each opening begins a cursor ledger; when they are many, they become one again."""
-    monkeypatch.setattr(cursor_store_module, "_MANY_SEGMENTS", 5)
+    monkeypatch.setattr(cursor_store_module, "MANY_SEGMENTS", 5)
     _, positions = filled(simulated.open())
     counts = []
     for position in positions[:20]:
@@ -222,15 +222,15 @@ def test_opening_a_topic_does_not_look_at_the_cursors_of_others(simulated, steps
 
 def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch):
     """No record writes more than a few snapshots with it; in the end the old ledgers are gone."""
-    monkeypatch.setattr(cursor_store_module, "_SNAPSHOTS_AT_ONCE", 3)
+    monkeypatch.setattr(cursor_store_module, "SNAPSHOTS_AT_ONCE", 3)
     store = simulated.open()
     topic, positions = filled(store)
     cursors = [topic.open_cursor(f"s{number:02}", initial=EARLIEST) for number in range(20)]
     settle(store)
     ledger = store.cursors._ledger
     old = ledger.segments()[0].ledger_id
-    monkeypatch.setattr(cursor_store_module, "_COMPACT_MIN_RECORDS", 10)
-    monkeypatch.setattr(cursor_store_module, "_COMPACT_RATIO", 0)
+    monkeypatch.setattr(cursor_store_module, "COMPACT_MIN_RECORDS", 10)
+    monkeypatch.setattr(cursor_store_module, "COMPACT_RATIO", 0)
     for number, position in enumerate(positions[:12]):
         before = ledger.count_entries(EARLIEST, LATEST)
         cursors[19 - number].ack_cumulative(position)
@@ -271,3 +271,19 @@ def test_a_cursor_that_no_record_can_hold_is_refused(
         topic.open_cursor("good", initial=EARLIEST).persist().wait(10)
     with LocalStore.open(tmp_path) as store:
         assert list(store.open_topic("persistent://public/default/orders").cursors) == ["good"]
+
+
+def test_single_acknowledgements_count_after_reopening(tmp_path):
+    """What was acknowledged out of order is no backlog when the store is opened again."""
+    options = StoreOptions()
+    for number in range(2):
+        with LocalStore.open(tmp_path / "data", options=options) as store:
+            topic = store.open_topic("persistent://public/default/t")
+            if number == 0:
+                cursor = topic.open_cursor("s", initial=EARLIEST)
+                positions = [topic.append(b"x", message_count=3).position for _ in range(5)]
+                store.committer.flush()
+                for position in positions[2:4]:
+                    cursor.ack(position)
+                cursor.persist().wait()
+            assert topic.cursors["s"].backlog_messages == 9

@@ -22,8 +22,8 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.ledger.local.commit.group_commit import GroupCommit
-from pulsemark.maintenance.findings import Severity
+from pulsemark.ledger.commit.group_commit import GroupCommit
+from pulsemark.maintenance.finding import Severity
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.store_model import Sent, TopicModel

@@ -49,7 +49,7 @@ def fail(table: EntryTable, row: int, reason: str) -> None:
 @pytest.fixture(params=[1, 10**9], ids=["side by side", "one by one"])
 def both_walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are taken apart on either road, however few there are."""
-    monkeypatch.setattr(payloads, "_FEW_BATCHES", request.param)
+    monkeypatch.setattr(payloads, "FEW_BATCHES", request.param)
 
 
 @pytest.mark.usefixtures("both_walks")
@@ -231,7 +231,7 @@ def test_damage_behind_the_checksums_never_raises(
     for few in (1, 10**9):
         told: list[int] = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(payloads, "_FEW_BATCHES", few)
+            patch.setattr(payloads, "FEW_BATCHES", few)
             made = list(record_batches(table, form, lambda _, row, __: told.append(row)))  # noqa: B023
         rows = [row for batch in made for row in batch.to_pylist()]
         results.append((told, rows))

@@ -62,7 +62,7 @@ def test_fields_are_those_that_protobuf_reads(few: int, given: list[MessageMetad
     """Numbers, bytes, repeated fields and counts, on both roads; nothing is bad."""
     data, starts, ends = lay([message.SerializeToString() for message in given])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protoscan, "_FEW_LANES", few or 1)
+        patch.setattr(protoscan, "FEW_LANES", few or 1)
         columns, bad = scan(np.frombuffer(data, np.uint8), starts, ends, WANTED)
     assert not bad.any()
     properties = columns[4]
@@ -90,7 +90,7 @@ def test_both_roads_agree_on_any_bytes(messages: list[bytes]) -> None:
     results = []
     for few in (1, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(protoscan, "_FEW_LANES", few)
+            patch.setattr(protoscan, "FEW_LANES", few)
             results.append(scan(np.frombuffer(data or b"\0", np.uint8), starts, ends, WANTED))
     (quick, bad), (slow, also_bad) = results
     assert bad.tolist() == also_bad.tolist()

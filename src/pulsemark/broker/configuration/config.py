@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ...ledger import StoreOptions
+from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ..errors import ConfigError
 
@@ -19,9 +19,18 @@ __all__ = ["BrokerConfig"]
 
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
+STORAGES = ("files", "memory")
 #: How the names of fields end that hold an amount of something.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
-MAY_BE_ZERO = ("active_consumer_failover_delay_ms", "publish_gathering_ms")
+#: Fields that may be lower than 1.
+LOWEST = {
+    "active_consumer_failover_delay_ms": 0,
+    "default_compaction_threshold_bytes": 0,
+    "default_message_ttl_s": 0,
+    "default_retention_time_minutes": -1,
+    "default_retention_size_mb": -1,
+    "publish_gathering_ms": 0,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +38,12 @@ class BrokerConfig:
     """Everything a broker can be told; the defaults make a usable standalone broker."""
 
     # Where it stands
-    #: Data folder; None: a temporary one, removed when the broker closes.
+    #: Where entries are kept: "files", or "memory", which ends with the process.
+    storage: str = "files"
+    #: Data folder; None: a temporary one, removed when the broker closes. Not with "memory".
     data_dir: Path | None = None
+    #: What a broker in memory begins with, and leaves to the next one; None: nothing.
+    memory: MemoryFolder | None = None
     host: str = "127.0.0.1"
     #: Port of the binary protocol; 0 picks a free one (see `Broker.port`).
     port: int = 6650
@@ -70,6 +83,20 @@ class BrokerConfig:
     #: waiting for receipts: a few messages together cost the broker a fraction of what each costs
     #: alone. 0: everything is handled at once.
     publish_gathering_ms: int = 2
+
+    # Cleaning, where no policy of the namespace or topic says otherwise (docs/cleaning.md)
+    #: Retention: how long, and how much of, what is acknowledged is kept; -1 is without limit.
+    default_retention_time_minutes: int = 0
+    default_retention_size_mb: int = 0
+    #: How long messages wait to be acknowledged; 0: without limit.
+    default_message_ttl_s: int = 0
+    #: A topic is compacted when more than this is new since the last time; 0: when asked for.
+    default_compaction_threshold_bytes: int = 0
+    retention_check_interval_ms: int = 120_000
+    message_expiry_check_interval_ms: int = 300_000
+    compaction_monitor_interval_ms: int = 60_000
+    #: What compaction reads and writes in a second at most.
+    max_compaction_bytes_per_s: int = 32 * MIB
 
     # Timeouts
     keep_alive_interval_ms: int = 30_000
@@ -132,10 +159,10 @@ class BrokerConfig:
         for spec in fields(self):
             if spec.name == "sync_interval_ms":
                 continue
-            if spec.name.endswith(AMOUNTS) or spec.name.startswith("max_"):
+            amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")
+            if amount or spec.name in LOWEST:
                 _check_positive(spec.name, getattr(self, spec.name))
-        if self.data_dir is not None and not isinstance(self.data_dir, Path):
-            raise ConfigError("data_dir", self.data_dir, "must be a pathlib.Path or None")
+        _check_storage(self)
         if self.max_message_size_bytes < 1024:
             raise ConfigError(
                 "max_message_size_bytes", self.max_message_size_bytes, "must be at least 1024"
@@ -150,6 +177,20 @@ def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
         return replace(config.store_options, sync_interval_ms=interval_ms)
     except ValueError as error:
         raise ConfigError("sync_interval_ms", interval_ms, str(error)) from error
+
+
+def _check_storage(config: BrokerConfig) -> None:
+    storage, data_dir, memory = config.storage, config.data_dir, config.memory
+    if storage not in STORAGES:
+        raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
+    if data_dir is not None and not isinstance(data_dir, Path):
+        raise ConfigError("data_dir", data_dir, "must be a pathlib.Path or None")
+    if data_dir is not None and storage == "memory":
+        raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
+    if memory is not None and not isinstance(memory, MemoryFolder):
+        raise ConfigError("memory", memory, "must be a MemoryFolder or None")
+    if memory is not None and storage != "memory":
+        raise ConfigError("memory", memory, "goes with storage='memory' only")
 
 
 def _check_ports(config: BrokerConfig) -> None:
@@ -173,6 +214,6 @@ def _check_texts(config: BrokerConfig) -> None:
 
 
 def _check_positive(name: str, value: Any) -> None:
-    lowest = 0 if name in MAY_BE_ZERO else 1
+    lowest = LOWEST.get(name, 1)
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise ConfigError(name, value, f"must be a whole number of at least {lowest}")

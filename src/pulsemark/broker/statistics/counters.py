@@ -51,7 +51,6 @@ class TopicCounters:
 
     messages_in: int = 0
     bytes_in: int = 0
-    entries_in: int = 0
     #: Damaged entries met by dispatch.
     damaged_entries: int = 0
     #: Publishes refused after they had been taken in (the disk failed).

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, Position
 from ...metadata import Buffer, client_prefix
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
@@ -62,6 +63,7 @@ class Consumer:
 
     __slots__ = (
         "bytes_out",
+        "compacted",
         "connected_since_ms",
         "consumer_id",
         "entries_out",
@@ -95,6 +97,8 @@ class Consumer:
         self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         self.properties = {pair.key: pair.value for pair in command.metadata}
         self.connected_since_ms = connected_since_ms
+        #: The topic's compacted form, for a consumer that reads it; None: it reads the log.
+        self.compacted: CompactedLog | None = None
         #: The subscription it is connected to; None before, and once it is disconnected.
         self.subscription: Subscription | None = None
         #: Closed for good: it may not be connected to a subscription any more.

@@ -54,7 +54,7 @@ _LEADING_TAGS = (
     SingleMessageMetadata.PARTITION_KEY_FIELD_NUMBER << 3 | 2,
 )
 
-_FEW_BATCHES = 128
+FEW_BATCHES = 128
 """With fewer batches than this, reading them one by one is faster."""
 
 _SIZE_BYTES = 4
@@ -200,7 +200,7 @@ def _walk(data: bytes, at: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Bools]
     octets = np.frombuffer(data, np.uint8)
     lanes, place = np.arange(len(counts)), 0
     at = at.copy()
-    while len(lanes) >= _FEW_BATCHES:
+    while len(lanes) >= FEW_BATCHES:
         starts[firsts[lanes] + place] = at[lanes]
         at[lanes] = _next_messages(octets, at[lanes], ends[lanes])
         place += 1
@@ -256,7 +256,7 @@ def _after_unusual_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
     inside &= sizes <= MESSAGE_METADATA_SIZE_MAX_BYTES
     while True:
         rows, places, metadata_ends = rows[inside], places[inside], metadata_ends[inside]
-        if len(rows) < _FEW_BATCHES:
+        if len(rows) < FEW_BATCHES:
             break
         fields = take_fields(data, places, metadata_ends)
         found = fields.tags == _PAYLOAD_SIZE_TAG

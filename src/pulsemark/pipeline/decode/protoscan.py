@@ -28,7 +28,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
 
-_FEW_LANES = 64
+FEW_LANES = 64
 """With fewer lanes than this, reading them one by one is faster."""
 
 _LANES_AT_ONCE = 8192
@@ -134,7 +134,7 @@ class _Scan:
             self._lanes = started[first : first + _LANES_AT_ONCE]
             self._at = self._all_starts[self._lanes]
             self._ends = self._all_ends[self._lanes]
-            while len(self._lanes) >= _FEW_LANES:
+            while len(self._lanes) >= FEW_LANES:
                 self._step()
             for lane, at, end in zip(
                 self._lanes.tolist(), self._at.tolist(), self._ends.tolist(), strict=True

@@ -21,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
-from ...ledger.local.segment.segment_format import (
-    BODY_CRC_OURS,
-    BODY_CRC_PRODUCER,
-    CHECKED_BODY_BYTES,
+from ...ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
+from ...ledger.local.segment.record_format import (
     CORE_OFFSET,
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
 )
+from ...ledger.local.segment.segment import as_segment
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries
 from .protoscan import Bools, Ints, u32_at
@@ -77,7 +76,8 @@ def read_tables(
         on_damage: called for each damaged entry, before the table in which the entry would be. It
             may raise; if it does not, the entry is left out.
     """
-    for segment, first, last in log.stretches(start, end):
+    for part, first, last in log.stretches(start, end):
+        segment = as_segment(part)
         row = first
         while row < last:
             try:

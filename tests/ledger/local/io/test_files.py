@@ -38,7 +38,7 @@ def target(tmp_path_factory):
 def test_write_all_keeps_each_call_within_its_limits(target, buffers, offset, most):
     """Whatever the buffers, and however little a call takes: all is written, in its place."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files_module, "_WRITE_BYTES", 10)
+        patch.setattr(files_module, "WRITE_BYTES", 10)
         patch.setattr(files_module, "IOV_MAX", 3)
         files = RecordingFiles(most)
         os.ftruncate(target, 0)

@@ -18,7 +18,8 @@ from pulsemark.ledger.local.segment.index_format import (
     chunk_offset,
     index_seed,
 )
-from pulsemark.ledger.local.segment.time_index import IoCount, TimeIndex
+from pulsemark.ledger.local.segment.time_index import TimeIndex
+from pulsemark.ledger.rows import IoCount
 
 FLOOR_MS = 1000
 COUNTS = sorted({0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 4095, 4096, 4097, 10_000})
@@ -270,7 +271,7 @@ def test_index_of_another_segment_is_not_taken(bench):
     index.seal(1)
     for ledger_id, segment_no in ((8, 0), (7, 1)):
         other = TimeIndex(
-            bench.files, bench.fds, bench.path, ledger_id, segment_no, FLOOR_MS, ChunkCache()
+            bench.files, bench.fds, bench.path, ledger_id, segment_no, FLOOR_MS, ChunkCache(8)
         )
         assert other.load() is None
         assert other.count == 0

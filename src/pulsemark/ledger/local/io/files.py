@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +25,10 @@ _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 IOV_MAX = 1024
 """Most buffers one gather write takes (Linux, macOS)."""
+
+
+_SETTLED_NS = 2_000_000_000
+"""After so long a folder's time tells of each further change."""
 
 
 class Files(Protocol):
@@ -89,6 +94,12 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool:
         """Whether there is something of that name."""
+        ...
+
+    def names_stamp(self, path: Path) -> int | None:
+        """A number that is another one once names in a folder change; None: it is not known,
+        since they have changed just now.
+        """
         ...
 
     def sync_folder(self, path: Path) -> None:
@@ -168,6 +179,11 @@ class OsFiles:
         """Whether there is something of that name."""
         return path.exists()
 
+    def names_stamp(self, path: Path) -> int | None:
+        """As Files. Two changes within one tick of the kernel's clock have the same time."""
+        changed_ns = path.stat().st_mtime_ns
+        return changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
+
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries (new, renamed, removed files) durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -185,7 +201,7 @@ class OsFiles:
         return True
 
 
-_WRITE_BYTES = 1 << 20
+WRITE_BYTES = 1 << 20
 """The most that one call writes. For larger ones ext4 takes large pieces of memory, which on a
 virtual machine are often such as nobody has used yet: seven times slower (bench_append.py)."""
 
@@ -213,7 +229,7 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
 def _portions(buffers: Sequence[Buffer]) -> Iterable[Sequence[Buffer]]:
     """The buffers in lists for one call each: not too many, and not too large."""
     size = sum(map(len, buffers))
-    if len(buffers) <= IOV_MAX and size <= _WRITE_BYTES:
+    if len(buffers) <= IOV_MAX and size <= WRITE_BYTES:
         return (buffers,) if size else ()
     return _cut(buffers)
 
@@ -222,10 +238,10 @@ def _cut(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
     portion: list[Buffer] = []
     size = 0
     for buffer in buffers:
-        for at in range(0, len(buffer), _WRITE_BYTES):
-            large = len(buffer) > _WRITE_BYTES
-            piece = memoryview(buffer)[at : at + _WRITE_BYTES] if large else buffer
-            if size + len(piece) > _WRITE_BYTES or len(portion) == IOV_MAX:
+        for at in range(0, len(buffer), WRITE_BYTES):
+            large = len(buffer) > WRITE_BYTES
+            piece = memoryview(buffer)[at : at + WRITE_BYTES] if large else buffer
+            if size + len(piece) > WRITE_BYTES or len(portion) == IOV_MAX:
                 yield portion
                 portion, size = [], 0
             portion.append(piece)

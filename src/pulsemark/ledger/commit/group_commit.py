@@ -1,0 +1,396 @@
+"""Group commit: one sync makes durable whatever was appended meanwhile.
+
+While one batch is synced the next one gathers (`Pending`), so that the price of a sync is shared by
+however many appends and topics there are. A thread of its own commits, or one that waits.
+
+A batch: journal block, sync, bytes into segments, entries become visible, callbacks. Where the
+journal fails, every ledger in the batch is fenced with all it has pending; where only one
+segment cannot be written, only its ledger is. Records that came whole into the segment before
+that stay visible, though no one hears that they are stored: a reader of the folder may have
+seen them already, and what was seen is never taken back.
+
+Ledgers are only fenced between two batches (``fence``), so that a batch on its way never shows
+rows that were just dropped.
+
+Signal handlers run in the main thread and may raise there between any two steps. So the main
+thread commits only what can be carried on by another thread, wherever it was left
+(``_commit_in_main_thread``): each step is one run of assignments, or may be done twice. The batch
+stays in ``Pending.taken`` until it is committed to the end, and the next thread that commits
+begins with it. All else the main thread leaves to the committer's thread, and waits.
+
+With ``interval_ms`` a batch is acknowledged once it is written, and synced within that time: a
+power cut can lose that much, a crash of the process nothing. Only for those who ask for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from ..aside import holds
+from ..errors import CallbackError, FencedError, LedgerError
+from ..read_turns import ReadTurns
+from ..store_state import StoreState
+from ..waiting import Waiters
+from .commit import Batch, Commit
+from .committer_thread import CommitterThread
+from .delivery import Delivery
+from .entry_writer import EntryWriter, Outcome
+from .group import Group, Owner
+from .pending import Pending
+from .remember import remember
+from .unsynced import Unsynced
+
+_log = logging.getLogger(__name__)
+
+
+class GroupCommit:
+    """Commits what is pending, a batch at a time.
+
+    Args:
+        writer: where batches go.
+        state: the store's; it fails when a batch does in a way that cannot be repaired.
+        delivery: who calls the callbacks.
+        max_pending_bytes: appends wait while more is not yet durable.
+        interval_ms: see above; 0: each batch is synced.
+        threaded: False has no thread: batches are committed by the threads that wait for them.
+    """
+
+    def __init__(
+        self,
+        writer: EntryWriter,
+        state: StoreState,
+        delivery: Delivery,
+        *,
+        max_pending_bytes: int,
+        interval_ms: int = 0,
+        threaded: bool = True,
+    ) -> None:
+        self._writer = writer
+        self.state = state
+        self._delivery = delivery
+        self.interval_ms = interval_ms
+        self.unsynced = Unsynced(interval_ms)
+        self.pending = Pending(self, max_bytes=max_pending_bytes)
+        self.lock = self.pending.lock
+        self._committing = threading.Lock()
+        """Held by the thread that commits, and by those who need that no thread does."""
+        self._committing_thread = 0
+        self.settling = threading.Lock()
+        """Held while commits become done, and while callbacks are added to them."""
+        self._done = Waiters()
+        self._room = Waiters()
+        self._confirmed: dict[int, Owner] = {}
+        """Owners that have new durable entries, and whose listeners are to be called."""
+        self.read_turns = ReadTurns(
+            lambda: not self.pending.size_bytes or writer.is_waiting,
+            lambda: delivery.notified_thread,
+        )
+        self.thread = CommitterThread(self, threaded=threaded)
+        self.thread.start()
+
+    # Waiting
+
+    def wait_for_room(self) -> None:
+        """Wait while too much is pending. Not with the lock held: then it is let pass."""
+        if holds(self.lock):
+            return
+        if self.thread.is_absent:
+            self.flush()
+            return
+        self.refuse_committer("append, with too much pending,")
+        self.wake()
+        self._room.wait(lambda: self.pending.has_room or self.state.is_over)
+
+    def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
+        """Return when a commit is done. Raises TimeoutError, CallbackError."""
+        self.state.check_process()
+        self.refuse_committer("wait for a commit")
+        if self.thread.is_absent:
+            self._commit_until_done(commit, is_sole=True)
+        elif timeout_s is None and not self.interval_ms:
+            # Two changes of thread are a good part of the price of a single durable append. With
+            # a time-out no one else's sync may hold the caller up; in interval mode it is the
+            # committer's thread that keeps the time.
+            if threading.current_thread() is threading.main_thread():
+                self._commit_in_main_thread(commit)
+            else:
+                self._commit_until_done(commit, is_sole=False)
+        if commit.done:
+            return
+        self.wake()
+        if not self._done.wait(lambda: commit.done, timeout_s):
+            raise TimeoutError(f"not durable within {timeout_s} s")
+
+    def wake(self) -> None:
+        """Have the thread commit what is pending, where it was not woken for it."""
+        if self.thread.is_led:
+            self.thread.ring()
+
+    def wake_all(self) -> None:
+        """Let all who wait see that the store has stopped; what is pending is still committed."""
+        self._room.wake()
+        self.thread.ring()
+
+    def refuse_committer(self, what: str) -> None:
+        """Raise CallbackError in the thread that commits just now: it would wait for itself."""
+        if self._committing_thread == threading.get_ident():
+            raise CallbackError(what)
+
+    def flush(self) -> None:
+        """Commit what is pending; the main thread has the committer's do it."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if self.thread.is_absent or not is_main or holds(self.lock):
+            with self.between_batches():
+                self.commit_all()
+            return
+        with self.lock:
+            pending = [self.pending.last_taken, *self.pending.waiting]
+        self.thread.ring()
+        self._done.wait(lambda: all(batch.done for batch in pending))
+
+    def stop(self) -> None:
+        """Commit what is pending and end the thread."""
+        self.thread.stop()
+        if self.thread.is_absent:
+            self.flush()
+
+    # Committing: who does it
+
+    @contextmanager
+    def between_batches(self) -> Iterator[None]:
+        """No batch is on its way inside. Not in the main thread of a store with threads."""
+        self.refuse_committer("flush or checkpoint")
+        with self._committing:
+            self._committing_thread = threading.get_ident()
+            try:
+                if self.pending.taken is not None:
+                    self.commit_next()
+                yield
+            finally:
+                self._committing_thread = 0
+        self._wake_those_who_wait()
+
+    def _wake_those_who_wait(self) -> None:
+        """Let them see what is done: last, so that they need not share the processor."""
+        self._delivery.deliver_here()
+        self._done.wake()
+        if self.pending.has_room:
+            self._room.wake()
+
+    def _commit_until_done(self, commit: Commit, *, is_sole: bool) -> None:
+        """Commit in the caller's thread; unless ``is_sole``, if no other one is at it just now."""
+        if not self._committing.acquire(blocking=is_sole):
+            return
+        self._committing_thread = threading.get_ident()
+        self.thread.is_led = not is_sole
+        try:
+            while not commit.done and (self._commit_plainly() or self.commit_next()):
+                pass
+        except OSError:
+            self.commit_next()  # which fails what is to fail
+        finally:
+            self._committing_thread = 0
+            self._committing.release()
+        self._wake_those_who_wait()
+
+    def _commit_in_main_thread(self, commit: Commit) -> None:
+        """Commit in the main thread, where that can be left at any step.
+
+        The committer's thread carries on what an exception left: it was woken for the append, or
+        looks in. What the disk refuses it refuses, too.
+        """
+        if self.is_committing:
+            return
+        thread = self.thread
+        try:
+            with self._committing:
+                self._committing_thread = threading.get_ident()
+                thread.is_led = True
+                try:
+                    while not commit.done and self._commit_plainly():
+                        pass
+                finally:
+                    self._committing_thread = 0
+        except OSError as error:
+            if error.errno is None:  # a signal handler's, such as TimeoutError
+                raise
+        if self.pending.taken is not None or not (self._done.is_empty and self._room.is_empty):
+            thread.ring()
+
+    def _commit_plainly(self) -> bool:
+        """Commit the oldest batch, in the plain case; False: it is not, or is not at its end.
+
+        An exception may end it anywhere; ``commit_next`` carries on from there.
+        """
+        pending = self.pending
+        with self.lock:
+            if pending.taken is not None:
+                return False
+            groups = pending.oldest.groups_with_entries()
+            if not groups or not self._writer.can_be_repeated(groups):
+                return False
+            batch = pending.take()
+        assert batch is not None
+        self._writer.write_plainly(batch, groups)
+        for group in groups:
+            group.show()
+        self.read_turns.committed()
+        with self.settling:
+            is_called = bool(batch.callbacks)
+            for group in groups:
+                is_called = is_called or bool(group.callbacks or group.owner.on_confirmed)
+                group.done = True
+            if not is_called:
+                batch.done = True
+        if is_called:
+            return False  # it is at its end once they are called
+        with self.lock:
+            pending.count_out(groups, ends=True)
+        batch.groups = {}
+        for group in groups:
+            group.forget_content()
+        return True
+
+    # Committing, in any other thread
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a thread commits just now."""
+        return self._committing.locked()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to commit."""
+        return self.pending.taken is not None or self.pending.oldest.is_due
+
+    def commit_all(self) -> None:
+        """Between batches: commit what is pending now; not what others add meanwhile."""
+        for _ in self.pending.waiting:
+            self.commit_next()
+
+    def commit_next(self) -> bool:
+        """Commit the oldest batch, or the one that was left half way; whether there was one."""
+        with self.lock:
+            batch = self.pending.taken or self.pending.take()
+        if batch is None:
+            return False
+        try:
+            groups = batch.groups_with_entries()
+            if groups:
+                self._commit_groups(batch, groups)
+                self.read_turns.committed()
+            with self.lock:
+                self.pending.count_out(groups, ends=True)
+            self._end_batch(batch)
+        except BaseException as error:  # noqa: BLE001 - the thread must go on, for all others wait
+            self.stop_store(error)
+        return True
+
+    def _commit_groups(self, batch: Batch, groups: Sequence[Group]) -> None:
+        outcome = self._writer.write(batch, groups, sync=not self.interval_ms)
+        if self.interval_ms and outcome.good:
+            self.unsynced.add(outcome.good)
+            self.thread.ring()  # this may be another thread: the committer's keeps the time
+        self._show_or_fence(outcome)
+        if self._writer.broken:
+            broken, self._writer.broken = self._writer.broken, []
+            self._show_or_fence(Outcome(error=OSError("a file could not be synced")), broken)
+
+    def _show_or_fence(self, outcome: Outcome, fenced: Collection[Owner] = ()) -> None:
+        """Show what is durable, fence ledgers where something is not, settle their commits."""
+        with self.lock:
+            owners = {id(group.owner): group.owner for group in outcome.failed}
+            owners.update((id(owner), owner) for owner in fenced)
+            dropped = self.pending.take_out(owners.keys())
+            for group in outcome.good:
+                group.show()
+                remember(group)
+            for owner in owners.values():
+                owner.fence()
+            self.pending.count_out(dropped, ends=False)
+        calls: list[Callable[[], None]] = []
+        with self.settling:
+            for group in outcome.good:
+                self._confirmed[id(group.owner)] = group.owner
+                calls += group.settle(None)
+            for group in (*outcome.failed, *dropped):
+                calls += group.settle(FencedError(group.owner.name, str(outcome.error)))
+        self._delivery.put(calls)
+        self._writer.shown(outcome.good)
+
+    def _end_batch(self, batch: Batch) -> None:
+        """All its commits are settled: call those who wait for the batch, and for entries."""
+        with self.settling:
+            batch.done = True
+            callbacks, batch.callbacks = batch.callbacks, []
+        owners, self._confirmed = self._confirmed, {}
+        listeners = [call for owner in owners.values() for call in owner.on_confirmed]
+        # First for those who wait for a receipt, then for those who want entries.
+        self._delivery.put([*callbacks, *listeners])
+        groups, batch.groups = batch.groups.values(), {}
+        for group in groups:
+            group.forget_content()
+
+    def stop_store(self, error: BaseException) -> None:
+        """Something failed that has no repair here: stop the store, and tell all who wait."""
+        _log.critical("the store stops", exc_info=error)
+        self.state.fail(error)
+        with self.lock:
+            batches = self.pending.take_all()
+        self.refuse([g for b in batches for g in b.groups.values()], self.state.error())
+        for batch in batches:
+            self._end_batch(batch)
+
+    def refuse(self, groups: Collection[Group], error: LedgerError) -> None:
+        """Tell all who wait for these groups that nothing more is known of them."""
+        calls: list[Callable[[], None]] = []
+        with self.settling:
+            for group in groups:
+                if not group.done:
+                    calls += group.settle(error)
+        self._done.wake()
+        self._room.wake()
+        self._delivery.put(calls)
+
+    # What is done between two batches
+
+    @contextmanager
+    def all_durable(self) -> Iterator[None]:
+        """As ``between_batches``, once all that is pending is committed and synced."""
+        with self.between_batches():
+            self.commit_all()
+            self.sync_if_due(at_once=True)
+            yield
+
+    def fence(self, owners: Collection[Owner], error: Exception) -> None:
+        """Fail whatever these have pending; they go on in new ledgers."""
+        with self.between_batches():
+            self._show_or_fence(Outcome(error=error), owners)
+
+    def write_now(self, group: Group) -> None:
+        """Make one group durable and show it, between two batches and under the lock.
+
+        Raises FencedError if that fails: its owner goes on as it was, in a new ledger.
+        """
+        outcome = self._writer.write(group.batch, [group])
+        self.pending.count_out([group], ends=False)
+        if outcome.failed:
+            group.owner.fence()
+            raise FencedError(group.owner.name, str(outcome.error)) from outcome.error
+        group.show()
+        self._confirmed[id(group.owner)] = group.owner
+
+    def sync_if_due(self, *, at_once: bool) -> None:
+        """In interval mode: sync what was acknowledged without. Ledgers are fenced on failure."""
+        left_s = self.unsynced.seconds_left()
+        if left_s is None or (left_s > 0 and not at_once):
+            return
+        owners = self.unsynced.take()
+        try:
+            self._writer.sync()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
+            _log.error("acknowledged entries of the last interval may be lost: %s", error)
+            self._show_or_fence(Outcome(error=error), owners)

@@ -1,0 +1,124 @@
+"""The appends that are not yet durable, in the batches that they will be committed in.
+
+``lock`` orders appends: positions and indexes are assigned under it, and batches are committed in
+the order in which they began to gather.
+
+An append changes its ledger's `Tail`, one `Group` and the counters here in one run of plain
+assignments, without a call in between. Python runs signal handlers, and lets other threads have
+the interpreter, only when a function begins, when a call returns and when a loop goes round. So
+an append is made as a whole, or not at all. Taking a batch out is such a run, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ..run import Run
+from .commit import Batch
+from .group import Group, Owner
+from .tail import MAX_PENDING_ENTRIES
+
+if TYPE_CHECKING:
+    from .group_commit import GroupCommit
+
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+"""What comes when a batch has grown to this waits for the next: recovery holds one in memory."""
+
+
+class Pending:
+    """Batches that gather and wait, and the one that is on its way to the disk.
+
+    Args:
+        committer: who commits them.
+        max_bytes: appends wait while more is not yet durable.
+    """
+
+    def __init__(self, committer: GroupCommit, *, max_bytes: int) -> None:
+        self._committer = committer
+        self.max_bytes = max_bytes
+        self.max_entries = MAX_PENDING_ENTRIES
+        self.lock = threading.RLock()
+        self.size_bytes = 0
+        self.entry_count = 0
+        self.gathering = Batch(committer)
+        """Where the next append goes."""
+        self._batches = [self.gathering]
+        """Those that were not taken, the oldest first."""
+        self.taken: Batch | None = None
+        """On its way to the disk; it stays here until it is committed to the end."""
+        self.last_taken = Batch(None)
+
+    @property
+    def oldest(self) -> Batch:
+        """The batch to be taken next."""
+        return self._batches[0]
+
+    @property
+    def waiting(self) -> list[Batch]:
+        """The batches that have something to commit and were not taken."""
+        return [batch for batch in self._batches if batch.is_due]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether appends need not wait."""
+        return self.size_bytes <= self.max_bytes and self.entry_count <= self.max_entries
+
+    # All that follows: under ``lock``
+
+    def group(self, owner: Owner, segment: Run, offset: int) -> Group:
+        """The group that gathers for ``segment``; a new one begins at ``offset``."""
+        batch = self.gathering
+        if batch.size_bytes >= MAX_BATCH_BYTES:
+            batch = Batch(self._committer)
+            batches = [*self._batches, batch]
+            self._batches, self.gathering = batches, batch
+        group = batch.groups.get(segment)
+        if group is None:
+            group = Group(self._committer, batch, owner, segment, offset)
+            thread = self._committer.thread
+            bell = thread.bell
+            # No call from here to the bell's: no exception comes in between.
+            batch.groups[segment] = group
+            if thread.is_asleep and not thread.is_led:
+                bell.put(None)
+        return group
+
+    def take(self) -> Batch | None:
+        """Take out the oldest batch, if it has something to commit."""
+        batch = self._batches[0]
+        if not batch.is_due:
+            return None
+        rest = self._batches[1:] or [Batch(self._committer)]
+        gathering = rest[-1]
+        self.taken = self.last_taken = batch
+        self._batches, self.gathering = rest, gathering
+        return batch
+
+    def count_out(self, groups: Collection[Group], *, ends: bool) -> None:
+        """These are pending no more; with ``ends`` the batch that was taken is at its end."""
+        size_bytes, entry_count = self.size_bytes, self.entry_count
+        for group in groups:
+            size_bytes -= group.size_bytes
+            entry_count -= group.entry_count
+        taken = None if ends else self.taken
+        self.size_bytes, self.entry_count, self.taken = size_bytes, entry_count, taken
+
+    def take_out(self, owners: Collection[int]) -> list[Group]:
+        """Take the groups of owners, by their ids, out of the batches that wait."""
+        groups = []
+        for batch in self._batches if owners else ():
+            for segment, group in list(batch.groups.items()):
+                if id(group.owner) in owners:
+                    groups.append(batch.groups.pop(segment))
+                    batch.is_cut_short = True
+        return groups
+
+    def take_all(self) -> list[Batch]:
+        """Take out every batch, the one on its way included: the store stops."""
+        batches = self._batches if self.taken is None else [self.taken, *self._batches]
+        fresh = Batch(self._committer)
+        self._batches, self.gathering, self.taken = [fresh], fresh, None
+        self.size_bytes = self.entry_count = 0
+        return batches

@@ -1,0 +1,63 @@
+"""Handing the bytes of a commit to the tail cache, instead of dropping them.
+
+They are the bytes that were written, so their checksums were made here or checked at append:
+nothing has to be checked again when they are read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from .group import ROW_FIELDS, Group
+
+PIECE_BYTES = 64 * 1024
+"""More than this is kept in pieces: a view on one entry keeps no more than that in memory."""
+
+
+def remember(group: Group) -> None:
+    """Keep the entries of a group, which is durable and shown, if its topic is read at its end.
+
+    Under the committer's lock, in the step that shows the group. What the main thread commits is
+    not kept: a signal handler could end this half way.
+    """
+    recent = group.owner.recent
+    if not recent.is_wanted():
+        return
+    segment = group.segment
+    unpack = segment.unpacker()
+    # What the run begins with stands before its first entry.
+    skip = len(segment.first_bytes()) if group.offset == 0 else 0
+    pieces = _cut(group, skip) if len(group.buffers) == 1 else _one_by_one(group, skip)
+    first_entry_id = segment.end_entry_id - group.entry_count
+    recent.add(segment.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces])
+
+
+def _cut(group: Group, skip: int) -> list[tuple[int, bytes]]:
+    """The group's one buffer in pieces of whole records; as it is, without a copy, if small."""
+    buffer = group.buffers[0]
+    if type(buffer) is bytes and not skip and len(buffer) <= PIECE_BYTES:
+        return [(group.entry_count, buffer)]
+    ends, view = group.rows[ROW_FIELDS - 1 :: ROW_FIELDS], memoryview(buffer)
+    pieces = []
+    done, start = 0, group.offset + skip
+    while done < len(ends):
+        until = bisect_right(ends, start + PIECE_BYTES, done + 1)
+        end = ends[until - 1]
+        pieces.append((until - done, bytes(view[start - group.offset : end - group.offset])))
+        done, start = until, end
+    return pieces
+
+
+def _one_by_one(group: Group, skip: int) -> list[tuple[int, bytes]]:
+    """Large entries, each in a piece of its own, without the memory they came in."""
+    ends = iter(group.rows[ROW_FIELDS - 1 :: ROW_FIELDS])
+    pieces, parts = [], []
+    offset, end = group.offset, next(ends, None)
+    for buffer in group.buffers:
+        parts.append(buffer)
+        offset += len(buffer)
+        if offset == end:
+            data = b"".join(parts)
+            pieces.append((1, data[skip:] if skip else data))
+            parts, skip, end = [], 0, next(ends, None)
+    return pieces

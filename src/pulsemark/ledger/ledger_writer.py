@@ -1,0 +1,396 @@
+"""A topic's chain of ledgers, written: append, roll, trim.
+
+Position, time and index of an entry are assigned at append, under the store's lock, and never
+again: ``time = max(clock, last)``, ``index = last + messages``. What cannot be made durable is
+not taken back one by one: the ledger is fenced at its last durable entry and the topic goes on in
+a new one, whose header says how many entries of the one before count. So the index has no gaps and
+no number is given twice. Every opening of a topic begins a new ledger, too.
+
+Every change is made in this order: all that may fail, then one run of assignments that nothing can
+interrupt, then what cannot fail. What takes more than that runs aside (`Aside`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
+from .admission import body_check_of, check_count, check_kind, plain_body
+from .appended import Appended
+from .commit.group import Group
+from .commit.pending import MAX_BATCH_BYTES
+from .commit.record_builder import NewEntry, Record, RecordBuilder
+from .commit.tail import LEDGER, Tail
+from .cursors.cursor import Cursor
+from .entry import Entry, EntryKind
+from .errors import CatalogError, StaleEpochError, StoreClosedError
+from .limits import MAX_MESSAGE_COUNT
+from .position import Position
+from .run import Run, RunHeader
+from .store_core import StoreCore
+from .topic_log import TopicLog
+
+
+class LedgerWriter(TopicLog):
+    """The end of a topic: where entries are appended, and ledgers and segments begin."""
+
+    def __init__(
+        self,
+        store: StoreCore,
+        name: str,
+        topic_id: int,
+        segments: Sequence[Run],
+        ledger_id: int,
+        *,
+        index_floor: int = 0,
+    ) -> None:
+        """``index_floor``: indexes below it were given, though the ledger that had them is lost."""
+        super().__init__(name, segments)
+        self._store = store
+        self._engine = store.engine
+        self._state = store.state
+        self._committer = store.committer
+        self._pending = store.committer.pending
+        self._group: Group | None = None
+        """Where the last append went."""
+        self._index_floor = index_floor
+        self._opened_at_ledger_id = ledger_id
+        self.topic_id = topic_id
+        self.on_confirmed: list[Callable[[], None]] = []
+        """Called after each commit that added entries, where callbacks run."""
+        self.cursors: dict[str, Cursor] = {}
+        self.recent = store.tail_cache.of_topic(self._mark_deletes)
+        """The newest entries, kept for those who read at the end of the log."""
+        self.stampers = StamperChain()
+        self._closed = False
+        self._deleted = False
+        self._removing = threading.Lock()
+        """Held while entries are removed from the head: one removal after another."""
+        self.tail = self._tail_at_opening(ledger_id)
+        """Changed under the lock, by appends and by the committer."""
+
+    def _tail_at_opening(self, ledger_id: int) -> Tail:
+        """After the last durable entry; every opening begins a new ledger."""
+        segments = self._segments
+        return Tail(
+            ledger_id=ledger_id,
+            segment=None,
+            entry_id=0,
+            offset=0,
+            next_index=self.next_index,
+            stamp_floor_ms=max((s.append_time_max_ms for s in segments), default=0),
+            entry_time_max_ms=segments[-1].time_max_ms if segments else 0,
+            ledger_bytes=0,
+            ledger_age_ms=0,
+            clock_ms=0,
+            epoch=segments[-1].header.epoch if segments else 0,
+        )
+
+    @property
+    def store(self) -> StoreCore:
+        """The store that the topic is in."""
+        return self._store
+
+    @property
+    def stampers(self) -> StamperChain:
+        """Who stamps new entries; an empty chain stores them without prefix."""
+        return self._builder.chain
+
+    @stampers.setter
+    def stampers(self, chain: StamperChain) -> None:
+        self._builder = RecordBuilder(self.name, self._store.clock, self._store.options, chain)
+
+    @property
+    def end_position(self) -> Position:
+        """Where the first entry that is not yet durable stands, or the next one will.
+
+        A topic at rest: in the current ledger, even if that has no entry yet.
+        """
+        tail = self.tail
+        end = (
+            super().end_position
+            if tail.needs_ledger_id
+            else Position(tail.ledger_id, tail.entry_id if tail.segment is not None else 0)
+        )
+        for segment in reversed(self._segments):
+            if segment.entry_count < self._assigned(segment):
+                end = Position(segment.ledger_id, segment.end_entry_id)
+            elif segment.entry_count:
+                break  # durable, and so is all before it
+        return end
+
+    @property
+    def next_index(self) -> int:
+        """Index the message behind the last durable entry gets."""
+        next_index = super().next_index
+        if self._index_floor:
+            last = self._last_visible()
+            if last is None or last.ledger_id < self._opened_at_ledger_id:
+                return max(next_index, self._index_floor)
+        return next_index
+
+    @property
+    def ledger_id(self) -> int:
+        """The ledger that the next entry goes to."""
+        return self.tail.ledger_id
+
+    def read(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As ``TopicLog.read``; raises StoreClosedError once the store is closed."""
+        if self._state.is_over:
+            self._state.check()
+        entries = self.recent.read(start, max_entries, max_bytes)
+        if entries:
+            self.give_way()
+            return entries
+        entries = super().read(start, max_entries=max_entries, max_bytes=max_bytes)
+        if entries:
+            self.recent.missed(entries)
+        else:
+            self.recent.reached_end()
+        return entries
+
+    def _mark_deletes(self) -> list[Position]:
+        return [cursor.mark_delete for cursor in tuple(self.cursors.values())]
+
+    def read_stored(
+        self,
+        start: Position,
+        *,
+        max_entries: int = 10_000,
+        max_bytes: int = 4 << 20,
+        mapped: bool = False,
+    ) -> tuple[Position, list[memoryview]]:
+        """As ``TopicLog.read_stored``; raises StoreClosedError once the store is closed."""
+        self._state.check()
+        return super().read_stored(
+            start, max_entries=max_entries, max_bytes=max_bytes, mapped=mapped
+        )
+
+    def check_can_read(self) -> None:
+        """Raise StoreClosedError, StoreFailedError or ForkedStoreError once the store is over."""
+        self._state.check()
+
+    def give_way(self) -> bool:
+        """Let commits pass: see `read_turns`."""
+        turns = self._committer.read_turns
+        if self._pending.size_bytes or turns.are_due():
+            turns.wait()
+            return True
+        return False
+
+    # Appending
+
+    def append(
+        self,
+        body: Buffer,
+        *,
+        message_count: int = 1,
+        kind: EntryKind = EntryKind.DATA,
+        base: BrokerEntryMetadata | None = None,
+        epoch: int | None = None,
+        sender: Sender | None = None,
+    ) -> Appended:
+        """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
+
+        ``body`` is a producer's headers-and-payload (or any contiguous buffer), which must not
+        change until then. ``message_count`` 0 or below takes no index and gets no prefix, as in
+        Pulsar. ``base`` are prefix fields of the store itself, written even where stamps are off.
+        ``epoch`` is the leader epoch the caller believes to lead, ``sender`` the producer on whose
+        connection the entry came, for stampers. Waits while too much is pending.
+
+        Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
+        wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
+        StoreClosedError, StoreFailedError, ForkedStoreError, CatalogError, and StampingError from
+        a plugin: nothing is stored then. After an exception out of a signal handler the entry may
+        be stored or not.
+        """
+        if self._state.is_over:
+            self._state.check()
+        if type(body) is not bytes:
+            body = plain_body(self.name, body)
+        if kind is not EntryKind.DATA:
+            kind = check_kind(self.name, kind)
+        if type(message_count) is not int or not 0 <= message_count <= MAX_MESSAGE_COUNT:
+            message_count = check_count(self.name, message_count)
+        body_check = body_check_of(self.name, body)
+        # Without a stamp of time both the stampers and the time index may read the header.
+        header = None if self._builder.stamps_time else MessageHeader(body)
+        entry = body, body_check, message_count, kind, base, sender, header
+        pending = self._pending
+        if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
+            self._committer.wait_for_room()
+        while True:
+            with pending.lock:
+                if self._closed or self._state.is_over:
+                    self._check_open()
+                tail = self.tail
+                if epoch is not None and epoch != tail.epoch:
+                    raise StaleEpochError(self.name, epoch, tail.epoch)
+                record = self._builder.build(entry, tail)
+                appended = self._add(tail, record) if type(record) is tuple else None
+            if appended is not None:
+                return appended
+            self._store.aside.run(partial(self._make_room, entry))
+
+    def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
+        """Under the lock: append what was built at ``tail``, to the group that gathers."""
+        parts, row, size_bytes, next_index, age_ms, clock_ms = record
+        pending = self._pending
+        segment = tail.segment
+        if group is None:
+            group = self._group
+            if (
+                group is None
+                or group.segment is not segment
+                or group.batch is not pending.gathering
+                or group.batch.size_bytes >= MAX_BATCH_BYTES
+            ):
+                assert segment is not None
+                group = self._group = pending.group(self, segment, tail.offset)
+        batch = group.batch
+        append_time_ms, entry_time_ms, _, end = row
+        added_bytes = end - tail.offset
+        appended = Appended(tail.ledger_id, tail.entry_id, next_index - 1, append_time_ms, group)
+        # No call from here on: nothing can interrupt this (see `pending`).
+        group.buffers += parts
+        group.rows += row
+        tail.entry_id += 1
+        tail.offset = end
+        tail.next_index = next_index
+        tail.stamp_floor_ms = append_time_ms
+        tail.entry_time_max_ms = entry_time_ms
+        tail.ledger_bytes += size_bytes
+        tail.ledger_age_ms = age_ms
+        tail.clock_ms = clock_ms
+        batch.size_bytes += added_bytes
+        pending.size_bytes += added_bytes
+        pending.entry_count += 1
+        return appended
+
+    def _check_open(self) -> None:
+        self._state.check()
+        if self._closed:
+            raise StoreClosedError(self.name)
+
+    # Ledgers and segments
+
+    def _make_room(self, entry: NewEntry) -> None:
+        """Begin a segment, or a ledger, if this entry is to be the first one in it."""
+        with self._committer.lock:
+            self._check_open()
+            tail = self.tail
+            begins = self._builder.build(entry, tail)
+            if isinstance(begins, tuple):
+                return  # another thread has begun one meanwhile
+            segment = tail.segment
+            if segment is None or begins == LEDGER:
+                if segment is not None or tail.needs_ledger_id:
+                    ledger_id = self._store.next_ledger_id()
+                    tail = replace(tail, ledger_id=ledger_id, needs_ledger_id=False)
+                self._begin(self._tail_of_new(tail, self._segments, 0, 0))
+            else:
+                number = segment.header.segment_no + 1
+                self._begin(self._tail_of_new(tail, self._segments, number, tail.entry_id))
+
+    def _tail_of_new(
+        self,
+        tail: Tail,
+        kept: Sequence[Run],
+        segment_no: int,
+        first_entry_id: int,
+        last_count: int | None = None,
+    ) -> Tail:
+        """``tail`` with a new segment, behind ``kept``; nothing has changed yet."""
+        previous = next(
+            (s for s in reversed(kept) if s.ledger_id != tail.ledger_id and self._assigned(s)), None
+        )
+        header = RunHeader(
+            topic=self.name,
+            topic_id=self.topic_id,
+            ledger_id=tail.ledger_id,
+            segment_no=segment_no,
+            first_entry_id=first_entry_id,
+            first_index=tail.next_index,
+            entry_time_floor_ms=tail.entry_time_max_ms,
+            stamp_floor_ms=tail.stamp_floor_ms,
+            previous_ledger_id=previous.ledger_id if previous else -1,
+            epoch=tail.epoch,
+            previous_entry_count=previous.first_entry_id
+            + (self._assigned(previous) if last_count is None else last_count)
+            if previous
+            else 0,
+        )
+        began = replace(
+            tail,
+            segment=self._engine.create(header),
+            entry_id=first_entry_id,
+            offset=0,
+        )
+        if segment_no:
+            return began
+        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
+
+    def _assigned(self, segment: Run) -> int:
+        """How many entries of a segment have got their number."""
+        tail = self.tail
+        assigned = tail.assigned_count if segment is tail.segment else segment.assigned_count
+        return max(segment.entry_count, assigned)
+
+    def _begin(self, tail: Tail) -> None:
+        """Go on at ``tail``, whose segment is new. Cannot fail."""
+        assert tail.segment is not None
+        self._engine.began(tail.segment)
+        self._leave_segment()
+        self._segments = (*self._segments, tail.segment)
+        self.tail = tail
+
+    def _leave_segment(self) -> None:
+        """No entry follows in the current segment."""
+        segment = self.tail.segment
+        if segment is None:
+            return
+        segment.assigned_count = self.tail.assigned_count
+        if segment.assigned_count:
+            self._engine.sealed(segment)
+        else:  # it was begun for an entry that did not come
+            self._segments = tuple(s for s in self._segments if s is not segment)
+            self._engine.void(segment)
+        self.tail = replace(self.tail, segment=None, entry_id=0, offset=0)
+
+    # What the committer calls
+
+    def fence(self) -> None:
+        """Under the lock: drop what is not durable; the next entry begins a new ledger.
+
+        Reads no file: rows of entries that are not durable are in no index.
+        """
+        tail = self.tail
+        kept = tuple(s for s in self._segments if s.entry_count)
+        for segment in self._segments:
+            segment.assigned_count = segment.entry_count
+            if not segment.entry_count:
+                self._engine.void(segment)
+        if tail.segment is not None and tail.segment.entry_count:
+            self._engine.sealed(tail.segment)
+        self._segments = kept
+        last = kept[-1] if kept else None
+        self.tail = replace(
+            tail,
+            segment=None,
+            entry_id=0,
+            offset=0,
+            next_index=self.next_index,
+            entry_time_max_ms=last.time_max_ms if last else 0,
+            epoch=last.header.epoch if last else 0,
+            needs_ledger_id=True,
+        )
+        # On a full disk the catalog may fail as well: then the next append asks again.
+        with suppress(CatalogError):
+            ledger_id = self._store.next_ledger_id()
+            self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)

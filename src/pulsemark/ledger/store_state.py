@@ -1,0 +1,93 @@
+"""Whether a store may be used: not once it was closed, or failed, nor in a child process.
+
+A store belongs to the process that opened it. After a fork the child has a copy of its memory
+without its threads, with locks in whatever state they were in. There every method raises
+ForkedStoreError before it takes a lock or touches a file; ``close`` does nothing. The child's copy
+of the folder's lock is closed at once, so that the parent alone holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from .errors import ForkedStoreError, LedgerError, StoreClosedError, StoreFailedError
+
+_states: weakref.WeakSet[StoreState] = weakref.WeakSet()
+
+
+class StoreState:
+    """Of one store. ``on_fork`` is called in a child process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._failure: BaseException | None = None
+        self.is_over = False
+        """Nothing may be done any more; ``check`` says why."""
+        self.is_foreign = False
+        """This is a child of the process that opened the store."""
+        self.on_fork: Callable[[], None] | None = None
+        _states.add(self)
+
+    def close(self) -> None:
+        """The store is closed."""
+        self.is_over = True
+
+    def fail(self, error: BaseException) -> None:
+        """The store cannot go on."""
+        if self._failure is None:
+            self._failure = error
+        self.is_over = True
+
+    @property
+    def name(self) -> str:
+        """What the store is called in errors: its folder."""
+        return str(self._folder)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something failed that cannot be repaired."""
+        return self._failure is not None
+
+    def error(self) -> LedgerError:
+        """Why nothing may be done."""
+        if self.is_foreign:
+            return ForkedStoreError(self._folder)
+        if self._failure is not None:
+            return StoreFailedError(self._folder, repr(self._failure))
+        return StoreClosedError(str(self._folder))
+
+    def check(self) -> None:
+        """Raise ForkedStoreError, StoreFailedError or StoreClosedError if it is over."""
+        if self.is_over:
+            raise self.error()
+
+    def check_process(self) -> None:
+        """Raise ForkedStoreError in a child of the process that opened the store."""
+        if self.is_foreign:
+            raise self.error()
+
+    def _disown(self) -> None:
+        self.is_over = self.is_foreign = True
+        if self.on_fork is not None:
+            self.on_fork()
+
+
+class ForeignCatalog:
+    """In place of the catalog in a child process: SQLite's connections must not cross a fork."""
+
+    def __init__(self, state: StoreState) -> None:
+        self._state = state
+
+    def __getattr__(self, name: str) -> object:
+        raise self._state.error()
+
+
+def _after_fork() -> None:
+    for state in list(_states):
+        state._disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)
