@@ -157,7 +157,7 @@ def of_single(single: bytes, payload: bytes = b"") -> bytes:
 
 BAD = {
     "nothing": (b"", "cut off after 0 of 4"),
-    "no header": (b"\xff" * 40, "reach beyond"),
+    "no header": (b"\xff" * 40, "do not fit into"),
     "no protobuf": (seal(b"\xff\xff\xff", b"x"), "not a MessageMetadata"),
     "no publish time": (
         of_header(MessageMetadata(producer_name="p", sequence_id=1), b"x"),
@@ -170,7 +170,7 @@ BAD = {
     ),
     "two messages for one": (
         batched_message([b"a", b"b"], publish_time_ms=1),
-        "counts 2 messages, the broker 1",
+        "states 2 messages, the broker 1",
     ),
     "no message in a batch": (of_header(BATCH_HEADER, b""), "do not fit into 0 bytes"),
     "a batch of noise": (of_header(BATCH_HEADER, b"\x00" * 9), "cannot be split"),
