@@ -161,8 +161,8 @@ class _TextPrinter:
         )
 
     def damage(self, topic: str | None, damage: Damage) -> None:
-        going_on = f"; goes on at {damage.next_position}" if damage.next_position else ""
-        print(f"{_place(damage.position):>12} DAMAGED {damage.reason}{going_on}")
+        continuation = f"; continues at {damage.next_position}" if damage.next_position else ""
+        print(f"{_place(damage.position):>12} DAMAGED {damage.reason}{continuation}")
 
 
 class _JsonPrinter:
