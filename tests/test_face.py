@@ -13,18 +13,18 @@ import pulsemark
 
 @pytest.mark.parametrize("name", pulsemark.__all__)
 def test_every_name_is_handed_on(name: str) -> None:
-    """Each name of `__all__` exists and is the very object of the room it lives in."""
+    """Each name of `__all__` is the same object as in the package that it comes from."""
     value = getattr(pulsemark, name)
     assert name in dir(pulsemark)
     if name != "__version__":
-        room = importlib.import_module(f"pulsemark.{pulsemark._HOMES[name]}")
-        assert value is getattr(room, name)
-        assert name in room.__all__
+        package = importlib.import_module(f"pulsemark.{pulsemark._PACKAGE_OF[name]}")
+        assert value is getattr(package, name)
+        assert name in package.__all__
 
 
 def test_names_are_listed_once() -> None:
     """`__all__` and the table of homes name the same."""
-    assert sorted(pulsemark.__all__) == sorted(["__version__", *pulsemark._HOMES])
+    assert sorted(pulsemark.__all__) == sorted(["__version__", *pulsemark._PACKAGE_OF])
 
 
 def test_unknown_names_are_no_attributes() -> None:

@@ -1,9 +1,9 @@
 """pulsemark: Pulsar's protocol over a ledger that stamps every entry with broker time and index.
 
-This is the face of the package: the names a program starts from, handed on from the rooms they
-live in. Nothing is imported before it is asked for, so that a tool which only reads a folder does
-not pay for the broker, nor a broker for gRPC. The rooms have more to offer than stands here:
-`broker`, `finder`, `ledger`, `metadata`, `pipeline`, `testing`, `wire`.
+This module re-exports the names that most programs start with. Each name is imported from its
+package when it is first used. So a tool that only reads a folder does not load the broker, and a
+broker without a finder does not load gRPC. The packages themselves export more: `broker`,
+`finder`, `ledger`, `metadata`, `pipeline`, `testing`, `wire`.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Room -> the names of it that are handed on.
-_ROOMS = {
+# Package -> the names that are re-exported from it.
+_EXPORTS = {
     "broker": ("Broker", "BrokerConfig", "BrokerThread"),
     "finder": ("Finder", "Found", "IndexPlace", "IndexRange", "Road", "SeekClient"),
     "ledger": (
@@ -97,7 +97,7 @@ _ROOMS = {
     ),
     "metadata": ("BrokerEntryMetadata", "pack", "peek", "split", "strip"),
 }
-_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
+_PACKAGE_OF = {name: package for package, names in _EXPORTS.items() for name in names}
 
 __all__ = [
     "EARLIEST",
@@ -127,13 +127,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of the face when it is first used (PEP 562)."""
+    """Import a re-exported name when it is first used (PEP 562)."""
     if name == "__version__":
         from importlib.metadata import version
 
         value: Any = version("pulsemark")
-    elif name in _HOMES:
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    elif name in _PACKAGE_OF:
+        value = getattr(import_module(f".{_PACKAGE_OF[name]}", __name__), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -141,5 +141,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the names handed on, whether they were used already or not."""
+    """List all re-exported names, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

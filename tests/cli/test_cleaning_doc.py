@@ -84,7 +84,7 @@ def test_its_metrics_are_on_the_page_of_metrics(broker: BrokerThread) -> None:
     """Every metric that the page names is served."""
     with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=10) as answer:
         served = set(re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE))
-    section = TEXT[TEXT.index("## What can be seen") :]
+    section = TEXT[TEXT.index("## Statistics and metrics") :]
     named = set(re.findall(r"`((?:pulsar|pulsemark)_\w+)`", section))
     named |= {f"pulsar_compaction{tail}" for tail in re.findall(r"`(_\w+)`", section)}
     assert len(named) == 17

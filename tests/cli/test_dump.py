@@ -189,7 +189,7 @@ def test_segment_with_a_damaged_header(folder: Folder, pulsemark: Command) -> No
 
 
 def test_torn_tail_of_a_segment_file(folder: Folder, pulsemark: Command) -> None:
-    """Bytes behind the last whole record of a segment file are told, as damage."""
+    """Bytes after the last whole record of a segment file are told, as damage."""
     path = folder.segment()
     path.write_bytes(path.read_bytes() + b"\xf7PM\x1ehalf a record")
     ran = pulsemark("dump", path, "--json")
@@ -197,7 +197,7 @@ def test_torn_tail_of_a_segment_file(folder: Folder, pulsemark: Command) -> None
     *rows, tail = ran.json()
     assert len(rows) == 10
     assert tail["entry_id"] == 10
-    assert "behind the last whole record" in tail["damaged"]
+    assert "after the last whole record" in tail["damaged"]
 
 
 def test_room_kept_free_is_no_damage(folder: Folder, pulsemark: Command) -> None:

@@ -159,12 +159,12 @@ class _Other(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("answer", "named"),
     [
-        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "does not answer as a broker"),
-        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "is that a pulsemark broker?"),
-        (b'HTTP/1.0 200 OK\r\n\r\n{"stampers": [1]}', "is that a pulsemark broker?"),
+        (b"HTTP/1.0 200 OK\r\n\r\n<html>", "does not answer like a broker"),
+        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "is this a pulsemark broker?"),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"stampers": [1]}', "is this a pulsemark broker?"),
         (b"HTTP/1.0 500 Oops\r\n\r\nbroken", "500 broken"),
         (b"HTTP/1.0 500 Oops\r\n\r\n[]", "500 []"),
-        (b"220 mail ready\r\n", "does not answer as a broker"),
+        (b"220 mail ready\r\n", "does not answer like a broker"),
     ],
 )
 def test_somebody_else_answers(pulsemark: Command, answer: bytes, named: str) -> None:
@@ -228,9 +228,9 @@ def test_cleaning_policies(
         (("retention", "--time", "5"), "retention needs --time and --size"),
         (("retention", "--time", "5", "--size", "0"), "Invalid retention policy"),
         (("messageTTL",), "messageTTL needs --seconds"),
-        (("messageTTL", "--bytes", "5"), "--bytes is no option of messageTTL"),
+        (("messageTTL", "--bytes", "5"), "--bytes is not an option of messageTTL"),
         (("messageTTL", "--seconds", "-1"), "Invalid value for message TTL"),
-        (("compactionThreshold", "--off"), "--off is no option of compactionThreshold"),
+        (("compactionThreshold", "--off"), "--off is not an option of compactionThreshold"),
         (("brokerEntryMetadata",), "brokerEntryMetadata needs --stampers or --off"),
     ],
 )

@@ -97,7 +97,7 @@ def test_text_at_the_end(folder: Folder, pulsemark: Command) -> None:
     """After the last entry it says so, and where the next one goes."""
     ran = pulsemark.process("seek", "orders", "+1d", "--data-dir", folder.path)
     assert ran.status == 0
-    assert "no entry is that late" in ran.out
+    assert "no entry is at or after this time" in ran.out
     assert f"index     {sum(folder.counts)}" in ran.out
 
 
@@ -138,7 +138,7 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
         (["--data-dir", tmp_path / "foreign"], "foreign"),
         (["--data-dir", tmp_path / "empty"], "empty"),
         (["--grpc", "127.0.0.1:1"], "UNAVAILABLE"),
-        (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "empty"], "no token"),
+        (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "empty"], "does not hold a token"),
         (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "none"], "none"),
         (["--grpc", "127.0.0.1:1", "--tls-ca", tmp_path / "none"], "none"),
     ]

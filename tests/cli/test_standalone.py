@@ -223,7 +223,7 @@ def test_finder_bad_input(pulsemark: Command, tmp_path: Path, folder: Folder) ->
             (["--data-dir", folder.path, "--port", port], port),
             (["--data-dir", folder.path, "--tls-cert", tmp_path / "empty"], "--tls-key"),
             (["--data-dir", folder.path, "--tls-client-ca", tmp_path / "empty"], "--tls-cert"),
-            (["--data-dir", folder.path, "--token-file", tmp_path / "empty"], "no token"),
+            (["--data-dir", folder.path, "--token-file", tmp_path / "empty"], "not hold a token"),
             (["--data-dir", folder.path, "--token-file", tmp_path / "spaced"], "without spaces"),
             (["--data-dir", folder.path, "--token-file", tmp_path / "none"], "none"),
             (

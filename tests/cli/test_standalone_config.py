@@ -70,11 +70,11 @@ def test_a_file_of_pulsars_starts_a_broker(pulsemark: Command, tmp_path: Path) -
         assert stats["durability"] == {"mode": "interval", "syncIntervalMs": 40}
     ignored, warning = broker.said.splitlines()
     assert ignored == (
-        f"pulsemark: {config}: settings that do nothing here: "
+        f"pulsemark: {config}: settings that this broker ignores: "
         "metadataStoreUrl, numIOThreads, authenticationEnabled"
     )
     assert "authenticationEnabled" in warning
-    assert "everybody" in warning
+    assert "everyone" in warning
     (row,) = pulsemark("dump", tmp_path / "kept here", "--json").json()
     assert row["prefix_size_bytes"] == 0
 

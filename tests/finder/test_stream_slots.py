@@ -90,7 +90,7 @@ def test_a_stream_that_nobody_reads_is_ended():
             slots.open(receiver)
         slots.open(Receiver())
         receiver.done(None)
-        with pytest.raises(ServerFullError, match="all 1 places"):
+        with pytest.raises(ServerFullError, match="all 1 streams"):
             slots.open(receiver)
 
     asyncio.run(scenario())

@@ -44,7 +44,7 @@ from pulsemark.pipeline.errors import (
         (
             DecodeError("t", Position(1, 2), "no"),
             {"topic": "t", "position": Position(1, 2), "reason": "no"},
-            "entry (1, 2) does not open: no",
+            "entry (1, 2) cannot be decoded: no",
         ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

@@ -101,7 +101,7 @@ def test_ranges(options: dict[str, str], start: Bound, end: Bound) -> None:
         ),
         ({"startingTime": "0", "startingOffsets": "4"}, "startingOffsets", "4", "excludes"),
         ({"startingTime": "20260301"}, "startingTime", "20260301", "1970-01-01T05:37Z"),
-        ({"endingTime": "1772323200"}, "endingTime", "1772323200", "unix seconds need three"),
+        ({"endingTime": "1772323200"}, "endingTime", "1772323200", "for unix seconds add three"),
         ({"maxMessagesPerEntry": "0"}, "maxMessagesPerEntry", "0", "between 1"),
         ({"maxPropertiesPerEntry": "-1"}, "maxPropertiesPerEntry", "-1", "between 0"),
         ({"maxUncompressedBytes": "2000000000"}, "maxUncompressedBytes", "2000000000", "between"),

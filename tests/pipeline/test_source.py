@@ -91,7 +91,7 @@ def test_a_topic_of_any_name_can_be_read(tmp_path: Path, tools: Any, name: str) 
 def test_a_schema_without_columns_is_refused() -> None:
     """It would count no row."""
     source = LedgerSource({"path": "/x", "topic": "a"})
-    with pytest.raises(OptionError, match="option schema = '': names no column"):
+    with pytest.raises(OptionError, match="option schema = '': has no column"):
         source.reader(StructType([]))
 
 

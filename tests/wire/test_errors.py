@@ -21,12 +21,12 @@ EXAMPLES: list[tuple[ProtocolError, dict[str, object], str]] = [
     (
         errors.FrameSizeError(4, None),
         {"total_size_bytes": 4, "command_size_bytes": None},
-        "totalSize 4 describe no frame",
+        "totalSize 4 cannot be a frame's sizes",
     ),
     (
         errors.FrameSizeError(9, 7),
         {"total_size_bytes": 9, "command_size_bytes": 7},
-        "totalSize 9 and commandSize 7 describe no frame",
+        "totalSize 9 and commandSize 7 cannot be a frame's sizes",
     ),
     (
         errors.MalformedCommandError(None, 3),

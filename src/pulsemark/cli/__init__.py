@@ -2,15 +2,15 @@
 
 Rules of this package:
 
-- One module per command: `add_arguments(parser)` and `run(args)`, which returns the exit code. A
-  command's module, and with it what it uses, is imported only when that command is called, so
-  that `--help` and `--version` cost no more than argparse.
-- Bad input ends in one line `pulsemark: error: ...` on stderr and exit code 2, never in a
-  traceback. Each command lists in `ERRORS` the typed errors that its input can cause; anything
-  else is our own mistake and is shown as such.
+- Each command has one module with `add_arguments(parser)` and `run(args)`, which returns the exit
+  code. The module is imported only when its command is called. So `--help` and `--version` load
+  nothing but argparse.
+- Bad input gives one line `pulsemark: error: ...` on stderr and exit code 2, never a traceback.
+  Each command lists in `ERRORS` the typed errors that its input can cause. Any other error is a
+  mistake in the program and shows its traceback.
 - Results go to stdout, everything else to stderr. `--json` prints one JSON object per line.
-- Exit codes: 0 done; 1 done, and the answer is bad news (damage found, an audit that misses
-  messages); 2 bad input; 130 interrupted; 141 the reader of our output went away.
+- Exit codes: 0 done; 1 done, but something is wrong (damage found, an audit that misses messages);
+  2 bad input; 130 interrupted; 141 the reader of stdout has closed it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
-# Command -> what the overview says of it; its module has the same name, with _ for -.
+# Command -> its line in the overview. Its module has the same name, with _ for -.
 COMMANDS = {
     "standalone": "run a broker over a data folder",
-    "policies": "show or change what a namespace's or topic's entries are stamped with",
+    "policies": "show or change the stamps of a namespace's or topic's entries",
     "seek": "find the first entry at or after a time",
     "dump": "print the entries of a data folder, a topic or a segment file",
-    "verify": "read a data folder completely and say what is damaged",
-    "rebuild-catalog": "make a data folder's catalog again from its segments",
+    "verify": "read a whole data folder and report what is damaged",
+    "rebuild-catalog": "rebuild a data folder's catalog from its segments",
     "finder": "serve searches by time and index over gRPC, without a broker",
     "pipeline": "run a Spark job over a data folder",
 }
 
 
 class Command(Protocol):
-    """What a command's module offers."""
+    """The functions of a command's module."""
 
     ERRORS: tuple[type[Exception], ...]
 
@@ -50,18 +50,18 @@ class Command(Protocol):
         """Declare the command's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
+        """Run the command; returns the exit code."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports wrong arguments in the one line that every other wrong input gets."""
+    """Reports wrong arguments in one line, like any other bad input."""
 
     def error(self, message: str) -> NoReturn:
         raise CliError(f"{message} (see {self.prog} --help)")
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Looks up the version only when `--version` is given."""
 
     def __call__(self, *_: object) -> NoReturn:
         from .. import __version__
@@ -71,7 +71,7 @@ class _Version(argparse.Action):
 
 
 def _command_of(arguments: Sequence[str]) -> str | None:
-    """The command that is called: the first argument that is no option."""
+    """The command that is called: the first argument that is not an option."""
     return next((text for text in arguments if not text.startswith("-")), None)
 
 
@@ -93,7 +93,7 @@ def _parser(called: str | None) -> argparse.ArgumentParser:
 
 
 def _protect_times(arguments: Sequence[str]) -> list[str]:
-    """Keep argparse from taking a time like -5m for an option; a leading space does it."""
+    """Put a space before a time like -5m, so that argparse does not take it for an option."""
     return [f" {text}" if text[:1] == "-" and text[1:2].isdigit() else text for text in arguments]
 
 
@@ -103,7 +103,7 @@ def _run(arguments: Sequence[str]) -> int:
     command = _load(args.command)
     try:
         return command.run(args)
-    except BrokenPipeError:  # an OSError, but no bad input
+    except BrokenPipeError:  # an OSError, but not bad input
         raise
     except command.ERRORS as error:
         raise CliError(str(error)) from error
@@ -113,9 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        arguments: without the program's name; None: those of the process.
+        arguments: without the program's name; None means the arguments of the process.
     """
-    # The C library under gRPC would print lines of its own beside ours.
+    # Otherwise gRPC's C library would print its own lines to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         try:
@@ -128,6 +128,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The interpreter's own flush at exit must not meet the broken pipe again.
+        # The interpreter flushes stdout at exit, which must not fail on the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE

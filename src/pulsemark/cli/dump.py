@@ -1,11 +1,11 @@
-"""`pulsemark dump PATH|TOPIC`: what is stored, record by record.
+"""`pulsemark dump PATH|TOPIC`: print the stored records.
 
-PATH is a data folder (all its topics) or one segment file; with `--data-dir` the argument is a
-topic of that folder. No broker is needed and no lock is taken: on a live folder the dump ends
-where the durable entries ended when it began. A segment file is read without what the folder
-knows of it, so that the dump shows all whole records in it.
+PATH is a data folder (all its topics) or one segment file. With `--data-dir`, the argument is a
+topic of that folder. The dump needs no broker and takes no lock. While a broker uses the folder,
+the dump ends at the last entry that was durable when the dump began. A single segment file is read
+without the rest of the folder, so the dump shows all whole records in it.
 
-A damaged record is printed as damaged, the dump goes on behind it, and the exit code is 1.
+A damaged record is printed as damaged, and the dump continues after it. The exit code is then 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="start", metavar="LEDGER:ENTRY", type=_position, help="first entry"
     )
     start.add_argument(
-        "--from-index", type=not_negative, metavar="N", help="entry with this message"
+        "--from-index", type=not_negative, metavar="N", help="entry that holds message index N"
     )
     start.add_argument("--from-time", metavar="TIME", help="first entry at or after TIME")
     parser.add_argument("--limit", type=positive, metavar="N", help="at most N entries per topic")
@@ -50,12 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the records; 1 when one of them was damaged."""
+    """Print the records. Returns 1 if a record was damaged."""
     printer = _JsonPrinter() if args.json else _TextPrinter()
     path = Path(args.target)
     if args.data_dir is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
-            raise CliError("a segment file has no search: use --from LEDGER:ENTRY, or its folder")
+            raise CliError(
+                "a single segment file cannot be searched: use --from LEDGER:ENTRY, or dump its "
+                "folder"
+            )
         return _dump_segment(path, args, printer)
     if args.data_dir is None and not path.is_dir():
         raise CliError(f"{path} does not exist (for a topic's name add --data-dir)")
@@ -75,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 def _position(text: str) -> Position:
     ledger, colon, entry = text.partition(":")
     if not (colon and ledger.isdecimal() and entry.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no position like 3:17")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a position like 3:17")
     return Position(int(ledger), int(entry))
 
 
@@ -130,16 +133,16 @@ def _print_rows(topic: str, rows: Iterator[Row | Damage], printer: _Printer) -> 
 
 
 class _Printer(Protocol):
-    """How rows are shown."""
+    """Prints rows in one format."""
 
     def topic(self, topic: str) -> None:
-        """A topic's rows follow."""
+        """Print the head of a topic's rows."""
 
     def row(self, topic: str, row: Row) -> None:
-        """A whole record."""
+        """Print a whole record."""
 
     def damage(self, topic: str | None, damage: Damage) -> None:
-        """A record that is none."""
+        """Print a damaged record."""
 
 
 class _TextPrinter:
@@ -158,20 +161,20 @@ class _TextPrinter:
         )
 
     def damage(self, topic: str | None, damage: Damage) -> None:
-        going_on = f"; goes on at {damage.next_position}" if damage.next_position else ""
-        print(f"{_place(damage.position):>12} DAMAGED {damage.reason}{going_on}")
+        continuation = f"; continues at {damage.next_position}" if damage.next_position else ""
+        print(f"{_place(damage.position):>12} DAMAGED {damage.reason}{continuation}")
 
 
 class _JsonPrinter:
     """A JSON object per record for programs."""
 
     def topic(self, topic: str) -> None:
-        """The rows name their topic themselves."""
+        """Print nothing: each row names its topic."""
 
     def row(self, topic: str, row: Row) -> None:
         fields = asdict(row)
         ledger_id, entry_id = fields.pop("position")
-        del fields["tags"]  # `prefix` has them, told apart by their kinds
+        del fields["tags"]  # `prefix` has them too, sorted by their kinds
         fields["kind"] = row.kind.name.lower()
         print(json_line({"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id, **fields}))
 

@@ -1,7 +1,7 @@
-"""The error that a wrong command line ends in."""
+"""The error for bad input on the command line."""
 
 from __future__ import annotations
 
 
 class CliError(Exception):
-    """Input that cannot be used; the message is the line that the user gets to see."""
+    """Bad input. The message is the line that the user sees."""

@@ -1,7 +1,7 @@
-"""`pulsemark finder serve`: searches over gRPC for a data folder, without a broker.
+"""`pulsemark finder serve`: serve searches over gRPC for a data folder, without a broker.
 
-Read-only and without a lock: the folder may be at rest or in use by a broker, whose entries are
-found as soon as they are durable. Ends in order on SIGINT or SIGTERM.
+The server only reads and takes no lock. A broker may use the folder at the same time: its entries
+are found as soon as they are durable. On SIGINT or SIGTERM the server stops in an orderly way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_dir(serve, why="folder to search in")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on")
     serve.add_argument(
-        "--port", type=port_number, default=6680, metavar="PORT", help="0 picks a free one"
+        "--port", type=port_number, default=6680, metavar="PORT", help="0 picks a free port"
     )
     serve.add_argument(
         "--token-file", type=Path, metavar="PATH", help="file with the token that callers must send"
@@ -41,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--tls-cert", type=Path, metavar="PATH", help="certificate chain, PEM")
     serve.add_argument("--tls-key", type=Path, metavar="PATH", help="its private key, PEM")
     serve.add_argument(
-        "--tls-client-ca", type=Path, metavar="PATH", help="let only clients in that it certifies"
+        "--tls-client-ca", type=Path, metavar="PATH", help="accept only clients that it certifies"
     )
     add_json(serve)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve; a stop in order is exit code 0."""
+    """Serve. An orderly stop is exit code 0."""
     from ..finder.standalone import serve_folder
 
     folder = args.data_dir or DEFAULT_DATA_DIR
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         asyncio.run(serve_folder(folder, options, normalise=_full_name, on_started=announce))
-    except ssl.SSLError as error:  # which does not say what it was reading
+    except ssl.SSLError as error:  # its text does not name the file
         files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
         raise CliError(f"cannot serve TLS with {', '.join(files)}: {error}") from error
     return 0
@@ -73,7 +73,7 @@ def _options(args: argparse.Namespace) -> ServerOptions:
     from ..finder.server import ServerOptions, ServerTls
 
     if (args.tls_cert is None) != (args.tls_key is None):
-        raise CliError("--tls-cert and --tls-key are given together or not at all")
+        raise CliError("--tls-cert and --tls-key must be given together")
     tls = None
     if args.tls_cert is not None:
         tls = ServerTls(certificate=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca)
@@ -83,5 +83,5 @@ def _options(args: argparse.Namespace) -> ServerOptions:
 
 
 def _full_name(topic: str) -> str:
-    """Short names as Pulsar reads them; a bad one raises the ValueError that the server expects."""
+    """The full name of a short name; a bad name raises a ValueError, as the server expects."""
     return str(TopicName.parse(topic))

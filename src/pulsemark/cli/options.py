@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and how their values are read."""
+"""Arguments that several commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def add_data_dir(parser: argparse._ActionsContainer, *, why: str) -> None:
 
 
 def add_json(parser: argparse._ActionsContainer) -> None:
-    """`--json`: for programs instead of people."""
+    """`--json`: output for programs instead of people."""
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def port_number(text: str) -> int:
-    """A port; 0 picks a free one."""
+    """A port; 0 picks a free port."""
     if not (text.isascii() and text.isdigit()) or int(text) > HIGHEST_PORT:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no port number from 0 to {HIGHEST_PORT} (0 picks a free one)"
+            f"{text!r} is not a port number from 0 to {HIGHEST_PORT} (0 picks a free port)"
         )
     return int(text)
 
@@ -40,14 +40,14 @@ def port_number(text: str) -> int:
 def positive(text: str) -> int:
     """A whole number from 1 up."""
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def not_negative(text: str) -> int:
     """A whole number from 0 up."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
@@ -55,7 +55,7 @@ def full_topic(text: str) -> str:
     """The topic's full name, e.g. persistent://public/default/x for x.
 
     Raises:
-        CliError: it is no name that a topic can have.
+        CliError: the text is not a valid topic name.
     """
     from ..wire import InvalidTopicNameError, TopicName
 
@@ -69,18 +69,18 @@ def read_token(path: Path | None) -> str | None:
     """The bearer token in a file, without the white space around it.
 
     Raises:
-        CliError: what is in it can be no token (printable ASCII, no spaces).
-        OSError: it cannot be read.
+        CliError: the file does not hold a token (printable ASCII without spaces).
+        OSError: the file cannot be read.
     """
     if path is None:
         return None
     token = path.read_bytes().strip()
     if not re.fullmatch(rb"[!-~]+", token):
         what = "it is empty" if not token else "a token is printable ASCII without spaces"
-        raise CliError(f"{path} holds no token: {what}")
+        raise CliError(f"{path} does not hold a token: {what}")
     return token.decode("ascii")
 
 
 def json_line(fields: object) -> str:
-    """One line of JSON; characters beyond ASCII stay readable."""
+    """One line of JSON; other characters than ASCII are not escaped."""
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))

@@ -1,9 +1,10 @@
-"""`pulsemark pipeline JOB ...`: a Spark job over a data folder, in a local session.
+"""`pulsemark pipeline JOB ...`: run a Spark job over a data folder, in a local session.
 
-The jobs, their options and what they print are the pipeline package's; here they only get the
-manners of this command: bad input is one line and exit code 2, and what cannot be done (no Spark,
-no Java, a task that failed) is one line and exit code 1. What Spark and its JVM say beside that
-comes on stderr when a job is done; of one that failed it is pages that say the same once more.
+The pipeline package has the jobs, their options and their output. This module only adds the rules
+of the command line: bad input gives one line and exit code 2; a job that cannot run (no Spark, no
+Java, a failed task) gives one line and exit code 1. The output of Spark and its JVM is printed to
+stderr after a job has succeeded. After a failure it is left out, because it would repeat the same
+error on many pages.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             with _stderr_into(noise), contextlib.redirect_stderr(said):
                 status = run_job(args.job, args.arguments, err=said, prog=_PROG)
-        except SystemExit as ended:  # argparse: help was asked for, or an option is wrong
+        except SystemExit as ended:  # argparse: --help was given, or an option is wrong
             status = int(ended.code or 0)
         except BaseException:
             _replay(noise)
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _stderr_into(file: BinaryIO) -> Iterator[None]:
-    """Lets file descriptor 2 lead into a file, for the JVM too: it talks even about nothing."""
+    """Redirect file descriptor 2 to a file, for the JVM too, which prints much to stderr."""
     before = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:

@@ -1,15 +1,17 @@
 """`pulsemark policies get|set|unset NAMESPACE|TOPIC POLICY`: a running broker's policies.
 
-It asks the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a namespace; anything
-else is a topic, in short or full form. POLICY is one of
+The command calls the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a
+namespace; any other target is a topic, in short or full form. POLICY is one of
 
-- `brokerEntryMetadata`: what entries are stamped with, see docs/stamps.md;
-- `retention`, `messageTTL`, `compactionThreshold`: what is removed, given up and compacted when,
-  see docs/cleaning.md.
+- `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
+- `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
+  compacted, see docs/cleaning.md.
 
-`get` prints what is set there, or with `--applied` what holds for the topic wherever it comes from:
-`--json` as {"target", "policy", ...}, where null is "not set". What follows is "stampers" (an empty
-list is "off"), with "delivered" where consumers get further fields; "value" for other policies.
+`get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
+for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
+"policy", ...}; null means "not set". For `brokerEntryMetadata`, "stampers" follows (an empty list
+means "off"), and "delivered" if consumers get additional fields. For other policies, "value"
+follows.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from .options import add_json, json_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# CliError says it all: what can fail here fails while asking the broker.
+# All errors here come from calls to the broker, which raise CliError.
 ERRORS = (InvalidTopicNameError,)
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 STAMPS = "brokerEntryMetadata"
 RETENTION = "retention"
-#: Policies whose value is a number, and the option of `set` that gives it.
+#: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
 POLICIES = (STAMPS, RETENTION, *NUMBERS)
 TIMEOUT_S = 30
@@ -49,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     get.add_argument(
         "--applied",
         action="store_true",
-        help="what holds for the topic, whether from its own policy, its namespace's or the broker",
+        help="the policy in force: the topic's own, its namespace's or the broker's",
     )
     add_json(get)
     setting = _action(actions, "set", "set it")
@@ -64,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deliver",
         metavar="FIELDS",
         default="",
-        help="fields that consumers which ask get besides time and index, separated by commas: "
+        help="fields that consumers can get in addition to time and index, separated by commas: "
         "application_tags,producer_name",
     )
     _add_limits(setting)
@@ -79,7 +81,7 @@ def _add_limits(setting: argparse.ArgumentParser) -> None:
         "--seconds", type=_limit(""), metavar="N", help="0: messages do not expire"
     )
     setting.add_argument_group("compactionThreshold").add_argument(
-        "--bytes", type=_limit(""), metavar="N", help="0: compacted only when asked for"
+        "--bytes", type=_limit(""), metavar="N", help="0: compacted only on request"
     )
 
 
@@ -87,7 +89,7 @@ UNITS = {"m": 1, "h": 60, "d": 1440, "w": 10_080, "M": 1, "G": 1024, "T": 1024 *
 
 
 def _limit(units: str) -> Callable[[str], int]:
-    """A whole number, with one of these units behind it."""
+    """A parser of a whole number that one of these units may follow."""
 
     def parse(text: str) -> int:
         unit = text[-1:] if text[-1:] in units else ""
@@ -114,12 +116,12 @@ def _action(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask or tell the broker."""
+    """Get or change the broker's policy."""
     name, path = _target(args.target)
     url = f"{_admin_url(args.admin_url)}{path}/{args.policy}"
     if args.action == "get":
         if args.applied and "://" not in name:
-            raise CliError("--applied is asked of a topic; a namespace's policy is what it is")
+            raise CliError("--applied needs a topic, not a namespace")
         found = _ask("GET", f"{url}?applied=true" if args.applied else url)
         _print(args, name, found)
     elif args.action == "set":
@@ -148,7 +150,7 @@ def _value(args: argparse.Namespace) -> Any:
     }[args.policy]
     for option in ("stampers", "off", "deliver", "time", "size", "seconds", "bytes"):
         if option not in belonging and getattr(args, option) not in (None, False, ""):
-            raise CliError(f"--{option} is no option of {args.policy}")
+            raise CliError(f"--{option} is not an option of {args.policy}")
     if args.policy == STAMPS:
         return _stamps(args)
     given = [getattr(args, option) for option in belonging]
@@ -203,13 +205,13 @@ def _names(found: Any, field: str) -> list[str]:
     names = found.get(field) if isinstance(found, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CliError(
-            f"the answer {str(found)[:80]!r} is no such policy; is that a pulsemark broker?"
+            f"the answer {str(found)[:80]!r} is not such a policy; is this a pulsemark broker?"
         )
     return names
 
 
 def _target(text: str) -> tuple[str, str]:
-    """The full name of what is meant, and its path in the admin interface."""
+    """The target's full name, and its path in the admin interface."""
     if "://" not in text and text.count("/") == 1:
         tenant, namespace = check_namespace(text)
         return text, f"/admin/v2/namespaces/{_quoted(tenant, namespace)}"
@@ -235,10 +237,10 @@ def _admin_url(text: str) -> str:
 
 
 def _ask(method: str, url: str, value: object = None) -> Any:
-    """The JSON answer; None for an empty one. Raises CliError with the broker's own words."""
+    """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
     body = None if value is None else json.dumps(value).encode()
     request = Request(url, body, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - checked
-    # A proxy of the environment is for other hosts than one's own broker.
+    # The environment's proxy is for other hosts; the broker is called directly.
     opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
@@ -250,7 +252,7 @@ def _ask(method: str, url: str, value: object = None) -> Any:
     except URLError as error:
         raise CliError(f"no broker answers at {url}: {error.reason}") from error
     except (HTTPException, OSError, ValueError) as error:
-        raise CliError(f"{url} does not answer as a broker does: {error}") from error
+        raise CliError(f"{url} does not answer like a broker: {error}") from error
 
 
 def _reason(body: bytes) -> str:

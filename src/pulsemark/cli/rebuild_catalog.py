@@ -1,7 +1,7 @@
-"""`pulsemark rebuild-catalog DATA_DIR`: make a damaged catalog again from the segments.
+"""`pulsemark rebuild-catalog DATA_DIR`: rebuild a damaged catalog from the segments.
 
-For when opening a folder says that its catalog is damaged. The folder must not be in use. The old
-catalog is kept beside the new one, and what can still be read of it is taken over.
+Use it when a folder cannot be opened because its catalog is damaged. The folder must not be in use.
+The old catalog is kept next to the new one. Everything in it that can still be read is copied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rebuild and say what came of it."""
+    """Rebuild the catalog and print what was found."""
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
     rebuilt = rebuild_catalog(args.folder)
     print(_as_json(rebuilt) if args.json else _as_text(rebuilt))
@@ -46,7 +46,7 @@ def _as_json(rebuilt: RebuiltCatalog) -> str:
 
 
 def _as_text(rebuilt: RebuiltCatalog) -> str:
-    lines = [f"found {rebuilt.topics} topics with {rebuilt.segments} segments by the segments"]
+    lines = [f"found {rebuilt.topics} topics with {rebuilt.segments} segments from segment files"]
     if rebuilt.moved_to is not None:
         lines += [
             f"the old catalog is now {rebuilt.moved_to}",
@@ -55,7 +55,7 @@ def _as_text(rebuilt: RebuiltCatalog) -> str:
         ]
     if not rebuilt.all_kept:
         lines.append(
-            "lost is what only the old catalog held and could not be read: namespaces, policies, "
-            "schemas, partitioned topics, topics without entries"
+            "lost: everything that only the old catalog held and that could not be read: "
+            "namespaces, policies, schemas, partitioned topics, topics without entries"
         )
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""Stored records as rows to print: from a topic's log, or from one segment file alone.
+"""Stored records as rows to print, from a topic's log or from a single segment file.
 
-Both give `Row` for a whole record and `Damage` for what is none, in the order of the log. A row
-tells what stands outside the payload, which is never decompressed or decoded.
+Both sources give a `Row` for a whole record and a `Damage` for a damaged one, in the order of the
+log. A row has the data outside of the payload. The payload is never decompressed or decoded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READ_BYTES = 4 << 20
 
 @dataclass(slots=True)
 class Row:
-    """One record. Times are unix ms, None where the entry does not have that time."""
+    """One record. Times are unix ms, None if the entry does not have that time."""
 
     position: Position
     kind: EntryKind
@@ -49,17 +49,17 @@ class Row:
     publish_time_ms: int | None = None
     producer_name: str | None = None
     sequence_id: int | None = None
-    #: The producer's own checksum: "ok", "bad", or "none" where the body carries none.
+    #: The producer's own checksum: "ok", "bad", or "none" if the body has no checksum.
     crc: str = "none"
-    #: All fields of the prefix by name; those of third parties by number if no plugin names them.
+    #: All fields of the prefix by name; a third party's by number if its plugin is not installed.
     prefix: dict[str, object] = field(default_factory=dict)
-    #: What the prefix says beyond time and index, application tags under their own names.
+    #: The prefix's fields except time and index, and application tags by their own names.
     tags: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Damage:
-    """A place where a record should stand and no whole one does; None where it is not known."""
+    """A damaged record: its position and where the log continues, None if they are not known."""
 
     position: Position | None
     next_position: Position | None
@@ -67,7 +67,7 @@ class Damage:
 
 
 def log_rows(log: TopicLog, start: Position | None) -> Iterator[Row | Damage]:
-    """The records of a topic from `start` (None: its first) to where it ends now."""
+    """The records of a topic from `start` (None: its first) to its present end."""
     position = log.first_position if start is None else start
     end = log.end_position
     while position is not None and position < end:
@@ -90,8 +90,8 @@ def log_rows(log: TopicLog, start: Position | None) -> Iterator[Row | Damage]:
 def headless_segments(folder: Path) -> Iterator[Damage]:
     """The segment files of a data folder whose headers are damaged.
 
-    A reader of the folder leaves them out, because nobody knows whose they are; a dump must not.
-    Empty files are just being made.
+    A reader of the folder leaves these files out, because their topic is not known. A dump must
+    show them. Empty files are skipped: they are being created.
     """
     files = OsFiles()
     for ledger_id, segment_no in list_segments(files, folder):
@@ -109,7 +109,7 @@ def segment_rows(path: Path) -> tuple[str, Iterator[Row | Damage]]:
     """The topic that a segment file belongs to, and its records.
 
     Raises:
-        CorruptFileError: its header is damaged, or it is no segment file.
+        CorruptFileError: its header is damaged, or it is not a segment file.
         UnsupportedVersionError: a newer version wrote it.
         OSError: it cannot be read.
     """
@@ -153,11 +153,11 @@ def _scanned_entry(files: OsFiles, fd: int, ledger_id: int, record: ScannedRecor
 
 
 def _tail(files: OsFiles, fd: int, position: Position, offset: int) -> Iterator[Damage]:
-    """What follows the last record: nothing, room kept free (zeros), or a torn record."""
+    """The damage after the last record, if any. Zeros there are reserved space, not damage."""
     size = files.size(fd)
     for at in range(offset, size, READ_BYTES):
         if any(read_up_to(files, fd, min(READ_BYTES, size - at), at)):
-            yield Damage(position, None, f"{size - offset} bytes behind the last whole record")
+            yield Damage(position, None, f"{size - offset} bytes after the last whole record")
             return
 
 
@@ -178,7 +178,7 @@ def _row(entry: Entry) -> Row:
 
 
 def _add_message(row: Row, body: memoryview) -> None:
-    """What the producer's header says; a control entry need not have one."""
+    """Add the fields of the producer's header; a control entry may have none."""
     try:
         row.crc = "ok" if verify_checksum(body) else "none"
     except ChecksumError:
@@ -195,7 +195,7 @@ def _add_message(row: Row, body: memoryview) -> None:
 
 
 def _add_prefix(row: Row, prefix: memoryview) -> None:
-    """What the stamp says, and the tags in it."""
+    """Add the fields of the stamp, and its tags."""
     try:
         fields, tags = prefix_fields(prefix), tags_of(prefix)
     except PrefixError as error:

@@ -1,8 +1,8 @@
-"""`pulsemark seek TOPIC TIME`: where in a topic is a time?
+"""`pulsemark seek TOPIC TIME`: find the first entry at or after a time.
 
-Over a data folder (`--data-dir`, no broker needed, a live one is fine) or by asking a seek
-service (`--grpc HOST:PORT`). The answer is the first entry whose broker time is not before TIME;
-where there is none it says so, and names the place where the next entry goes.
+It searches a data folder (`--data-dir`; a broker may use it at the same time, but none is needed),
+or asks a seek service (`--grpc HOST:PORT`). The answer is the first entry whose broker time is not
+before TIME. If there is no such entry, it says so and prints the position of the next entry.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--token-file", type=Path, metavar="PATH", help="file with the service's bearer token"
     )
     parser.add_argument(
-        "--tls-ca", type=Path, metavar="PATH", help="talk TLS, and trust this authority (PEM)"
+        "--tls-ca", type=Path, metavar="PATH", help="use TLS, and trust this authority (PEM)"
     )
     parser.add_argument(
         "--road",
@@ -108,7 +108,7 @@ def _as_json(topic: str, time_ms: int, found: Found) -> str:
 def _as_text(topic: str, time_ms: int, found: Found) -> str:
     lines = [f"{topic} from {show_time(time_ms)} ({time_ms})"]
     if found.end:
-        lines.append("no entry is that late; the next one will be")
+        lines.append("no entry is at or after this time; the next entry will get this place:")
     lines.append(f"position  {found.position}")
     if found.end or found.message_count == 1:
         lines.append(f"index     {found.index}")

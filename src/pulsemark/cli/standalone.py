@@ -1,12 +1,13 @@
-"""`pulsemark standalone`: a broker in this process until SIGINT or SIGTERM.
+"""`pulsemark standalone`: run a broker in this process until SIGINT or SIGTERM.
 
-Once it serves, one line says where: text, or with `--json` one object with service_url, http_url,
-grpc_url (null without gRPC), data_dir (null in memory) and pid. Nothing else is ever written to
-stdout, so that a program can start a broker, read one line and go on. Logs go to stderr.
+When the broker is ready, it prints one line with its addresses: text, or with `--json` one object
+with service_url, http_url, grpc_url (null without gRPC), data_dir (null in memory) and pid. Nothing
+else is written to stdout. So a program can start a broker, read one line and continue. Logs go to
+stderr.
 
-`--config FILE` reads a `broker.conf` or `standalone.conf` of Pulsar's, see `broker.settings`. What
-the command line says wins over the file, and the file over the defaults. Settings that this broker
-does not have are listed once on stderr.
+`--config FILE` reads Pulsar's `broker.conf` or `standalone.conf`, see
+`broker.configuration.settings`. The command line overrides the file, and the file overrides the
+defaults. Settings that this broker does not have are listed once on stderr.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_n
 if TYPE_CHECKING:
     from ..broker.configuration.settings import FileSettings
 
-# The ledger's errors: the folder is locked, foreign, of a newer format. OSError: it cannot be
-# written, or the address is not ours.
+# The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
+# the folder cannot be written, or the address does not belong to this machine.
 ERRORS = (BrokerError, LedgerError, OSError)
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments. None stands for "not given": the file or default counts."""
-    add_data_dir(parser, why="where the broker keeps everything; made if it does not exist")
+    """Declare the arguments. None means "not given": then the file or the default is used."""
+    add_data_dir(parser, why="folder for all data; created if it does not exist")
     parser.add_argument(
         "--storage",
         choices=("files", "memory"),
-        help="keep everything in the data folder, or in memory, until the broker ends "
+        help="keep all data in the data folder, or in memory until the broker ends "
         "(default: files)",
     )
     parser.add_argument(
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expose-broker-entry-metadata",
         action=argparse.BooleanOptionalAction,
-        help="hand broker time and index to clients that ask for them (PIP-90)",
+        help="send broker time and index to clients that ask for them (PIP-90)",
     )
     parser.add_argument(
         "--batch-index-acks",
@@ -72,10 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
-    """Where the broker listens, and what it calls itself towards clients."""
+    """Where the broker listens, and the address that it tells to clients."""
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--advertised-address", metavar="HOST", help="host that clients are told to connect to"
+        "--advertised-address", metavar="HOST", help="host that clients must connect to"
     )
     for option, default, what in (
         ("--port", "6650", "Pulsar's binary protocol"),
@@ -86,28 +87,29 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
             option,
             type=port_number,
             metavar="PORT",
-            help=f"port of {what}, 0 picks a free one (default: {default})",
+            help=f"port of {what}, 0 picks a free port (default: {default})",
         )
 
 
 def _add_storage(parser: argparse.ArgumentParser) -> None:
-    """What entries are stamped with, and how durable they are when they are acknowledged."""
+    """The stamps of entries, and when entries are acknowledged."""
     parser.add_argument(
         "--stampers",
         metavar="NAMES",
-        help="what entries are stamped with, unless a policy says otherwise, separated by commas; "
-        "empty for no stamps (default: broker-time,index)",
+        help="stampers of entries without a policy, separated by commas; empty for no stamps "
+        "(default: broker-time,index)",
     )
     parser.add_argument(
         "--durability",
         type=_durability,
         metavar="sync|interval=MS",
-        help="acknowledge what is on disk, or what will be within MS milliseconds (default: sync)",
+        help="acknowledge entries that are on disk (sync), or that will be within MS milliseconds "
+        "(default: sync)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal comes; a shutdown in order is exit code 0."""
+    """Serve until a signal arrives. An orderly shutdown is exit code 0."""
     logging.basicConfig(
         level=args.log_level.upper(),
         stream=sys.stderr,
@@ -117,13 +119,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config, as_json=args.json))
-    except socket.gaierror as error:  # which does not say whom it was looking for
+    except socket.gaierror as error:  # its text does not name the host
         raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
     return 0
 
 
 def _durability(text: str) -> int:
-    """The sync interval in milliseconds that a mode means."""
+    """The sync interval of a mode, in milliseconds."""
     mode, equals, interval = text.partition("=")
     if text == "sync":
         return 0
@@ -152,14 +154,14 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     in_file = {} if found is None else found.broker
     if (args.storage or in_file.get("storage")) == "memory":
-        overrides.setdefault("data_dir", None)  # what a file says goes with other storage
+        overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
     elif args.data_dir is None and "data_dir" not in in_file:
         overrides["data_dir"] = DEFAULT_DATA_DIR
     config = BrokerConfig(**overrides) if found is None else found.config(**overrides)
     if config.data_dir is not None and config.data_dir.exists() and not config.data_dir.is_dir():
-        raise CliError(f"data folder {config.data_dir} is a file")
+        raise CliError(f"data folder {config.data_dir} is a file, not a folder")
     if found is not None and found.ignored:
-        _tell_ignored(args.config, found)
+        _print_ignored(args.config, found)
     return config
 
 
@@ -175,14 +177,14 @@ def _read_config(path: Path) -> FileSettings:
         raise CliError(f"{path}: {error}") from error
 
 
-def _tell_ignored(path: Path, found: FileSettings) -> None:
+def _print_ignored(path: Path, found: FileSettings) -> None:
     names = ", ".join(found.ignored)
-    print(f"pulsemark: {path}: settings that do nothing here: {names}", file=sys.stderr)
+    print(f"pulsemark: {path}: settings that this broker ignores: {names}", file=sys.stderr)
     if found.unprotected:
         names = ", ".join(found.unprotected)
         print(
-            f"pulsemark: warning: {path} asks for protection that this broker does not have "
-            f"({names}): everybody who reaches its ports may do everything",
+            f"pulsemark: warning: {path} configures security that this broker does not have "
+            f"({names}): everyone who can reach its ports can do everything",
             file=sys.stderr,
         )
 
@@ -190,7 +192,7 @@ def _tell_ignored(path: Path, found: FileSettings) -> None:
 async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # Before the broker starts: a signal during its start must end in order, too.
+    # Set before the broker starts: a signal during the start must stop it in an orderly way too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):

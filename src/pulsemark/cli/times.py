@@ -5,7 +5,8 @@
     14:05  14:05:30.250      today, this machine's local time
     -5m  -1h30m  +10s  now   relative to now; units ms, s, m, h, d, w
 
-A number is always milliseconds: guessing seconds from its size would be right until it is not.
+A number is always milliseconds. Its size is not used to guess seconds, because a guess can be
+wrong.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?", re.ASCII)
 
 
 def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = None) -> int:
-    """The unix milliseconds that `text` means (see the module's head for the forms).
+    """The unix milliseconds of a time in text (see the module's docstring for the forms).
 
     Args:
         text: what the user typed.
-        now: the present, with its zone; None: the machine's clock.
-        zone: of times that name none; None: the machine's, with its changes of summer time.
+        now: the present time, with its zone; None means the machine's clock.
+        zone: the zone of times without a zone; None means the machine's, with its summer time.
 
     Raises:
-        CliError: the text is no time, or one before 1970 or beyond 63 bits.
+        CliError: the text is not a time, or the time is before 1970 or beyond 63 bits.
     """
     now = now or datetime.now(UTC)
     text = text.strip()
@@ -47,7 +48,7 @@ def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = 
     else:
         time_ms = _milliseconds(_calendar_time(text, now, zone))
     if not 0 <= time_ms <= MAX_TIME_MS:
-        raise CliError(f"the time {text!r} is not between 1970 and the last one that 63 bits hold")
+        raise CliError(f"the time {text!r} is before 1970 or too large for 63 bits")
     return time_ms
 
 
@@ -63,8 +64,8 @@ def _calendar_time(text: str, now: datetime, zone: tzinfo | None) -> datetime:
         return when.astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         raise CliError(
-            f"cannot read the time {text!r}: give unix milliseconds, ISO 8601, a clock time"
-            " like 14:05, or a distance from now like -5m"
+            f"cannot read the time {text!r}: use unix milliseconds, ISO 8601, a clock time"
+            " like 14:05, or a time relative to now like -5m"
         ) from None
 
 
@@ -74,7 +75,7 @@ def _milliseconds(when: datetime) -> int:
 
 
 def show_time(time_ms: int) -> str:
-    """A time in ISO 8601, UTC, to the millisecond; the bare number where no calendar reaches."""
+    """A time in ISO 8601, UTC, with milliseconds; the number itself if it is after year 9999."""
     try:
         when = datetime.fromtimestamp(time_ms // 1_000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,8 @@
-"""`pulsemark verify DATA_DIR|TOPIC...`: read a data folder completely and say what is wrong.
+"""`pulsemark verify DATA_DIR|TOPIC...`: read a whole data folder and report what is wrong.
 
-Nothing is changed and no lock is taken: a folder in use can be verified, too. One line for each
-finding, then a summary. The exit code is 1 where something is damaged; leftovers of a crash and
-notes leave it at 0.
+Nothing is changed and no lock is taken, so a folder in use can be verified too. The command prints
+one line for each finding, then a summary. The exit code is 1 if something is damaged. Leftovers of
+a crash and notes do not change it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="DATA_DIR|TOPIC",
-        help="a data folder; with --data-dir, topics of that folder (none: all of it)",
+        help="a data folder; with --data-dir, topics of that folder (default: all)",
     )
     add_data_dir(parser, why="folder that the topics are in")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; 1 when something is damaged."""
-    # The findings say all that the store would log.
+    """Print the findings. Returns 1 if something is damaged."""
+    # The findings already contain everything that the store would log.
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
     folder, topics = _what(args)
     checked = Checked()
@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _what(args: argparse.Namespace) -> tuple[Path, list[str] | None]:
-    """The folder, and the topics to look at; None: all."""
+    """The folder, and the topics to verify; None means all."""
     if args.data_dir is not None:
         return args.data_dir, [full_topic(text) for text in args.targets] or None
     if len(args.targets) > 1:
-        raise CliError("more than one folder (for topics add --data-dir)")
+        raise CliError("more than one folder was given (to name topics, add --data-dir)")
     folder = Path(args.targets[0]) if args.targets else DEFAULT_DATA_DIR
     if not folder.is_dir():
-        raise CliError(f"{folder} is no folder (for a topic's name add --data-dir)")
+        raise CliError(f"{folder} is not a folder (to name a topic, add --data-dir)")
     return folder, None
 
 

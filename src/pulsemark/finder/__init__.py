@@ -1,11 +1,12 @@
 """Search by time and by index; the gRPC service over it.
 
     Finder       searches a topic's log (see `search`)
-    SeekClient   asks a seek service for the same answers over gRPC (see `client`)
-    SeekServer   is one, over any source of topics (see `server`; `standalone` for a data folder)
+    SeekClient   gets the same answers from a seek service over gRPC (see `client`)
+    SeekServer   is a seek service over any source of topics (see `server`; for a data folder,
+                 see `standalone`)
 
-Client and server are imported when first used, and grpc with them: a broker without a gRPC port
-does not pay for it.
+Client and server, and grpc with them, are imported when they are first used. So a broker without a
+gRPC port does not load grpc.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs grpc when it is first used (PEP 562)."""
+    """Import a name that needs grpc when it is first used (PEP 562)."""
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,9 +3,9 @@
     with SeekClient("127.0.0.1:6680") as seek:
         found = seek.by_time("persistent://public/default/orders", yesterday_ms)
 
-Calls have the names and return the dataclasses of `Finder`, and raise what it raises, so that code
-moves between a folder at hand and a server far away without change. Errors of the call itself
-derive from `SeekCallError`. One client may be used by several threads.
+The calls have the same names as those of `Finder`, return the same dataclasses and raise the same
+errors. So the same code works with a local folder and with a remote server. Errors of the network
+call itself derive from `SeekCallError`. Several threads may share one client.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .messages import EntryAssembler, RemoteEntry
 from .search import Found, IndexPlace, IndexRange, Road
 
 _CHANNEL_OPTIONS = (
-    # As in Pulsar's clients, a proxy for web traffic is not one for this.
+    # As in Pulsar's clients, a proxy for web traffic is not used here.
     ("grpc.enable_http_proxy", 0),
-    # A stream without a deadline must notice that its server is gone.
+    # A stream without a deadline must notice if its server is gone.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )
@@ -37,10 +37,10 @@ _CHANNEL_OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """How to trust the server, and who we are if it asks (PEM files).
+    """How to trust the server, and this client's own certificate if the server asks (PEM files).
 
-    ``ca`` None means the machine's own trust store. ``server_name`` is checked against the
-    certificate instead of the target's host.
+    If ``ca`` is None, the machine's own trust store is used. If ``server_name`` is given, it is
+    checked against the server's certificate instead of the target's host.
     """
 
     ca: Path | None = None
@@ -50,15 +50,16 @@ class ClientTls:
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key must be given together")
+            raise ValueError("certificate and key must be given together, but one is missing")
 
 
 @dataclass(frozen=True, slots=True)
 class CursorPlace:
-    """Where a subscription stands after a reset.
+    """The place of a subscription after a reset.
 
-    ``position`` is of the entry that is read next, ``batch_index`` the place of the asked-for
-    message in it (0 unless reset by index), ``end`` whether nothing is left to read for now.
+    ``position`` is the position of the next entry to read. ``batch_index`` is the place of the
+    wanted message in it (0 unless the reset was by index). ``end`` is True if there is no entry
+    left to read now.
     """
 
     position: Position
@@ -69,13 +70,14 @@ class CursorPlace:
 class SeekClient:
     """Calls a seek server at ``target`` ("host:port").
 
-    Raises ValueError for a token that no header can carry, OSError for a TLS file it cannot read.
+    Raises ValueError for a token that a header cannot hold, OSError for a TLS file that cannot be
+    read.
 
-    Calls block: asyncio code makes them on a thread (`asyncio.to_thread`), above all where the
-    server runs on the same loop. Every call gives up after ``timeout_s`` (DeadlineExceededError),
-    except that `read_entries` has no limit unless it is given one. All calls raise
-    TopicNotFoundError, InvalidFieldError, NotPossibleError, CorruptEntryError and SeekCallError's
-    children where they apply.
+    Calls block. So asyncio code must make them on a thread (`asyncio.to_thread`), above all if the
+    server runs on the same loop. Every call fails after ``timeout_s`` (DeadlineExceededError); only
+    `read_entries` has no time limit unless it is given one. All calls can raise
+    TopicNotFoundError, InvalidFieldError, NotPossibleError, CorruptEntryError and the subclasses of
+    SeekCallError.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class SeekClient:
     def by_time(
         self, topic: str, time_ms: int, *, road: Road = Road.INDEX, timeout_s: float | None = None
     ) -> Found:
-        """The first entry whose time is >= ``time_ms``; `end` is set where there is none."""
+        """The first entry whose time is >= ``time_ms``; `end` is True if there is no such entry."""
         request = pb.SeekByTimeRequest(
             topic=topic, time_ms=time_ms, road=messages.road_number(road)
         )
@@ -109,7 +111,7 @@ class SeekClient:
     def by_index(
         self, topic: str, index: int, *, road: Road = Road.INDEX, timeout_s: float | None = None
     ) -> IndexPlace:
-        """The entry that holds the message ``index``, and its place in the batch.
+        """The entry that holds the message ``index``, and the message's place in the batch.
 
         Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
         """
@@ -125,7 +127,7 @@ class SeekClient:
         road: Road = Road.INDEX,
         timeout_s: float | None = None,
     ) -> IndexRange:
-        """The messages with ``from_ms`` <= time < ``to_ms``, half-open in index and position."""
+        """The messages with ``from_ms`` <= time < ``to_ms``, as half-open ranges."""
         request = pb.RangeRequest(
             topic=topic, from_ms=from_ms, to_ms=to_ms, road=messages.road_number(road)
         )
@@ -143,8 +145,8 @@ class SeekClient:
     ) -> Iterator[RemoteEntry]:
         """The entries from ``start`` (default: the first) to before ``end`` (default: all), lazily.
 
-        The call begins with the first entry that is asked for; leaving the loop early ends it on
-        the server too. Raises CorruptEntryError behind the last good entry before a damaged one.
+        The call starts when the first entry is read. Leaving the loop early ends it on the server
+        too. Raises CorruptEntryError at a damaged entry, after all entries before it.
         """
         request = pb.ReadEntriesRequest(
             topic=topic,
@@ -180,7 +182,7 @@ class SeekClient:
         position: Position | None = None,
         timeout_s: float | None = None,
     ) -> CursorPlace:
-        """Put a subscription on a time, an index or a position: give exactly one of them.
+        """Move a subscription to a time, an index or a position: give exactly one of them.
 
         Raises SubscriptionNotFoundError, CursorBusyError, IndexOutOfRangeError.
         """
@@ -195,14 +197,14 @@ class SeekClient:
         return CursorPlace(rpc.position_of(response.position), response.batch_index, response.end)
 
     def is_serving(self, *, timeout_s: float | None = None) -> bool:
-        """Whether the server says that it takes calls (grpc.health.v1); needs no token."""
+        """Whether the server says that it accepts calls (grpc.health.v1); needs no token."""
         stub = health_pb2_grpc.HealthStub(self._channel)
         request = health_pb2.HealthCheckRequest(service=rpc.SERVICE_NAME)
         response = self._call(stub.Check, request, timeout_s)
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     def close(self) -> None:
-        """Close the connection; calls under way fail."""
+        """Close the connection. Calls that are still running fail."""
         self._channel.close()
 
     def __enter__(self) -> Self:

@@ -1,12 +1,11 @@
-"""Errors of the seek service, raised alike by the server's code and by its Python client.
+"""Errors of the seek service, raised by the server's code and by its Python client alike.
 
-A call refused over gRPC raises in the client the same class, with the same facts, as the finder
-raises beside the ledger: `TopicNotFoundError` and `CorruptEntryError` (ledger),
-`IndexOutOfRangeError` (search) and those below. What only a network call can meet derives from
-`SeekCallError`.
+If a gRPC call is refused, the client raises the same class, with the same facts, as a local finder:
+`TopicNotFoundError` and `CorruptEntryError` (ledger), `IndexOutOfRangeError` (search) and the
+errors below. Errors that only a network call can have derive from `SeekCallError`.
 
-This module must not import grpc: a source of topics (a broker, say) raises these errors, and it
-does not pay for grpc where no gRPC port is open.
+This module must not import grpc. A source of topics, such as a broker, raises these errors, and a
+broker without a gRPC port should not load grpc.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class InvalidFieldError(ValueError):
 
 
 class SubscriptionNotFoundError(LookupError):
-    """The topic has no subscription of that name (NOT_FOUND)."""
+    """The topic has no subscription with that name (NOT_FOUND)."""
 
     def __init__(self, topic: str, subscription: str) -> None:
         self.topic = topic
@@ -31,16 +30,18 @@ class SubscriptionNotFoundError(LookupError):
 
 
 class CursorBusyError(Exception):
-    """Another reset of the same subscription is under way (ABORTED): try again."""
+    """Another reset of the same subscription is running (ABORTED): try again."""
 
     def __init__(self, topic: str, subscription: str) -> None:
         self.topic = topic
         self.subscription = subscription
-        super().__init__(f"subscription {subscription!r} of {topic} is just being reset")
+        super().__init__(
+            f"subscription {subscription!r} of {topic} is being reset by another call; try again"
+        )
 
 
 class NotPossibleError(Exception):
-    """This server or this topic cannot do it, however often it is asked (FAILED_PRECONDITION)."""
+    """This server or this topic cannot do it; a repeated call fails too (FAILED_PRECONDITION)."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -48,19 +49,19 @@ class NotPossibleError(Exception):
 
 
 class ServerFullError(Exception):
-    """The server has no place for another call of this kind (RESOURCE_EXHAUSTED): try later."""
+    """The server serves no more calls of this kind at a time (RESOURCE_EXHAUSTED): try later."""
 
 
 class StreamStalledError(Exception):
-    """The receiver of a stream took nothing for `waited_s` seconds (RESOURCE_EXHAUSTED)."""
+    """The receiver of a stream read nothing for `waited_s` seconds (RESOURCE_EXHAUSTED)."""
 
     def __init__(self, waited_s: float) -> None:
         self.waited_s = waited_s
-        super().__init__(f"the stream was ended: nothing was read for {waited_s:.0f} s")
+        super().__init__(f"the stream was ended: its client read nothing for {waited_s:.0f} s")
 
 
 class SeekCallError(Exception):
-    """A call failed for a reason that is not the search's own; `code` is gRPC's name for it."""
+    """A call failed, but not because of the search itself; `code` is gRPC's name of the reason."""
 
     def __init__(self, code: str, details: str) -> None:
         self.code = code
@@ -73,17 +74,19 @@ class UnauthenticatedError(SeekCallError):
 
 
 class ServerUnavailableError(SeekCallError, ConnectionError):
-    """Nobody answers at the target, or the topic is being closed or moved: try again."""
+    """No server answers at the target, or the topic is being closed or moved: try again."""
 
 
 class DeadlineExceededError(SeekCallError, TimeoutError):
-    """The answer did not come in time; the server has stopped working on it."""
+    """The answer did not arrive in time; the server has stopped working on it."""
 
 
 class BindError(OSError):
-    """The gRPC server could not listen on the address: taken, not permitted or not ours."""
+    """The gRPC server cannot listen: the address is in use, not permitted or not this machine's."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
         self.port = port
-        super().__init__(f"gRPC cannot listen on {host} port {port}")
+        super().__init__(
+            f"gRPC cannot listen on {host} port {port}: it is in use, not permitted or not local"
+        )

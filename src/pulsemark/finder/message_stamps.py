@@ -1,16 +1,16 @@
 """The stamp of a message that an official client received: its index and the broker's time.
 
-Official clients get the stamp only if they ask for it (PIP-90), and the Python client neither asks
-nor has an accessor. What every client has is the message's id, and the seek service tells what
-stands there:
+Official clients get the stamp only if they ask for it (PIP-90). The Python client does not ask for
+it and cannot show it. But every client has the message's id, and the seek service returns the stamp
+of the entry with this id:
 
     with SeekClient("127.0.0.1:6680") as seek:
         stamps = MessageStamps(seek)
         message = consumer.receive()
         print(stamps.of(message).index, stamps.of(message).broker_time_ms)
 
-A consumer reads a topic in order, so the stamps of the entries that follow are fetched along: one
-call serves `ahead` entries. No payload is read for it.
+A consumer reads a topic in order. So each call also fetches the stamps of the entries that follow:
+`ahead` entries at once. It reads no payload.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REMEMBERED_ENTRIES = 4096
 
 
 class MessageId(Protocol):
-    """A message's id, as `pulsar.MessageId` has it."""
+    """A message's id, such as a `pulsar.MessageId`."""
 
     def ledger_id(self) -> int:
         """The ledger's number."""
@@ -40,26 +40,26 @@ class MessageId(Protocol):
         ...
 
     def batch_index(self) -> int:
-        """The message's place in its batch; -1: an entry of its own."""
+        """The message's place in its batch; -1 if it is not in a batch."""
         ...
 
 
 class ReceivedMessage(Protocol):
-    """A received message, as `pulsar.Message` is one."""
+    """A received message, such as a `pulsar.Message`."""
 
     def message_id(self) -> MessageId:
-        """Where it stands."""
+        """The message's id."""
         ...
 
     def topic_name(self) -> str:
-        """The topic's full name; of a partitioned topic the partition's."""
+        """The topic's full name; for a partitioned topic, the partition's name."""
         ...
 
 
 class MessageNotStoredError(LookupError):
-    """The topic has no such entry: it was removed, or the id is another topic's.
+    """The topic has no such entry: it was removed, or the id belongs to another topic.
 
-    `topic` and `position` say which entry was looked for.
+    `topic` and `position` name the wanted entry.
     """
 
     def __init__(self, topic: str, position: Position) -> None:
@@ -68,16 +68,16 @@ class MessageNotStoredError(LookupError):
         self.position = position
 
     def __str__(self) -> str:
-        return f"{self.topic} has no entry {self.position}"
+        return f"{self.topic} has no entry {self.position}: removed, or another topic's"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageStamp:
-    """What the broker knows of a message.
+    """The stamp of a message.
 
     ``index`` counts the topic's messages from 0, without gaps, over all of its ledgers.
-    ``broker_time_ms`` is the stamp's, None where the entry has none (``append_time_ms``, by the
-    same clock, is always there). ``tags`` are the entry's, as `metadata.tags_of` names them.
+    ``broker_time_ms`` is the time in the stamp, None if the entry has no stamp. ``append_time_ms``,
+    by the same clock, is always there. ``tags`` are the entry's, named as by `metadata.tags_of`.
     """
 
     index: int
@@ -87,9 +87,9 @@ class MessageStamp:
 
 
 class MessageStamps:
-    """Looks up stamps of received messages, through a seek server. Safe between threads.
+    """Looks up stamps of received messages at a seek server. Several threads may share it.
 
-    ``ahead`` entries are fetched by a call, and ``remembered`` entries are kept in memory.
+    Each call fetches ``ahead`` entries; ``remembered`` entries are kept in memory.
     """
 
     def __init__(

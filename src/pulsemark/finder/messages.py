@@ -1,11 +1,11 @@
-"""Requests checked and answers translated: between protobuf messages and the finder's dataclasses.
+"""Check requests, and translate between protobuf messages and the finder's dataclasses.
 
-The server reads requests through `required`, `name_field`, `road_of` ..., which raise
-InvalidFieldError with the field's name; both ends share the translation of answers, so that a
-client returns what the finder itself would have returned.
+The server reads requests with `required`, `name_field`, `road_of` ..., which raise
+InvalidFieldError with the field's name. Client and server share the translation of answers, so a
+client returns the same as the finder itself.
 
-protobuf keeps an enum number it does not know and gives an unset number the value 0. Neither is
-taken for an answer here: unknown roads are refused, and a missing time is no time 0.
+protobuf keeps an unknown enum number, and an unset number reads as 0. Both are refused here: an
+unknown search method is an error, and a missing time does not mean time 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .rpc import position_message, position_of
 from .search import Found, IndexPlace, IndexRange, Road
 
 MAX_NAME_BYTES = 1024
-"""Topics and subscriptions with longer names are refused: Pulsar's own limits lie below."""
+"""Longer names of topics and subscriptions are refused. Pulsar's own limits are lower."""
 
 _ROADS: dict[int, Road] = {
     pb.ROAD_UNSPECIFIED: Road.INDEX,
@@ -35,12 +35,12 @@ NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
 
 @dataclass(frozen=True, slots=True)
 class RemoteEntry:
-    """One entry as ReadEntries hands it over.
+    """One entry of ReadEntries' answer.
 
-    ``body`` is None where only prefixes were asked for; ``prefix`` is empty where the entry was
-    stored without a stamp. Times are unix ms; ``time_ms`` is the stamp's, or the producer's
-    publish time (PIP-70). ``tags`` is what the prefix says beyond time and index, by name: see
-    `metadata.tags_of`; the server names the fields of plugins that it has.
+    ``body`` is None if the request was for prefixes only. ``prefix`` is empty if the entry was
+    stored without a stamp. Times are unix ms; ``time_ms`` is the stamp's time, or the producer's
+    publish time (PIP-70). ``tags`` are the fields of the prefix except time and index, by name: see
+    `metadata.tags_of`. The server can name a plugin's fields only if it has the plugin.
     """
 
     position: Position
@@ -59,8 +59,8 @@ class RemoteEntry:
 def required(request: NumbersRequest, field: str) -> int:
     """A number that must be set and must not be negative.
 
-    Negative times and indexes are refused because other systems give them meanings (Kafka's -1 is
-    the end): answering with the beginning would be the opposite of what was meant.
+    Negative times and indexes are refused, because other systems use them with a meaning (in Kafka,
+    -1 is the end). An answer with the beginning would be the opposite of what the caller meant.
     """
     if not request.HasField(field):
         raise InvalidFieldError(field, "must be set")
@@ -68,14 +68,14 @@ def required(request: NumbersRequest, field: str) -> int:
 
 
 def not_negative(value: int, field: str) -> int:
-    """The value, unless it is below 0."""
+    """The value; raises InvalidFieldError if it is below 0."""
     if value < 0:
         raise InvalidFieldError(field, f"must not be negative, is {value}")
     return value
 
 
 def name_field(value: str, field: str) -> str:
-    """A name that must not be empty and has a sane length."""
+    """A name; raises InvalidFieldError if it is empty or too long."""
     if not value:
         raise InvalidFieldError(field, "must be set")
     size_bytes = len(value.encode())
@@ -85,7 +85,7 @@ def name_field(value: str, field: str) -> str:
 
 
 def place(message: pb.Position, field: str) -> Position:
-    """A position whose numbers are -1 (before the first) or above."""
+    """A position; raises InvalidFieldError if a number is below -1 (before the first)."""
     for part, value in (("ledger_id", message.ledger_id), ("entry_id", message.entry_id)):
         if value < -1:
             raise InvalidFieldError(f"{field}.{part}", f"must be -1 or more, is {value}")
@@ -93,7 +93,7 @@ def place(message: pb.Position, field: str) -> Position:
 
 
 def road_of(number: int) -> Road:
-    """The search's road for the wire's number."""
+    """The search method for its number in a request."""
     road = _ROADS.get(number)
     if road is None:
         raise InvalidFieldError("road", f"{number} is not known")
@@ -101,22 +101,22 @@ def road_of(number: int) -> Road:
 
 
 def road_number(road: Road) -> pb.Road:
-    """The wire's number for a road."""
+    """The number of a search method in a request."""
     return _ROAD_NUMBERS[road]
 
 
 def prefixes_only(number: int) -> bool:
-    """Whether a ReadEntries request wants prefixes without bodies."""
+    """Whether a ReadEntries request is for prefixes without bodies."""
     if number not in pb.Content.values():
         raise InvalidFieldError("content", f"{number} is not known")
     return number == pb.CONTENT_PREFIXES
 
 
 def int64(time_ms: int) -> int:
-    """A time as the wire can carry it.
+    """A time, limited to an int64.
 
-    A publish time is any uint64 that the producer chose; what lies beyond int64 is later than
-    everything else, and stays so.
+    A producer may choose any uint64 as publish time. A time above int64 is later than every other
+    time, and the largest int64 is so too.
     """
     return min(time_ms, 2**63 - 1)
 
@@ -204,7 +204,7 @@ def range_of(message: pb.RangeResponse) -> IndexRange:
 
 
 def tag_messages(prefix: bytes) -> list[pb.Tag]:
-    """An entry's tags as the wire has them; none where the prefix cannot be read."""
+    """An entry's tags as protobuf messages; an empty list if the prefix cannot be read."""
     try:
         tags = tags_of(prefix)
     except PrefixError:
@@ -226,7 +226,7 @@ def _tag_message(name: str, value: FieldValue) -> pb.Tag:
 
 
 def tags_from(tags: Iterable[pb.Tag]) -> dict[str, FieldValue]:
-    """The tags by name; one without a value is left out."""
+    """The tags by name; a tag without a value is left out."""
     found = {}
     for tag in tags:
         kind = tag.WhichOneof("value")
@@ -236,10 +236,10 @@ def tags_from(tags: Iterable[pb.Tag]) -> dict[str, FieldValue]:
 
 
 class EntryAssembler:
-    """Puts the pieces of ReadEntries' responses together again.
+    """Joins the pieces of ReadEntries' responses to entries.
 
-    Raises SeekCallError where a piece does not follow the one before it: a body with a hole must
-    never be handed on as whole.
+    Raises SeekCallError if a piece does not follow the piece before it: a body with a missing part
+    must never be returned as whole.
     """
 
     __slots__ = ("_body", "_head", "_prefixes_only")
@@ -255,7 +255,7 @@ class EntryAssembler:
         return self._head is not None
 
     def add(self, piece: pb.EntryPiece) -> RemoteEntry | None:
-        """Take the next piece; the entry, if that was its last one."""
+        """Add the next piece. Returns the entry if this was its last piece, else None."""
         if self._prefixes_only:
             return _remote_entry(piece, None)
         if self._head is None and len(piece.body) == piece.body_size_bytes:

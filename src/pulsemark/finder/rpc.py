@@ -1,12 +1,12 @@
 """The seek service's calls by name, and its errors as status codes, for server and client.
 
-The table of calls is read from the compiled proto file, so it cannot drift from it, and no
-generated gRPC code is needed: that code would bind the package to the newest grpcio.
+The table of calls is read from the compiled proto file, so the two always agree. No generated gRPC
+code is used, because it would require the newest grpcio.
 
-An error crosses the wire as a status code, a text for people, and an `ErrorDetail` for programs,
-packed as gRPC's richer error model has it (a `google.rpc.Status` in the trailer
-`grpc-status-details-bin`), so that clients in other languages find it where they look. `encode`
-and `decode` are each other's inverse: a test runs every error through both.
+An error is sent as a status code, a text for people, and an `ErrorDetail` for programs. The detail
+is packed as in gRPC's richer error model (a `google.rpc.Status` in the trailer
+`grpc-status-details-bin`), so that clients in other languages can find it. `decode` is the inverse
+of `encode`: a test runs every error through both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def path(method: str) -> str:
 def bearer(token: str) -> str:
     """The `authorization` header's value for a token.
 
-    Raises ValueError for what a header cannot carry: an empty token, spaces, other than ASCII.
+    Raises ValueError for a token that a header cannot hold: empty, with spaces, or not ASCII.
     """
     if not token.isascii() or not token.isprintable() or " " in token or not token:
         raise ValueError("token: must be printable ASCII without spaces, and not empty")
@@ -66,7 +66,7 @@ def bearer(token: str) -> str:
 
 
 def server_codec(method: str) -> dict[str, Callable[..., Any]]:
-    """How a server reads a call's request (None where it is no protobuf), writes responses."""
+    """How a server reads a call's request (None if it is not protobuf) and writes responses."""
     request, response = _types(method)
 
     def read(data: bytes) -> Message | None:
@@ -96,17 +96,17 @@ def _types(method: str) -> tuple[type[Message], type[Message]]:
 
 
 def position_message(position: Position) -> pb.Position:
-    """A position as the wire has it."""
+    """A position as a protobuf message."""
     return pb.Position(ledger_id=position.ledger_id, entry_id=position.entry_id)
 
 
 def position_of(message: pb.Position) -> Position:
-    """A position from the wire."""
+    """A position from its protobuf message."""
     return Position(message.ledger_id, message.entry_id)
 
 
 def encode(error: Exception) -> tuple[grpc.StatusCode, str, Metadata] | None:
-    """Status code, text and trailers for an error; None for one the service does not foresee."""
+    """Status code, text and trailers for an error; None for an error that is not expected."""
     code = _code_of(error)
     if code is None:
         return None
@@ -122,7 +122,7 @@ def encode(error: Exception) -> tuple[grpc.StatusCode, str, Metadata] | None:
 def decode(
     code: grpc.StatusCode, text: str, trailers: Iterable[tuple[str, str | bytes]]
 ) -> Exception:
-    """The error that `encode` was given, or a SeekCallError where the trailers tell no more."""
+    """The error that `encode` got, or a SeekCallError if the trailers do not hold one."""
     for key, value in trailers:
         if key == DETAILS_KEY and isinstance(value, bytes):
             error = _error_of(value)

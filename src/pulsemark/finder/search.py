@@ -1,14 +1,14 @@
-"""Search by broker time and by index, on two roads with equal answers.
+"""Search by broker time and by index, with two methods that give equal answers.
 
-INDEX asks the time index: one bisect in memory, at most one read of a 16 KiB chunk. PREFIXES asks
-a sparse sample in memory, then record headers with their prefixes, checksums checked: at most
-fourteen reads of 64 bytes. Neither touches a payload where entries are stamped.
+INDEX uses the time index: one bisect in memory and at most one read of a 16 KiB chunk. PREFIXES
+uses a sparse sample in memory, then record headers with their prefixes, and checks their checksums:
+at most fourteen reads of 64 bytes. If entries are stamped, neither method reads a payload.
 
-What is looked for is the first entry whose entry time (broker time, else publish time, PIP-70) is
->= t. Rows and samples hold running maxima of entry times, so that this holds also where times are
-not in order, as they are among entries stored without a stamp. Only where a log was trimmed can
-the running maximum come from an entry that is gone; such stretches are read through, once: what
-was read is kept with the segment (`OwnTimes`).
+A search by time finds the first entry whose entry time (broker time, else publish time, PIP-70) is
+>= t. Rows and samples hold running maxima of entry times. So the search is right even if times are
+not in order, as among entries stored without a stamp. After a log was trimmed, a running maximum
+can come from an entry that was removed. Then the entries up to the first higher time are read one
+by one. Their times are kept with the segment (`OwnTimes`), so this happens only once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Road(Enum):
 class Found:
     """An entry found by time.
 
-    With ``end`` there is none: ``position`` is where the next entry goes, ``index`` and
-    ``first_index`` are the next message's. ``time_ms`` is the entry's time, 0 at the end.
+    ``end`` is True if there is no such entry. Then ``position`` is where the next entry will be
+    stored, and ``index`` and ``first_index`` are the next message's index. ``time_ms`` is the
+    entry's time, 0 at the end.
     """
 
     position: Position
@@ -67,7 +68,7 @@ class IndexPlace:
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """The messages between two moments: indexes [first_index, end_index)."""
+    """The messages between two times: indexes [first_index, end_index)."""
 
     first_index: int
     end_index: int
@@ -79,7 +80,7 @@ class IndexRange:
 
 
 class IndexOutOfRangeError(LookupError):
-    """No message has that index: it lies outside [first_index, next_index)."""
+    """No message has that index: it is outside [first_index, next_index)."""
 
     def __init__(self, index: int, first_index: int, next_index: int) -> None:
         self.index = index
@@ -88,33 +89,34 @@ class IndexOutOfRangeError(LookupError):
         super().__init__(f"index {index} is outside [{first_index}, {next_index})")
 
     def __reduce__(self) -> tuple[type[IndexOutOfRangeError], tuple[int, int, int]]:
-        """Carry the facts through pickling, as between processes."""
+        """Keep the facts when the error is pickled, for example between processes."""
         return type(self), (self.index, self.first_index, self.next_index)
 
 
-def _go_on() -> None:
-    """The check of a caller who never stops."""
+def _never_stop() -> None:
+    """The check of a caller that never stops a search."""
 
 
 class Finder:
-    """Searches one topic. Cheap to make; answers are about the log as it is at the call.
+    """Searches one topic. It is cheap to make; each call searches the log as it is at that time.
 
-    ``check`` is called between steps of searches that can take long; what it raises ends them.
+    ``check`` is called between the steps of long searches; an exception that it raises ends the
+    search.
     """
 
-    def __init__(self, log: TopicLog, *, check: Callable[[], None] = _go_on) -> None:
+    def __init__(self, log: TopicLog, *, check: Callable[[], None] = _never_stop) -> None:
         self._log = log
         self._check = check
 
     def by_time(self, time_ms: int, *, road: Road = Road.INDEX) -> Found:
         """The first entry whose time is >= ``time_ms``; the end if there is none.
 
-        Raises CorruptFileError or OSError when the disk gives nothing usable.
+        Raises CorruptFileError if the files are damaged, OSError if they cannot be read.
         """
         return self._ask(lambda segments: self._by_time(segments, time_ms, road))
 
     def _ask(self, question: Callable[[list[Run]], Answer]) -> Answer:
-        """Ask of the log as it is; again where files of it were removed meanwhile."""
+        """Search the log as it is; search again if files of it were removed meanwhile."""
         while True:
             self._log.check_can_read()
             segments = self._log.segments()
@@ -126,8 +128,8 @@ class Finder:
 
     def _by_time(self, segments: list[Run], time_ms: int, road: Road) -> Found:
         io = IoCount()
-        # A segment's maximum may count entries that are not durable yet: then it has no row
-        # for this time, and the log ends there.
+        # A segment's maximum may include entries that are not durable yet. Then the segment has no
+        # row for this time, and the log ends there.
         number = bisect_left(segments, time_ms, key=_time_max_ms)
         for segment in segments[number:]:
             if _removed_time_ms(segment) >= time_ms:
@@ -142,7 +144,7 @@ class Finder:
         return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
 
     def _read_through(self, segment: Run, time_ms: int, io: IoCount) -> _Place | None:
-        """By the entries' own times: the index's running maximum comes from an entry gone."""
+        """Search the entries' own times: the running maximum is from an entry that was removed."""
         found = segment.own_times(time_ms).find(time_ms, self._check, io)
         return _place(segment, *found, io) if found is not None else None
 
@@ -203,11 +205,11 @@ def _first_index(segment: Run) -> int:
 
 
 _Place = tuple[Position, int, int, int, int]
-"""Position, first index, last index, message count, entry time: the head of Found."""
+"""Position, first index, last index, message count, entry time: the first fields of Found."""
 
 
 def _place(segment: Run, row: int, time_ms: int, io: IoCount) -> _Place:
-    """A row's place; its time is given, or, as -1, the running maximum is its own."""
+    """A row's place. Its time is `time_ms`, or, if that is -1, the row's running maximum."""
     chunk = segment.chunk(row, io)
     at = row - chunk.first_row
     before = chunk.nexts[at - 1] if at else chunk.next_before
@@ -244,7 +246,7 @@ def _place_by_prefixes(segment: Run, time_ms: int, io: IoCount) -> _Place | None
 
 
 def _sampled_row(segment: Run, sample: PrefixSample, number: int, io: IoCount) -> tuple[int, int]:
-    """The row before the sample's ``number``-th, and where it begins; none that was removed."""
+    """The row of the sample before the ``number``-th, and its offset; never a removed row."""
     row = max(0, (number - 1) * STRIDE_ROWS)
     if row < segment.cut_rows:
         return segment.cut_rows, segment.row(segment.cut_rows, io).offset
@@ -263,7 +265,7 @@ def _row_by_prefixes_of_index(segment: Run, index: int, io: IoCount) -> int:
 
 
 def _time_of(segment: Run, row: int, io: IoCount) -> int:
-    """An entry's own time; of a damaged one what the index says."""
+    """An entry's own time; for a damaged entry, the time in the index."""
     for probe in segment.probes(row, segment.row(row, io).offset, 1, io):
         if probe.stamp_ms >= 0:
             return probe.stamp_ms
@@ -272,7 +274,7 @@ def _time_of(segment: Run, row: int, io: IoCount) -> int:
 
 
 def own_time_ms(segment: Run, row: int, head: RecordHead, io: IoCount) -> int:
-    """The entry time of a row whose head has been read; reads the entry if it has no stamp."""
+    """The entry time of a row whose head was already read. Without a stamp, reads the entry."""
     metadata = peek(head.prefix)
     if metadata is not None and metadata.HasField("broker_timestamp"):
         return metadata.broker_timestamp
@@ -280,6 +282,6 @@ def own_time_ms(segment: Run, row: int, head: RecordHead, io: IoCount) -> int:
 
 
 def _publish_time_of(segment: Run, row: int, append_time_ms: int, io: IoCount) -> int:
-    """Of an entry without broker time, which is read; of a damaged one its append time."""
+    """The time of an entry without broker time, by reading it; if damaged, its append time."""
     time_ms = segment.own_time_ms(row, append_time_ms, io)
     return append_time_ms if time_ms is None else time_ms

@@ -1,18 +1,18 @@
-"""The gRPC server around the seek service: port, TLS, token, health, reflection, orderly stop.
+"""The gRPC server of the seek service: port, TLS, token, health, reflection, orderly stop.
 
-One `SeekServer` belongs to the asyncio loop it is started on (uvloop or the standard one), beside
-whatever else that loop does; `standalone.py` gives it a loop of its own.
+A `SeekServer` belongs to the asyncio loop on which it is started (uvloop or the standard one). The
+loop may do other work too; `standalone.py` runs the server on its own loop.
 
-- Health (grpc.health.v1) answers for "" and for the service, turns to NOT_SERVING when the stop
-  begins, and is the one call that needs no token, because probes cannot send one.
-- Reflection lets grpcurl and the like call the service without its proto file.
-- The token is compared in constant time. Over plain text it can be read by anyone on the way, so
-  a server that is reachable from outside warns when it has a token but no TLS.
-- Requests are small: what is larger than MAX_REQUEST_BYTES is refused before it is parsed.
-- Single calls and streams have places of their own, so that streams never keep single calls out,
-  and a stream that nobody reads gives its place up (`stream_slots`).
+- Health (grpc.health.v1) answers for "" and for the service. It changes to NOT_SERVING when the
+  server begins to stop. It is the only call that needs no token, because probes cannot send one.
+- Reflection lets tools such as grpcurl call the service without its proto file.
+- The token is compared in constant time. Without TLS, everyone on the network path can read it. So
+  a server that is reachable from other machines logs a warning if it has a token but no TLS.
+- Requests are small: a request larger than MAX_REQUEST_BYTES is refused before it is parsed.
+- Single calls and streams have separate limits, so streams never block single calls. A stream whose
+  client does not read is ended (`stream_slots`).
 - A client that does not answer gRPC's pings is disconnected.
-- A connection has at most MAX_CALLS_PER_CONNECTION calls at a time: more wait in their client.
+- A connection has at most MAX_CALLS_PER_CONNECTION calls at a time; more calls wait in the client.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CALLS_PER_CONNECTION = 100
-#: Health checks, reflection, and calls that are just being refused.
+#: Additional calls for health checks, reflection, and calls that are being refused.
 SPARE_CALLS = 64
 MAX_CONNECTIONS = 1_000
 _PING_INTERVAL_MS = 30_000
@@ -65,7 +65,7 @@ _CLIENT_PING_INTERVAL_MS = 10_000
 class ServerTls:
     """The server's certificate chain and key (PEM files).
 
-    With `client_ca`, only clients with a certificate from it are let in.
+    With `client_ca`, only clients with a certificate from it are accepted.
     """
 
     certificate: Path
@@ -75,21 +75,21 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where and how to serve. Port 0 picks a free one. Raises ValueError naming the field."""
+    """Where and how to serve. Port 0 picks a free port. Raises ValueError that names the field."""
 
     host: str = "127.0.0.1"
     port: int = 0
     tls: ServerTls | None = None
     token: str | None = None
     max_concurrent_calls: int = MAX_CALLS
-    """More single calls than that at a time are refused with RESOURCE_EXHAUSTED."""
+    """The most single calls at a time; more are refused with RESOURCE_EXHAUSTED."""
     max_streams: int = MAX_STREAMS
-    """Streams (ReadEntries) at a time; see `stream_slots` for what happens beyond."""
+    """The most streams (ReadEntries) at a time; `stream_slots` says what happens to more."""
     stream_stall_timeout_s: float = STALL_TIMEOUT_S
-    """How long a stream may wait for its receiver to read."""
+    """How long a stream may wait until its receiver reads."""
     search_threads: int = 4
     stop_grace_s: float = 2.0
-    """How long calls under way may still take when the server stops."""
+    """How long running calls may still take when the server stops."""
 
     def __post_init__(self) -> None:
         if self.token is not None:
@@ -121,32 +121,32 @@ class SeekServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, once started."""
+        """The port that the server listens on, after `start`."""
         return self._port
 
     @property
     def target(self) -> str:
-        """`host:port`, as a client wants it."""
+        """`host:port`, as a client needs it."""
         return _address(self._options.host, self._port)
 
     async def start(self) -> None:
         """Listen and serve.
 
-        Raises BindError if the address cannot be had; OSError or ssl.SSLError (an OSError too) if
-        a TLS file is missing or certificate and key do not belong together.
+        Raises BindError if it cannot listen on the address. Raises OSError or ssl.SSLError (an
+        OSError too) if a TLS file is missing or certificate and key do not belong together.
         """
         assert self._server is None, "started twice"
         options = self._options
         credentials = _server_credentials(options.tls) if options.tls else None
         server = grpc.aio.server(
             interceptors=(_TokenGate(options.token),) if options.token else (),
-            # Above the limits of the service, which tells calls, streams and ended ones apart.
+            # Above the service's own limits, which count calls, streams and ended streams apart.
             maximum_concurrent_rpcs=options.max_concurrent_calls
             + options.max_streams
             + MAX_LINGERING
             + SPARE_CALLS,
             options=(
-                # Without this, two servers on one port share its connections at random.
+                # Without this, two servers on one port would share its connections at random.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
                 ("grpc.max_concurrent_streams", MAX_CALLS_PER_CONNECTION),
@@ -163,8 +163,12 @@ class SeekServer:
         await server.start()
         self._server = server
         if options.token and not options.tls and not _is_loopback(options.host):
-            _log.warning("gRPC on %s takes a token in plain text: anyone can read it", self.target)
-        _log.info("gRPC seek service on %s", self.target)
+            _log.warning(
+                "gRPC on %s accepts its token without TLS, so others on the network can read it: "
+                "configure a certificate and a key",
+                self.target,
+            )
+        _log.info("gRPC seek service listens on %s", self.target)
 
     async def _register(self, server: grpc.aio.Server) -> None:
         assert self._threads is not None
@@ -184,7 +188,7 @@ class SeekServer:
         reflection.enable_server_reflection(names, server)
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Refuse new calls, let those under way finish for so long (default: the options'), end.
+        """Refuse new calls, let running calls finish for `grace_s` (default: the options'), stop.
 
         Does nothing if the server is not running.
         """
@@ -211,11 +215,11 @@ class SeekServer:
 
 
 class _TokenGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets calls pass that carry `authorization: Bearer <token>`, and health checks."""
+    """Accepts calls with `authorization: Bearer <token>`, and health checks."""
 
     def __init__(self, token: str) -> None:
         self._wanted = rpc.bearer(token).encode()
-        # A stream handler can refuse calls of every shape without waiting for their request.
+        # A stream handler can refuse calls of every kind without waiting for their request.
         self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
 
     async def intercept_service(
@@ -252,13 +256,13 @@ def _bind(
             port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise BindError(options.host, options.port) from error
-    if port == 0:  # older grpcio tells failure this way
+    if port == 0:  # older versions of grpcio report a failure in this way
         raise BindError(options.host, options.port)
     return int(port)
 
 
 def _server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    # gRPC itself finds out about a key that does not fit only at the first handshake, silently.
+    # gRPC notices a key that does not fit only at the first handshake, and reports no error.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.certificate, tls.key, password="")
     client_ca = None

@@ -1,17 +1,17 @@
 """The seek service's five calls, over a source of topics, on asyncio.
 
-Files are read on worker threads, never on the loop. A search whose index and pages are warm takes
-microseconds, but nobody can know that beforehand: a cold page costs a disk read, the first look at
-a folder scans a segment, and a stretch of entries without stamps is scanned. The hop to a thread
-and back costs about 0.1 ms, so it is made always.
+Files are read on worker threads, never on the loop. A search takes microseconds if its index and
+pages are in memory. But it may need a disk read, or scan a segment at the first call for a folder,
+or scan entries without stamps, and this is not known in advance. Using a thread costs only about
+0.1 ms, so every search uses one.
 
-A call that is cancelled or past its deadline stops working: gRPC cancels the handler, the handler
-sets a flag, and the thread meets it at its next read. So an abandoned scan over gigabytes does not
-hold a thread, of which there are few.
+A call that is cancelled or past its deadline stops its work: gRPC cancels the handler, the handler
+sets a flag, and the thread checks the flag at its next read. So an abandoned scan over gigabytes
+does not occupy one of the few threads.
 
-Topic names are made canonical by a function the caller passes: the finder stands without the wire
-protocol and must not know Pulsar's short forms, while a broker or a command line has the parser at
-hand. Without one, only full names are taken.
+The caller passes a function that turns topic names into full names. The finder does not depend on
+the wire protocol, so it does not know Pulsar's short forms; a broker or the command line does.
+Without such a function, only full names are accepted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .stream_slots import StreamSlots
 
 _log = logging.getLogger(__name__)
 
-#: Streams at a time, and how long one may wait for its receiver, if nothing else is said.
+#: The default number of streams at a time, and how long a stream may wait for its receiver.
 MAX_CALLS = 256
 MAX_STREAMS = 32
 STALL_TIMEOUT_S = 30.0
@@ -43,11 +43,11 @@ STALL_TIMEOUT_S = 30.0
 Answer = TypeVar("Answer")
 
 Normalise = Callable[[str], str]
-"""Turns a topic name as clients write it into the full one; raises ValueError for a bad name."""
+"""Turns a topic name as clients write it into a full name; raises ValueError for a bad name."""
 
 ResetCursor = Callable[[str, str, Position], Awaitable[None]]
-"""Puts the cursor of (topic, subscription) on the entry at a position, with what that entails for
-connected consumers. Raises SubscriptionNotFoundError, CursorBusyError or NotPossibleError."""
+"""Moves the cursor of (topic, subscription) to the entry at a position, and its connected
+consumers with it. Raises SubscriptionNotFoundError, CursorBusyError or NotPossibleError."""
 
 
 class TopicSource(Protocol):
@@ -56,12 +56,12 @@ class TopicSource(Protocol):
     def log(self, topic: str) -> TopicLog:
         """The topic's log, by its full name.
 
-        Raises TopicNotFoundError, or NotPossibleError where the topic keeps no entries.
+        Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
         """
 
 
 class CallContext(Protocol):
-    """What the service uses of grpc.aio.ServicerContext, which has no types."""
+    """The parts of grpc.aio.ServicerContext that the service uses; grpc has no types for them."""
 
     async def abort(
         self, code: grpc.StatusCode, details: str, trailing_metadata: rpc.Metadata
@@ -76,15 +76,15 @@ class CallContext(Protocol):
         ...
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call it when gRPC has nothing left of the call."""
+        """Run `callback` when gRPC has released the call."""
 
 
 class SearchStoppedError(Exception):
-    """The caller of this search is gone."""
+    """The caller of this search has gone, so the search was stopped."""
 
 
 def full_name(topic: str) -> str:
-    """The normaliser for servers without Pulsar's parser: full names pass, others are refused."""
+    """The name function of servers without Pulsar's parser: refuses all but full names."""
     domain, separator, rest = topic.partition("://")
     if not separator or domain not in ("persistent", "non-persistent") or rest.count("/") < 2:
         raise ValueError(f"{topic!r} is not a full name like persistent://public/default/orders")
@@ -92,7 +92,7 @@ def full_name(topic: str) -> str:
 
 
 class SeekServicer:
-    """The calls of pulsemark.seek.v1.SeekService; `handler` makes statuses of what they raise."""
+    """The calls of pulsemark.seek.v1.SeekService; `handler` turns their errors into statuses."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class SeekServicer:
     ) -> None:
         self._source = source
         self._executor = executor
-        #: Single calls under way, and how many there may be.
+        #: The number of running single calls, and its limit.
         self.calls = 0
         self.max_calls = max_calls
         self._streams = streams or StreamSlots(MAX_STREAMS, STALL_TIMEOUT_S)
@@ -161,9 +161,9 @@ class SeekServicer:
     async def reset_cursor(
         self, request: pb.ResetCursorRequest, context: CallContext
     ) -> pb.ResetCursorResponse:
-        """Put a subscription on a time, an index or a position (ResetCursor)."""
+        """Move a subscription to a time, an index or a position (ResetCursor)."""
         if self._reset_cursor is None:
-            raise NotPossibleError("this server only reads: cursors belong to the broker")
+            raise NotPossibleError("this server only reads; the broker can reset cursors")
         topic = self._topic(request.topic)
         subscription = messages.name_field(request.subscription, "subscription")
         response = await self._target(topic, request)
@@ -181,7 +181,7 @@ class SeekServicer:
         return await self._run(lambda check: ask(Finder(self._source.log(topic), check=check)))
 
     async def _run(self, work: Callable[[Callable[[], None]], Answer]) -> Answer:
-        """Do blocking work on a thread; leaving early makes its `check` raise there."""
+        """Do blocking work on a thread. If the call ends early, `check` raises on the thread."""
         stopped = threading.Event()
 
         def check() -> None:
@@ -222,7 +222,7 @@ def _existing(log: TopicLog, wanted: Position) -> tuple[Position, bool]:
 
 
 def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
-    """The servicer as gRPC takes it."""
+    """The servicer's calls, registered for gRPC."""
     unary: dict[str, Callable[[Any, CallContext], Awaitable[Any]]] = {
         "SeekByTime": servicer.seek_by_time,
         "SeekByIndex": servicer.seek_by_index,
@@ -231,47 +231,49 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
     }
     handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answered(_counted(servicer, call)), **rpc.server_codec(name)
+            _with_status(_with_limit(servicer, call)), **rpc.server_codec(name)
         )
         for name, call in unary.items()
     }
     handlers["ReadEntries"] = grpc.unary_stream_rpc_method_handler(
-        _answered(servicer.read_entries), **rpc.server_codec("ReadEntries")
+        _with_status(servicer.read_entries), **rpc.server_codec("ReadEntries")
     )
     return grpc.method_handlers_generic_handler(rpc.SERVICE_NAME, handlers)
 
 
-def _counted(
+def _with_limit(
     servicer: SeekServicer, call: Callable[[Any, CallContext], Awaitable[Answer]]
 ) -> Callable[[Any, CallContext], Awaitable[Answer]]:
-    """The call, while there are not too many of them."""
+    """The call with a limit: too many calls at a time raise ServerFullError."""
 
-    async def counted(request: Any, context: CallContext) -> Answer:
+    async def limited(request: Any, context: CallContext) -> Answer:
         if servicer.calls >= servicer.max_calls:
-            raise ServerFullError(f"{servicer.max_calls} calls are under way, the limit")
+            raise ServerFullError(
+                f"{servicer.max_calls} calls are running, which is the limit; try later"
+            )
         servicer.calls += 1
         try:
             return await call(request, context)
         finally:
             servicer.calls -= 1
 
-    return counted
+    return limited
 
 
-def _answered(
+def _with_status(
     call: Callable[[Any, CallContext], Awaitable[Answer]],
 ) -> Callable[[Any, CallContext], Awaitable[Answer]]:
-    """The call as gRPC wants it: every error, a request that is no protobuf too, has its status."""
+    """The call with its errors as gRPC statuses, also for a request that is not protobuf."""
 
     async def answer(request: Any, context: CallContext) -> Answer:
         try:
             if request is None:
                 raise InvalidFieldError("request", "is not a message of this call's type")
             return await call(request, context)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status
+        except Exception as error:  # noqa: BLE001 - every error must reach the caller as a status
             status = _status_of(error)
-        # Out here the error is gone, and with it the call's frames and what they hold: a client
-        # that does not read keeps this waiting.
+        # Outside of `except`, the error is freed, and with it the call's frames and their objects.
+        # This matters because a client that does not read keeps the next line waiting.
         return await context.abort(*status)
 
     return answer
@@ -281,5 +283,5 @@ def _status_of(error: Exception) -> tuple[grpc.StatusCode, str, rpc.Metadata]:
     status = rpc.encode(error)
     if status is not None:
         return status
-    _log.error("a seek call failed", exc_info=error)
+    _log.error("a seek call failed with an unexpected error", exc_info=error)
     return grpc.StatusCode.INTERNAL, "internal error, see the server's log", ()

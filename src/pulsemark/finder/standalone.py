@@ -1,8 +1,8 @@
-"""The seek service alone: read-only over a data folder, without a broker.
+"""The seek service without a broker: read-only over a data folder.
 
-The folder may be at rest or being written by a broker: reading takes no lock and stops at what is
-durable, so no answer is ever taken back, and new entries are seen by the next call. Cursors belong
-to the broker: ResetCursor answers FAILED_PRECONDITION.
+A broker may write to the folder at the same time. Reading takes no lock and stops after the last
+durable entry, so a restart of the broker never takes an answer back. The next call sees new
+entries. Only the broker can change cursors: ResetCursor answers FAILED_PRECONDITION.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MAX_TOPICS = 1024
 class FolderSource:
     """The topics of a data folder, for `SeekServer`.
 
-    Topics that were asked for stay loaded, the last MAX_TOPICS of them, so that a call costs what
-    is new in the folder and not what is there. Raises ForeignFolderError or
-    UnsupportedVersionError if the folder is not one of ours.
+    The last MAX_TOPICS topics that were used stay loaded, so that a call reads only what is new in
+    the folder. Raises ForeignFolderError if the folder is not a data folder,
+    UnsupportedVersionError if a newer version wrote it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class FolderSource:
         return log
 
     def close(self) -> None:
-        """Let go of the folder's files."""
+        """Close the folder's files."""
         self._reader.close()
 
 
@@ -54,7 +54,7 @@ async def folder_server(
 ) -> AsyncIterator[SeekServer]:
     """A running server over a data folder, stopped at the end of the `async with` block.
 
-    Raises what FolderSource and SeekServer.start raise.
+    Raises the errors of FolderSource and SeekServer.start.
     """
     source = await asyncio.to_thread(FolderSource, folder)
     try:
@@ -71,7 +71,7 @@ async def serve_folder(
     normalise: Normalise = full_name,
     on_started: Callable[[SeekServer], None] = lambda _: None,
 ) -> None:
-    """Serve a data folder until SIGINT or SIGTERM, then stop in good order.
+    """Serve a data folder until SIGINT or SIGTERM, then stop in an orderly way.
 
     `on_started` is called when clients can connect. For a program's main thread:
     `asyncio.run(serve_folder(...))`.

@@ -1,17 +1,16 @@
 """ReadEntries' answer: a topic's entries packed into messages of at most about 1 MiB.
 
-A generator that blocks on file reads, meant to be advanced one message at a time on a worker
-thread: between two steps the caller may stop, wait for a slow receiver or serve others. Each step
-reads at most READ_BYTES (or one entry), so a stream holds a few MiB, however long the topic.
+It is a generator that blocks on file reads. A worker thread advances it by one message at a time.
+Between two steps the caller may stop, wait for a slow receiver or serve others. Each step reads at
+most READ_BYTES (or one entry), so a stream uses a few MiB, however long the topic is.
 
-- Small entries share a message: a message for each would cost more than the entries.
-- An entry larger than PIECE_BYTES is sent in pieces, alone and in order, so that entries of any
-  size pass gRPC's default message limit of 4 MiB.
-- Where only prefixes are wanted, bodies are not read, but for the publish time of an entry that
-  has no stamp.
-- Entries that appear in the log while the stream runs are delivered too; it ends when it has
-  caught up.
-- Entries trimmed by retention while the stream runs are left out; their indexes show the gap.
+- Small entries share a message: one message for each would cost more than the entries.
+- An entry larger than PIECE_BYTES is sent in pieces, in order and not mixed with other entries. So
+  entries of any size pass gRPC's default message limit of 4 MiB.
+- If only prefixes are wanted, bodies are not read, except to get the publish time of an entry
+  without a stamp.
+- Entries that are appended while the stream runs are sent too; it ends when it has caught up.
+- Entries that retention removes while the stream runs are left out; their indexes show the gap.
 - A damaged entry ends the stream with CorruptEntryError, after all entries before it.
 """
 
@@ -32,7 +31,7 @@ PIECE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 READ_ENTRIES = 256
 _SLICE_ITEMS = 16
-"""Entries on which some work is done before a reader gives way (see `TopicLog.give_way`)."""
+"""The number of entries after which a reader pauses for other work (see `TopicLog.give_way`)."""
 
 
 Item = TypeVar("Item")
@@ -40,7 +39,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What to read: from `start` on, before `end` (None: to the topic's end), so many at most."""
+    """What to read: from `start` to before `end` (None: the topic's end), with a maximum number."""
 
     start: Position
     end: Position | None
@@ -50,7 +49,7 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """An entry, or its head alone (then `body` is empty), and its time."""
+    """An entry, or only its head (then `body` is empty), and its time."""
 
     head: Entry | RecordHead
     body: memoryview
@@ -59,9 +58,9 @@ class _Item:
 
 
 def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesResponse]:
-    """The messages of one ReadEntries answer; the last one says where a further call goes on.
+    """The messages of one ReadEntries answer; the last one says where a further call continues.
 
-    Raises CorruptEntryError where an entry is damaged.
+    Raises CorruptEntryError if an entry is damaged.
     """
     read = _read_heads if plan.prefixes_only else _read_entries
     place = plan.start
@@ -69,7 +68,7 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
     while left is None or left > 0:
         items = read(log, place, READ_ENTRIES if left is None else min(left, READ_ENTRIES))
         wanted = [i for i in items if plan.end is None or i.head.position < plan.end]
-        yield from _pack(_giving_way(log, wanted))
+        yield from _pack(_with_pauses(log, wanted))
         if wanted:
             last = wanted[-1].head.position
             place = Position(last.ledger_id, last.entry_id + 1)
@@ -87,12 +86,12 @@ def _read_entries(log: TopicLog, start: Position, limit: int) -> list[_Item]:
     entries = log.read(start, max_entries=limit, max_bytes=READ_BYTES)
     return [
         _Item(entry, entry.body, len(entry.body), entry.time_ms)
-        for entry in _giving_way(log, entries)
+        for entry in _with_pauses(log, entries)
     ]
 
 
-def _giving_way(log: TopicLog, each: Iterable[Item]) -> Iterator[Item]:
-    """The same, with a pause for more urgent work now and then."""
+def _with_pauses(log: TopicLog, each: Iterable[Item]) -> Iterator[Item]:
+    """The same items, with regular pauses for more urgent work."""
     for number, item in enumerate(each):
         if number % _SLICE_ITEMS == 0:
             log.give_way()
@@ -100,7 +99,7 @@ def _giving_way(log: TopicLog, each: Iterable[Item]) -> Iterator[Item]:
 
 
 def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
-    """As `log.read`, for heads: damage ends the list, or is raised if it comes first."""
+    """Like `log.read`, for heads: damage ends the list, or is raised if the list is empty."""
     items: list[_Item] = []
     io = IoCount()
     for segment, first, last in log.stretches(start):
@@ -129,7 +128,7 @@ def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:
 
 
 def _pack(items: Iterable[_Item]) -> Iterator[pb.ReadEntriesResponse]:
-    """Items as messages: small ones together, a large one in pieces."""
+    """Items as messages: small items together, a large item in pieces."""
     response, room_bytes = pb.ReadEntriesResponse(), PIECE_BYTES
     for item in items:
         size_bytes = len(item.body)

@@ -1,13 +1,14 @@
-"""How many streams are served at a time, and what becomes of those that nobody reads.
+"""The limit on streams at a time, and the end of streams whose clients do not read.
 
-A stream whose receiver does not read holds memory and a place. It waits in a write; after
-`stall_timeout_s` it is ended. When all places are taken, the stream that has waited longest gives
-its place to the new call, if it has waited for YIELD_AFTER_S at least: receivers that read are
-never kept out by some that do not. Single calls have places of their own (`service`).
+A stream whose receiver does not read uses memory and a slot. It waits in a write, and after
+`stall_timeout_s` it is ended. If all slots are in use when a new call arrives, the stream that has
+waited longest is ended, provided that it has waited for at least YIELD_AFTER_S. The new call gets
+its slot. So receivers that do not read never block those that do. Single calls have a limit of
+their own (`service`).
 
-gRPC cannot take back a message that it was given: an ended stream lingers in it, with that one
-message, until its client reads, cancels or disconnects. A connection with a lingering stream gets
-no other one, and MAX_LINGERING of them are the most there are; then new streams are refused.
+gRPC cannot take back a message that was passed to it. So an ended stream lingers in gRPC, with that
+one message, until its client reads, cancels or disconnects. A connection with a lingering stream
+cannot open another stream. If MAX_LINGERING streams linger, all new streams are refused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAX_STREAMS_PER_CONNECTION = 16
 
 
 class Writer(Protocol):
-    """A stream's other side."""
+    """The client's side of a stream."""
 
     async def write(self, message: Any) -> None:
         """Send one message; waits while the receiver is slow."""
@@ -38,51 +39,53 @@ class Writer(Protocol):
         ...
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call it when gRPC has nothing left of the call."""
+        """Run `callback` when gRPC has released the call."""
 
 
 class StreamSlots:
-    """The places for streams; used on one event loop."""
+    """The slots for streams; used on one event loop."""
 
     def __init__(self, limit: int, stall_timeout_s: float) -> None:
         self.limit = limit
         self.stall_timeout_s = stall_timeout_s
         self._open: set[_Slot] = set()
-        #: Ended streams that gRPC still holds, and how many streams each connection has.
+        #: The ended streams that gRPC still holds, and the number of streams, per connection.
         self._lingering: Counter[str] = Counter()
         self._of_peer: Counter[str] = Counter()
-        #: Streams that wait in a write, the longest waiting first, with the loop's time then.
+        #: Streams that wait in a write, the longest waiting first, and since when they wait.
         self.waiting: dict[_Slot, float] = {}
 
     def open(self, context: Writer) -> _Slot:
-        """A place, as a context manager. Raises ServerFullError."""
+        """A slot, as a context manager. Raises ServerFullError."""
         peer = context.peer()
         if self._lingering[peer]:
-            raise ServerFullError("an earlier stream of this connection is still to be read")
+            raise ServerFullError(
+                "this connection has an ended stream that it has not read: read or cancel it first"
+            )
         if self._of_peer[peer] >= MAX_STREAMS_PER_CONNECTION:
             raise ServerFullError(
                 f"a connection has at most {MAX_STREAMS_PER_CONNECTION} streams at a time"
             )
         if self._lingering.total() >= MAX_LINGERING:
-            raise ServerFullError("too many ended streams are still to be read")
+            raise ServerFullError("too many ended streams were not read by clients; try later")
         if len(self._open) >= self.limit and not self._free_one():
-            raise ServerFullError(f"all {self.limit} places for streams are taken")
+            raise ServerFullError(f"all {self.limit} streams are in use; try later")
         slot = _Slot(self, context)
         self._open.add(slot)
         self._of_peer[peer] += 1
         return slot
 
     def close(self, slot: _Slot) -> None:
-        """The stream has ended."""
+        """Note that the stream has ended."""
         self.waiting.pop(slot, None)
         if slot in self._open:
             self._open.remove(slot)
-            _less(self._of_peer, slot.peer)
+            _decrement(self._of_peer, slot.peer)
 
     def linger(self, slot: _Slot) -> None:
-        """An ended stream's message is still to be read."""
+        """Note that gRPC still holds a message of an ended stream."""
         self._lingering[slot.peer] += 1
-        slot.context.add_done_callback(lambda _: _less(self._lingering, slot.peer))
+        slot.context.add_done_callback(lambda _: _decrement(self._lingering, slot.peer))
 
     def _free_one(self) -> bool:
         if not self.waiting:
@@ -96,21 +99,21 @@ class StreamSlots:
 
 
 class _Slot:
-    """One stream's place."""
+    """One stream's slot."""
 
     def __init__(self, slots: StreamSlots, context: Writer) -> None:
         self._slots = slots
         self.context = context
-        #: Address and port of the client: one connection.
+        #: Address and port of the client, which identify its connection.
         self.peer = context.peer()
         self._ended: asyncio.Event = asyncio.Event()
 
     def end(self) -> None:
-        """Give the place up: the write under way raises StreamStalledError."""
+        """End the stream: its running write raises StreamStalledError."""
         self._ended.set()
 
     async def write(self, message: Any) -> None:
-        """Send one message. Raises StreamStalledError when the receiver takes too long."""
+        """Send one message. Raises StreamStalledError if the receiver does not read in time."""
         waiting = self._slots.waiting
         loop = asyncio.get_running_loop()
         since_s = waiting[self] = loop.time()
@@ -143,7 +146,7 @@ class _Slot:
         self._slots.close(self)
 
 
-def _less(counter: Counter[str], peer: str) -> None:
+def _decrement(counter: Counter[str], peer: str) -> None:
     counter[peer] -= 1
     if not counter[peer]:
         del counter[peer]

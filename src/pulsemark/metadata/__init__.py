@@ -1,6 +1,6 @@
 """The stamp on an entry: prefix codec, stampers, clock, and a message's own header.
 
-What an entry is made of, and what each part may hold, is told in docs/entry-format.md.
+docs/entry-format.md describes the parts of an entry and what each part may hold.
 """
 
 from __future__ import annotations

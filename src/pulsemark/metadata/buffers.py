@@ -1,7 +1,7 @@
-"""What the codecs of this package read: bytes in any of Python's three forms.
+"""The type of the codecs' input: bytes in any of Python's three forms.
 
-Every function takes a `Buffer` of single bytes, contiguous and one-dimensional, and hands parts
-of it on as memoryviews of the very same memory. Nothing here copies a payload.
+Every function takes a `Buffer` of single bytes, contiguous and one-dimensional. Parts of it are
+returned as memoryviews that share its memory. No function in this package copies a payload.
 """
 
 from __future__ import annotations

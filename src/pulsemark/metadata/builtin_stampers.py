@@ -1,4 +1,4 @@
-"""The stampers that are always there, and the fields they write.
+"""The built-in stampers and the fields they write.
 
 =================  ======================  ======================================================
 name               field                   taken from
@@ -14,10 +14,12 @@ send-time          111 send_time_ms        the producer's header: publish time
 broker             112 broker_name         what the broker advertises
 =================  ======================  ======================================================
 
-None of them opens a payload. Those that need the producer's header ask the context for it, which
-parses it once for all of them. Control entries, and bodies in another format than Pulsar's, have no
-such header: what would come from it is then left out, which means "not known". A body that should
-have a header and has none that can be read fails the append.
+No stamper opens a payload. Stampers that need the producer's header ask the context for it. The
+context parses the header once for all stampers.
+
+Control entries have no producer's header, nor have bodies in another format than Pulsar's. Fields
+that come from the header are then left out, which means "not known". If a body should have a header
+and the header cannot be read, the append fails.
 """
 
 from __future__ import annotations
@@ -77,9 +79,9 @@ class MessageCountStamper:
 class HasKeysStamper:
     """Field 106: the producer's header names a key.
 
-    A batch's header has one where the client gathers messages by key, or copies the first
-    message's key. Keys that stand only in the payload are not seen: the field says "known to have
-    keys", and its absence says nothing.
+    A batch's header has a key if the client groups messages by key, or if it copies the first
+    message's key. Keys that are only in the payload are not seen. So the field means "known to
+    have keys"; if it is missing, nothing is known.
     """
 
     __slots__ = ()
@@ -88,7 +90,7 @@ class HasKeysStamper:
     stamps_control = False
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write `has_keys` where there is a key."""
+        """Write `has_keys` if there is a key."""
         if context.is_message:
             message = context.message_metadata()
             if message.HasField("partition_key") or message.HasField("ordering_key"):
@@ -98,8 +100,9 @@ class HasKeysStamper:
 class RawSizeStamper:
     """Field 107: the payload's size before compression, in bytes.
 
-    It is what the producer's header says, or the payload's own size where it is neither compressed
-    nor encrypted. Where neither is known, and for an empty payload, the field is left out.
+    This is the size that the producer's header states. If the header states none, it is the
+    payload's own size, provided that the payload is neither compressed nor encrypted. If neither is
+    known, or if the payload is empty, the field is left out.
     """
 
     __slots__ = ()
@@ -108,7 +111,7 @@ class RawSizeStamper:
     stamps_control = False
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write `raw_size_bytes` where it is known."""
+        """Write `raw_size_bytes` if it is known."""
         if context.is_message:
             size_bytes = _raw_size_bytes(context.message_metadata(), context.body)
             if size_bytes:
@@ -125,15 +128,15 @@ def _raw_size_bytes(message: MessageMetadata, body: Buffer) -> int:
 
 
 class PropertyTagsStamper:
-    """Field 109: lifts properties of certain names into application tags.
+    """Field 109: copies properties with certain names into application tags.
 
-    They are looked for in the entry's own header first, then among those that the producer was
-    opened with. Official clients put the properties of batched messages inside the payload, which
-    no stamper opens: a batch gets the producer's. A property that nobody set gives no tag; one set
-    twice counts as its last value, as Pulsar's clients read it.
+    A property of the entry's own header wins over one that the producer was opened with. Official
+    clients put the properties of batched messages inside the payload, which no stamper opens. So a
+    batch gets only the producer's properties. A property that is not set gives no tag. If a
+    property is set twice, its last value counts, as in Pulsar's clients.
 
     Args:
-        names: the properties to lift.
+        names: the names of the properties to copy.
     """
 
     __slots__ = ("_names",)
@@ -146,10 +149,10 @@ class PropertyTagsStamper:
 
     @classmethod
     def parse(cls, argument: str = "") -> PropertyTagsStamper:
-        """From a configuration's text: the properties' names, separated by commas.
+        """Make the stamper from a configuration's text: property names, separated by commas.
 
         Raises:
-            ValueError: no name is given.
+            ValueError: a name is empty, or no name is given.
         """
         names = [name.strip() for name in argument.split(",")]
         if not all(names):
@@ -173,15 +176,16 @@ class PropertyTagsStamper:
 
 
 def _bytes(value: str | bytes) -> bytes:
-    """A property's bytes: protobuf's C parser hands a string that is not UTF-8 on as bytes."""
+    """A property's bytes. protobuf's C parser returns a string that is not UTF-8 as bytes."""
     return value.encode() if isinstance(value, str) else value
 
 
 class ProducerStamper:
     """Field 110: the producer's name, as the connection has it.
 
-    Only the broker can say it of an entry: a header may name anybody. Where an entry comes without
-    a connection (a program that appends to a ledger itself), its header is believed.
+    Only the broker knows this name for certain, because a client can write any name into a header.
+    If an entry comes without a connection (a program that appends to a ledger itself), the name in
+    its header is used.
     """
 
     __slots__ = ()
@@ -212,7 +216,7 @@ class SendTimeStamper:
 
 
 class BrokerStamper:
-    """Field 112: the broker's name. A ledger without a broker has none to write."""
+    """Field 112: the broker's name. A ledger that is used without a broker leaves it out."""
 
     __slots__ = ()
     name = "broker"
@@ -236,4 +240,4 @@ STAMPERS: tuple[type, ...] = (
     SendTimeStamper,
     BrokerStamper,
 )
-"""All of them. One that takes an argument has a class method `parse`."""
+"""All built-in stampers. A stamper that takes an argument has a class method `parse`."""

@@ -1,9 +1,10 @@
 """The broker's clock.
 
-A stamp is never taken straight from the clock. Clocks step back (NTP, a restored snapshot, a
-second machine), stamps within a topic must not, or searching by time would have no meaning. So:
-stamp = max(now, the topic's last stamp); the ledger sees to it when it appends. After a step back
-stamps stand still until the clock has caught up. Nothing is written that the clock never said.
+A stamp is not simply the clock's time. Clocks can step back (NTP, a restored snapshot, a second
+machine). Stamps within a topic must not step back, because a search by time needs them in order.
+So: stamp = max(now, the topic's last stamp), which the ledger computes at an append. After the
+clock steps back, new entries get the same stamp until the clock has caught up. Every stamp is a
+time that the clock has shown.
 """
 
 from __future__ import annotations

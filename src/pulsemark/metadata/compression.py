@@ -1,10 +1,10 @@
-"""Opening and making compressed payloads, with a hard limit and to the exact size.
+"""Compressing and decompressing payloads, with a hard limit and to the exact size.
 
-A producer's header states how the payload is compressed and its size before that
-(``compression``, ``uncompressed_size``). Both are claims: a size beyond the caller's limit is
-refused before anything is allocated, output goes into a buffer of exactly the stated size and
-never beyond it, and a payload that fills it only in part is an error. That is why the libraries'
-plain ``decompress`` is not used: it believes what the compressed bytes say of themselves.
+A producer's header states how the payload is compressed, and its size before compression
+(``compression``, ``uncompressed_size``). Neither value can be trusted. A size above the caller's
+limit is refused before memory is allocated. The output goes into a buffer of exactly the stated
+size, never beyond it. A payload that fills only a part of the buffer is an error. The libraries'
+plain ``decompress`` is not used, because it trusts the size that the compressed bytes state.
 
 ======  =======  ============================================  ====================
 number  name     format                                        by
@@ -16,7 +16,7 @@ number  name     format                                        by
 4       SNAPPY   one raw block: its size, then the data        cramjam
 ======  =======  ============================================  ====================
 
-cramjam comes with the extra ``compression`` and is imported when first needed.
+cramjam is installed with the extra ``compression``. It is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ..proto.pulsar_api_pb2 import CompressionType
 from .buffers import Buffer
 
 EXTRA = "compression"
-"""The extra of this package that brings the libraries."""
+"""The extra of this package that installs the libraries."""
 
 
 class DecompressionError(ValueError):
-    """A payload does not open to what its header states.
+    """A payload cannot be decompressed to the size that its header states.
 
     Attributes:
         compression: Pulsar's number of the compression.
@@ -67,42 +67,43 @@ class CompressionUnavailableError(ImportError):
 
 
 def compression_name(compression: int) -> str:
-    """Pulsar's name of a compression; its number where there is none."""
+    """Pulsar's name of a compression, or its number if it has no name."""
     known = CompressionType.DESCRIPTOR.values_by_number.get(compression)
     return str(known.name) if known is not None else f"compression {compression}"
 
 
 def decompress(compression: int, data: Buffer, size_bytes: int, max_bytes: int) -> bytes:
-    """Open a payload.
+    """Decompress a payload.
 
     Args:
         compression: Pulsar's number, from the table above.
         data: the payload as stored.
-        size_bytes: the size that the header states; means nothing where there is no compression.
+        size_bytes: the size that the header states; ignored if the payload is not compressed.
         max_bytes: refuse a larger stated size.
 
     Raises:
-        DecompressionError: unknown compression, too large, or not exactly ``size_bytes`` in it.
+        DecompressionError: the compression is unknown, the size is above ``max_bytes``, or the
+            payload does not hold exactly ``size_bytes``.
         CompressionUnavailableError: the library for it is not installed.
     """
     if compression == CompressionType.NONE:
         return bytes(data)
-    opener = _OPENERS.get(compression)
-    if opener is None:
+    decompressor = _DECOMPRESSORS.get(compression)
+    if decompressor is None:
         raise DecompressionError(compression, "unknown compression")
     if size_bytes > max_bytes:
         raise DecompressionError(
             compression, f"states {size_bytes} bytes uncompressed; the limit is {max_bytes}"
         )
     if size_bytes == 0:
-        # An empty payload; some clients leave the size out and compress nothing.
+        # An empty payload: some clients leave the size out and compress nothing.
         return b""
-    opened = opener(data, size_bytes)
-    if opened is None:
+    decompressed = decompressor(data, size_bytes)
+    if decompressed is None:
         raise DecompressionError(
-            compression, f"{len(data)} bytes do not open to the stated {size_bytes}"
+            compression, f"{len(data)} bytes do not decompress to the stated {size_bytes}"
         )
-    return opened
+    return decompressed
 
 
 def compress(compression: int, data: Buffer) -> bytes:
@@ -116,39 +117,40 @@ def compress(compression: int, data: Buffer) -> bytes:
         ValueError: unknown compression.
         CompressionUnavailableError: the library for it is not installed.
     """
-    maker = _MAKERS.get(compression)
-    if maker is None:
+    compressor = _COMPRESSORS.get(compression)
+    if compressor is None:
         raise ValueError(f"unknown compression {compression}")
-    return maker(data)
+    return compressor(data)
 
 
-def _open_zlib(data: Buffer, size_bytes: int) -> bytes | None:
-    opener = zlib.decompressobj()
+def _decompress_zlib(data: Buffer, size_bytes: int) -> bytes | None:
+    stream = zlib.decompressobj()
     try:
-        opened = opener.decompress(data, size_bytes)
-        # The end may stand behind the last byte of output; a byte more would be one too many.
-        surplus = b"" if opener.eof else opener.decompress(opener.unconsumed_tail, 1)
+        decompressed = stream.decompress(data, size_bytes)
+        # zlib's end mark may follow the last byte of output. If it decompresses to one more byte,
+        # the payload is larger than stated.
+        surplus = b"" if stream.eof else stream.decompress(stream.unconsumed_tail, 1)
     except zlib.error:
         return None
-    exact = opener.eof and not surplus and len(opened) == size_bytes
-    return opened if exact else None
+    exact = stream.eof and not surplus and len(decompressed) == size_bytes
+    return decompressed if exact else None
 
 
-def _open_lz4(data: Buffer, size_bytes: int) -> bytes | None:
+def _decompress_lz4(data: Buffer, size_bytes: int) -> bytes | None:
     lz4 = _cramjam(CompressionType.LZ4).lz4
     return _fill(lz4.decompress_block_into, data, size_bytes, output_len=size_bytes)
 
 
-def _open_zstd(data: Buffer, size_bytes: int) -> bytes | None:
+def _decompress_zstd(data: Buffer, size_bytes: int) -> bytes | None:
     return _fill(_cramjam(CompressionType.ZSTD).zstd.decompress_into, data, size_bytes)
 
 
-def _open_snappy(data: Buffer, size_bytes: int) -> bytes | None:
+def _decompress_snappy(data: Buffer, size_bytes: int) -> bytes | None:
     return _fill(_cramjam(CompressionType.SNAPPY).snappy.decompress_raw_into, data, size_bytes)
 
 
 def _fill(into: Callable[..., int], data: Buffer, size_bytes: int, **options: int) -> bytes | None:
-    """What ``into`` writes into a buffer of the stated size; None unless it fills it."""
+    """The bytes that ``into`` writes into a buffer of the stated size; None if it is not full."""
     output = bytearray(size_bytes)
     error: type[Exception] = _cramjam(CompressionType.LZ4).DecompressionError
     try:
@@ -167,13 +169,13 @@ def _cramjam(compression: int) -> Any:
     return module
 
 
-_OPENERS: dict[int, Callable[[Buffer, int], bytes | None]] = {
-    CompressionType.LZ4: _open_lz4,
-    CompressionType.ZLIB: _open_zlib,
-    CompressionType.ZSTD: _open_zstd,
-    CompressionType.SNAPPY: _open_snappy,
+_DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes | None]] = {
+    CompressionType.LZ4: _decompress_lz4,
+    CompressionType.ZLIB: _decompress_zlib,
+    CompressionType.ZSTD: _decompress_zstd,
+    CompressionType.SNAPPY: _decompress_snappy,
 }
-_MAKERS: dict[int, Callable[[Buffer], bytes]] = {
+_COMPRESSORS: dict[int, Callable[[Buffer], bytes]] = {
     CompressionType.NONE: bytes,
     CompressionType.LZ4: lambda data: bytes(
         _cramjam(CompressionType.LZ4).lz4.compress_block(data, store_size=False)

@@ -1,9 +1,9 @@
 """CRC32C (Castagnoli), the checksum of Pulsar's messages and of this store's records.
 
-The crc32c package does it in hardware, at some 20 GB/s and on any buffer. Where it has no wheel
-crcmod takes its place: correct, but so slow that a warning says so, once, when this module is
-first imported. Both continue a checksum from an earlier value, so that
-parts in separate buffers need not be joined: `crc32c(b, crc32c(a)) == crc32c(a + b)`.
+The crc32c package computes it in hardware, at some 20 GB/s and on any buffer. On a platform without
+a wheel of that package, crcmod is used instead. crcmod is correct but very slow, so a warning is
+given once, when this module is first imported. Both can continue a checksum from an earlier value,
+so parts in separate buffers need not be joined: `crc32c(b, crc32c(a)) == crc32c(a + b)`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .buffers import Buffer
 
 
 class Crc32c(Protocol):
-    """What either implementation looks like."""
+    """The signature of both implementations."""
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
         """CRC32C of `data`, continuing from `value`.
@@ -40,7 +40,7 @@ def _choose() -> Crc32c:
 
 
 def _fallback() -> Crc32c:
-    """The implementation of crcmod, after warning about its price."""
+    """The implementation of crcmod, after a warning that it is slow."""
     import crcmod.predefined
 
     warnings.warn(
@@ -53,5 +53,5 @@ def _fallback() -> Crc32c:
     return slow
 
 
-# The implementation itself, since a call around it would cost as much as a small record's sum.
+# The implementation itself: a wrapper would cost as much as the checksum of a small record.
 crc32c: Crc32c = _choose()

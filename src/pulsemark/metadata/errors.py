@@ -1,19 +1,19 @@
 """Every error the metadata package raises on purpose.
 
 ValueError
- +-- PrefixError            the bytes of a broker entry prefix (PIP-70) are not well formed
- +-- MessageFormatError     the bytes of a message's own header are not well formed
+ +-- PrefixError            the bytes of a broker entry prefix (PIP-70) are malformed
+ +-- MessageFormatError     the bytes of a message's own header are malformed
  +-- ChecksumError          the message's CRC32C does not match its bytes
  +-- StampError
-      +-- DoubleStampError      the entry to stamp begins with a prefix already
-      +-- DuplicateStamperError one stamper twice in a chain
-      +-- UnknownStamperError   no stamper of that name is installed
-      +-- StamperLoadError      a plugin was found and could not be used
-      +-- StamperFieldError     a stamper and a field that is not its own
+      +-- DoubleStampError      the entry to stamp already begins with a prefix
+      +-- DuplicateStamperError a chain has the same stamper twice
+      +-- UnknownStamperError   no stamper with that name is installed
+      +-- StamperLoadError      a plugin was found but cannot be used
+      +-- StamperFieldError     a stamper declares or writes a field that is not its own
       +-- StampingError         a stamper failed, or wrote a field that is not its own
 
-Bytes that are merely damaged never raise anything else. Each error carries its facts as
-attributes and survives pickling, so that it reaches a caller in another process whole.
+Damaged bytes never raise anything else. Each error carries its facts as attributes. Each error can
+be pickled, so it reaches a caller in another process with all its facts.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class ChecksumError(ValueError):
 
 
 class StampError(ValueError):
-    """Base of what goes wrong in choosing stampers or in stamping."""
+    """Base of the errors in choosing stampers or in stamping."""
 
 
 class DoubleStampError(StampError):
-    """The bytes to stamp begin with a prefix (0x0e02) already; a second would hide the first.
+    """The bytes to stamp already begin with a prefix (0x0e02); a second would hide the first.
 
     Attributes:
         topic: the topic the entry was meant for.
@@ -107,11 +107,11 @@ class DuplicateStamperError(StampError):
 
 
 class UnknownStamperError(StampError):
-    """No stamper of that name is built in or installed.
+    """No stamper with that name is built in or installed.
 
     Attributes:
-        name: what was asked for.
-        known: the names there are, sorted.
+        name: the unknown name.
+        known: the names of all available stampers, sorted.
     """
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
@@ -120,11 +120,11 @@ class UnknownStamperError(StampError):
         self.known = tuple(known)
 
     def __str__(self) -> str:
-        return f"unknown stamper {self.name!r}; there are: {', '.join(self.known)}"
+        return f"unknown stamper {self.name!r}; available: {', '.join(self.known)}"
 
 
 class StamperLoadError(StampError):
-    """A stamper plugin is installed and cannot be used.
+    """A stamper plugin is installed but cannot be used.
 
     Attributes:
         name: the stamper's name, with its argument if it was given one.
@@ -141,12 +141,12 @@ class StamperLoadError(StampError):
 
 
 class StamperFieldError(StampError):
-    """A stamper says that it writes a field that is not its own, or wrote one.
+    """A stamper declares that it writes a field that is not its own, or it wrote one.
 
     Attributes:
         name: the stamper's name.
-        field: the field's number, or what was given instead of a number.
-        reason: why it may not.
+        field: the field's number, or the value that was given instead of a number.
+        reason: why the stamper may not write it.
     """
 
     def __init__(self, name: str, field: object, reason: str) -> None:
@@ -160,7 +160,7 @@ class StamperFieldError(StampError):
 
 
 class StampingError(StampError):
-    """A stamper could not stamp this entry. Nothing was stored.
+    """A stamper could not stamp an entry. The entry was not stored.
 
     Attributes:
         stamper: the stamper's name.

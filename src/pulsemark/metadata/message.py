@@ -1,4 +1,4 @@
-"""A message's own header: what the producer wrote in front of its payload.
+"""A message's own header: the bytes that the producer wrote in front of its payload.
 
 Source: Pulsar's binary protocol ("payload commands"). All integers are big-endian.
 
@@ -10,18 +10,19 @@ Source: Pulsar's binary protocol ("payload commands"). All integers are big-endi
             +--------+---------------+----------------+--------------+---------------------+
 
 Very old clients send neither magic nor checksum: then the size is at byte 0. The two forms cannot
-be confused, since a size that begins with 0x0e01 would mean 234 MB of metadata.
+be confused, because a size that begins with 0x0e01 would mean 234 MB of metadata.
 
 Rules:
 
-- The functions here take headers-and-payload, that is an entry behind `prefix.strip`.
-- Bytes come from producers and from disk: sizes are checked against the buffer before they are
-  used and against a limit before they are parsed. What breaks the rules raises
-  `MessageFormatError`, or `ChecksumError` where the bytes are whole but wrong, and nothing else.
-- protobuf's C parser lets more pass than Pulsar means: required fields may be missing
-  (`read_message_metadata` checks), an unknown enum value reads as the default (`compression_of`
-  checks, because decompressing the wrong way is worse than refusing), and a string that is not
-  UTF-8 reads as bytes (`partition_key_of` returns bytes for every key).
+- The functions here take headers-and-payload, that is, an entry after `prefix.strip`.
+- Bytes come from producers and from disk, so they are not trusted. A size is checked against the
+  buffer before it is used, and against a limit before the bytes are parsed. Malformed bytes raise
+  `MessageFormatError`. Complete bytes with a wrong checksum raise `ChecksumError`. Nothing else is
+  raised.
+- protobuf's C parser accepts more than Pulsar allows. Required fields may be missing:
+  `read_message_metadata` checks them. An unknown enum value reads as the default:
+  `compression_of` checks it, because decompressing with the wrong method is worse than refusing. A
+  string that is not UTF-8 reads as bytes: `partition_key_of` returns bytes for every key.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from .errors import ChecksumError, MessageFormatError
 from .prefix import has_prefix
 
 MESSAGE_MAGIC = 0x0E01
-# A megabyte of the smallest properties takes some 40 ms to parse and 10 MB of memory: the most
-# that a broker can afford to be held up by one entry. Producers use a few hundred bytes.
+# A megabyte of the smallest properties takes some 40 ms to parse and 10 MB of memory. One entry
+# must not block a broker for longer. Producers use a few hundred bytes.
 MESSAGE_METADATA_SIZE_MAX_BYTES = 1024 * 1024
 
 _UINT32 = struct.Struct(">I")
@@ -64,7 +65,7 @@ def verify_checksum(headers_and_payload: Buffer) -> bool:
     """Check the CRC32C that the producer sent.
 
     Returns:
-        True: there is one, and the bytes match it. False: there is none to check.
+        True if the message has a checksum and the bytes match it; False if it has no checksum.
 
     Raises:
         ChecksumError: the bytes do not match.
@@ -83,21 +84,22 @@ def verify_checksum(headers_and_payload: Buffer) -> bool:
 def read_message_metadata(
     headers_and_payload: Buffer, *, size_max_bytes: int = MESSAGE_METADATA_SIZE_MAX_BYTES
 ) -> MessageMetadata:
-    """The producer's metadata. Does not look at the payload, nor verify the checksum.
+    """The producer's metadata. Neither reads the payload nor verifies the checksum.
 
     Args:
         headers_and_payload: with or without magic and checksum, without the broker's prefix.
         size_max_bytes: refuse larger metadata before parsing it.
 
     Raises:
-        MessageFormatError: cut off, too large, no protobuf, a required field (producer_name,
-            sequence_id, publish_time) is missing, or the producer's name is not UTF-8.
+        MessageFormatError: the metadata is cut off, too large or not protobuf; a required field
+            (producer_name, sequence_id, publish_time) is missing; or the producer's name is not
+            UTF-8.
     """
     return _checked(*_parse(headers_and_payload, size_max_bytes))
 
 
 def _checked(start: int, metadata: MessageMetadata) -> MessageMetadata:
-    """The metadata, if it has what every message has; `start` is where it begins."""
+    """The metadata, if its required fields are there; `start` is where it begins."""
     if not metadata.IsInitialized():
         raise MessageFormatError(f"required fields are missing: {_missing(metadata)}", start)
     if not isinstance(metadata.producer_name, str):
@@ -106,10 +108,10 @@ def _checked(start: int, metadata: MessageMetadata) -> MessageMetadata:
 
 
 class MessageHeader:
-    """A message's own header, parsed when it is first asked for and never again.
+    """A message's own header, parsed once, when it is first needed.
 
     Args:
-        headers_and_payload: as `read_message_metadata` takes it.
+        headers_and_payload: the same as for `read_message_metadata`.
     """
 
     __slots__ = ("_body", "_metadata", "_parsed")
@@ -118,7 +120,7 @@ class MessageHeader:
         self._body = headers_and_payload
         self._parsed: tuple[int, MessageMetadata] | None = None
         self._metadata: MessageMetadata | None = None
-        """What was parsed, once it is known to be complete."""
+        """The parsed metadata, after its required fields were checked."""
 
     def metadata(self) -> MessageMetadata:
         """The producer's metadata. Raises as `read_message_metadata`."""
@@ -127,7 +129,7 @@ class MessageHeader:
         return self._metadata
 
     def publish_time_ms(self) -> int:
-        """When the producer says it published. Raises as `entry_time_ms`."""
+        """The publish time that the producer states. Raises as `entry_time_ms`."""
         return _publish_time_ms(*self._read())
 
     def _read(self) -> tuple[int, MessageMetadata]:
@@ -139,13 +141,13 @@ class MessageHeader:
 def headers_parsed() -> int:
     """How many message headers this process has parsed so far, for tests of what a path costs.
 
-    Exact where one thread parses at a time.
+    The number is exact if only one thread parses at a time.
     """
     return _headers_parsed
 
 
 def payload_of(headers_and_payload: Buffer) -> memoryview:
-    """What follows the metadata: the message or batch, still compressed and encrypted.
+    """The bytes after the metadata: the message or batch, still compressed and encrypted.
 
     Returns:
         A memoryview that shares the memory of `headers_and_payload`.
@@ -157,18 +159,18 @@ def payload_of(headers_and_payload: Buffer) -> memoryview:
 
 
 def entry_time_ms(metadata: BrokerEntryMetadata | None, headers_and_payload: Buffer) -> int:
-    """The one time of an entry that seek, expiry, compaction and statistics all go by (PIP-70).
+    """The time of an entry, as seek, expiry, compaction and statistics all use it (PIP-70).
 
     Args:
         metadata: the entry's broker metadata, None if it has no prefix.
-        headers_and_payload: looked at only where there is no broker time.
+        headers_and_payload: read only if there is no broker time.
 
     Returns:
-        The broker's time if the entry has one (even zero), else the time at which the producer
-        says it published. Milliseconds since the epoch, a uint64.
+        The broker's time if the entry has one (even zero), else the publish time that the producer
+        states. Milliseconds since the epoch, a uint64.
 
     Raises:
-        MessageFormatError: there is no broker time, and no publish time can be read.
+        MessageFormatError: there is no broker time, and the publish time cannot be read.
     """
     if metadata is not None and metadata.HasField("broker_timestamp"):
         return metadata.broker_timestamp
@@ -182,19 +184,19 @@ def _publish_time_ms(start: int, message: MessageMetadata) -> int:
 
 
 def message_count_of(metadata: MessageMetadata) -> int:
-    """How many messages the entry says it holds: a batch's number, else 1; never below 0.
+    """How many messages the entry's header states: the batch's number, else 1; never below 0.
 
-    The index of a topic goes by the count in the SEND command, not by this one. This one serves
-    readers who have nothing but the entry.
+    A topic's index counts with the number in the SEND command, not with this one. This one is for
+    readers that have only the entry.
     """
     return max(0, metadata.num_messages_in_batch)
 
 
 def partition_key_of(metadata: MessageMetadata) -> bytes | None:
-    """The message's key as it came over the wire, None if it has none.
+    """The message's key as the client sent it, None if it has none.
 
-    Some clients put any bytes into this string field; those that mean to set
-    `partition_key_b64_encoded` and encode them.
+    Some clients put arbitrary bytes into this string field. Others encode the bytes in base64 and
+    set `partition_key_b64_encoded`.
     """
     if not metadata.HasField("partition_key"):
         return None
@@ -206,7 +208,7 @@ def compression_of(metadata: MessageMetadata) -> CompressionType:
     """How the payload is compressed.
 
     Raises:
-        MessageFormatError: by a method that this version does not know; its number is named.
+        MessageFormatError: this version does not know the method; the error names its number.
     """
     if not metadata.HasField("compression"):
         number = MessageMetadata.COMPRESSION_FIELD_NUMBER
@@ -218,7 +220,7 @@ def compression_of(metadata: MessageMetadata) -> CompressionType:
 
 
 def _parse(headers_and_payload: Buffer, size_max_bytes: int) -> tuple[int, MessageMetadata]:
-    """Where the protobuf begins, and what it says; required fields not checked."""
+    """Where the protobuf begins, and its content. Required fields are not checked here."""
     global _headers_parsed
     start, end = _metadata_span(headers_and_payload)
     if end - start > size_max_bytes:
@@ -233,7 +235,7 @@ def _parse(headers_and_payload: Buffer, size_max_bytes: int) -> tuple[int, Messa
 
 
 def _missing(metadata: MessageMetadata) -> str:
-    """The names of required fields that are missing, from protobuf's own complaint."""
+    """The names of the missing required fields, taken from protobuf's own error."""
     try:
         metadata.SerializeToString()
     except EncodeError as error:
@@ -254,7 +256,7 @@ def _metadata_span(headers_and_payload: Buffer) -> tuple[int, int]:
         if has_prefix(headers_and_payload):
             raise MessageFormatError("begins with a broker entry prefix (0x0e02)", 0)
         raise MessageFormatError(
-            f"{size_bytes} bytes of metadata reach beyond the {len(headers_and_payload)} there are",
+            f"{size_bytes} bytes of metadata do not fit into {len(headers_and_payload)} bytes",
             start - 4,
         )
     return start, start + size_bytes

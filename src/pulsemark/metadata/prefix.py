@@ -1,7 +1,8 @@
-"""The broker entry prefix: what the broker writes in front of an entry without opening it.
+"""The broker entry prefix: the bytes that the broker writes in front of an entry.
 
-Source: Pulsar's PIP-70, in the layout that ships since Pulsar 2.8 (the index included; the PIP's
-own first text had none). All integers are big-endian.
+The broker writes it without opening the entry. Source: Pulsar's PIP-70, in the layout of Pulsar
+2.8 and later (with the index, which the first text of the PIP did not have). All integers are
+big-endian.
 
       byte  0        2                6                  6 + size
             +--------+----------------+------------------+------------------------------+
@@ -13,18 +14,19 @@ own first text had none). All integers are big-endian.
 
 Rules:
 
-- An entry that does not begin with 0x0e02 has no prefix. That is no error: stamps can be off, and
-  one topic may hold entries of both kinds. A message's own header begins with 0x0e01 or with a
-  size, so the two cannot be taken for each other.
-- The prefix has no checksum of its own (the store's record header covers it), so every size in it
-  is checked against the buffer before it is used, and against a limit before it is parsed.
+- An entry that does not begin with 0x0e02 has no prefix. That is not an error: stamps can be off,
+  and one topic may hold entries of both kinds. A message's own header begins with 0x0e01 or with a
+  size, so the two cannot be confused.
+- The prefix has no checksum of its own; the checksum of the store's record covers it. So every
+  size in it is checked against the buffer before it is used, and against a limit before the bytes
+  are parsed.
 - `peek`, `split` and `strip` never copy the body; the memoryviews that they return share the
   entry's memory.
-- An ordinary entry's prefix is byte-equal to Pulsar's: fields at their defaults are left out.
+- An ordinary entry's prefix has the same bytes as Pulsar's: fields at their defaults are left out.
 - Bytes that break these rules raise `PrefixError` and nothing else.
 
-`pack_stamp` writes the prefix of nearly every entry: broker time and index, nothing more. It is
-`pack` by hand, and must stay equal to it byte by byte.
+`pack_stamp` writes the prefix of nearly every entry: only broker time and index. It is a faster
+`pack` without protobuf, and must give the same bytes.
 """
 
 from __future__ import annotations
@@ -40,27 +42,27 @@ from .errors import PrefixError
 
 PREFIX_MAGIC = 0x0E02
 PREFIX_HEADER_SIZE_BYTES = 6
-# Both of Pulsar's fields need at most 22 bytes; the rest is room for application tags. A limit
-# keeps a damaged size from making a reader parse megabytes.
+# Pulsar's two fields need at most 22 bytes; the rest is for application tags. Without a limit, a
+# damaged size could make a reader parse megabytes.
 PREFIX_METADATA_SIZE_MAX_BYTES = 64 * 1024
 
 _HEADER = struct.Struct(">HI")
 _MAGIC_HIGH, _MAGIC_LOW = PREFIX_MAGIC >> 8, PREFIX_MAGIC & 0xFF
-# Looked up once, because finding it takes as long as a third of its work. Takes any buffer, though
-# its type does not say so.
+# Looked up once, because the look-up takes a third as long as the call itself. It takes any buffer,
+# though its type annotation does not say so.
 _decode: Callable[[Buffer], BrokerEntryMetadata] = BrokerEntryMetadata.FromString  # type: ignore[assignment]
 
 
 def has_prefix(entry: Buffer) -> bool:
-    """Whether these bytes begin with the magic 0x0e02; says nothing about what follows it."""
+    """Whether these bytes begin with the magic 0x0e02. The bytes after it are not checked."""
     return len(entry) >= 2 and entry[0] == _MAGIC_HIGH and entry[1] == _MAGIC_LOW
 
 
 def prefix_size_bytes(entry: Buffer) -> int:
-    """How many bytes in front of the headers-and-payload are the broker's; 0 without prefix.
+    """The size of the prefix in front of the headers-and-payload; 0 if there is no prefix.
 
     Raises:
-        PrefixError: the magic is there, and the rest of the prefix is cut off or too large.
+        PrefixError: the magic is there, but the rest of the prefix is cut off or too large.
     """
     if len(entry) < PREFIX_HEADER_SIZE_BYTES:
         if not has_prefix(entry):
@@ -80,11 +82,11 @@ def prefix_size_bytes(entry: Buffer) -> int:
 
 
 def peek(entry: Buffer) -> BrokerEntryMetadata | None:
-    """The entry's broker metadata, or None if it has no prefix. The body is not touched.
+    """The entry's broker metadata, or None if it has no prefix. The body is not read.
 
-    Fields that this version does not know are kept as unknown fields. An absent field is absent
-    (`HasField`), which is not the same as zero. Application tags are checked when they are read:
-    see `tags.application_tags`.
+    Fields that this version does not know are kept as unknown fields. A missing field is not the
+    same as zero: ask with `HasField`. Application tags are checked when they are read: see
+    `tags.application_tags`.
 
     Raises:
         PrefixError: the prefix is cut off, too large, or no protobuf.
@@ -107,10 +109,10 @@ def split(entry: Buffer) -> tuple[BrokerEntryMetadata | None, memoryview]:
 
 
 def strip(entry: Buffer) -> memoryview:
-    """The producer's headers-and-payload, without looking into the prefix.
+    """The producer's headers-and-payload. The prefix is not parsed.
 
     Returns:
-        A memoryview of `entry` behind the prefix, whose memory it shares.
+        A memoryview of the bytes of `entry` after the prefix; it shares the entry's memory.
 
     Raises:
         PrefixError: the prefix is cut off or too large.
@@ -133,7 +135,7 @@ def pack(metadata: BrokerEntryMetadata) -> bytes:
 
 
 def pack_encoded(encoded: bytes) -> bytes:
-    """The prefix that holds metadata which is encoded already.
+    """The prefix that holds metadata which is already encoded.
 
     Raises:
         PrefixError: more than PREFIX_METADATA_SIZE_MAX_BYTES.
@@ -144,10 +146,10 @@ def pack_encoded(encoded: bytes) -> bytes:
 
 
 def pack_for_client(metadata: BrokerEntryMetadata | None) -> bytes:
-    """The prefix as PIP-90 hands it to clients that ask for it: fields 1 and 2, nothing of ours.
+    """The prefix for clients that ask for it (PIP-90): only Pulsar's own fields 1 and 2.
 
     Returns:
-        b"" where there is nothing to hand on.
+        b"" if the entry has neither field.
     """
     if metadata is None:
         return b""
@@ -167,12 +169,12 @@ def _parse(entry: Buffer, end: int) -> BrokerEntryMetadata:
         raise PrefixError("not a BrokerEntryMetadata protobuf", PREFIX_HEADER_SIZE_BYTES) from error
 
 
-# ---- the stamp by hand -------------------------------------------------------------------------
+# ---- the stamp without protobuf ----------------------------------------------------------------
 #
-# A varint is its number in groups of seven bits, lowest first, the eighth bit set on all but the
-# last. Time and index both grow slowly: what lies above the two lowest groups changes every 16
-# seconds, or every 16,384 messages, and is remembered. The time field as a whole is remembered
-# too, because at 100,000 entries a second a hundred of them share one millisecond.
+# A varint holds a number in groups of seven bits, lowest group first. The eighth bit is set in all
+# groups but the last. Time and index both grow slowly: the groups above the two lowest change only
+# every 16 seconds, or every 16,384 messages. So their bytes are cached. The whole time field is
+# cached too, because at 100,000 entries a second a hundred entries share one millisecond.
 
 _UINT64_MAX = 2**64 - 1
 _GROUP_LAST = [bytes((group,)) for group in range(128)]
@@ -183,7 +185,7 @@ _TIME_TAG, _INDEX_TAG = b"\x08", b"\x10"
 _HEADERS = [_HEADER.pack(PREFIX_MAGIC, size_bytes) for size_bytes in range(23)]
 _HIGH_GROUPS_MAX_COUNT = 4096
 _high_groups: dict[int, bytes] = {}
-# Replaced as one object, so that threads see a time together with its own bytes.
+# Replaced as one object, so that a thread never sees a time with the bytes of another time.
 _last_time: tuple[int, bytes] = (0, _TIME_TAG + _GROUP_LAST[0] + _INDEX_TAG)
 
 
@@ -195,16 +197,16 @@ def pack_stamp(broker_timestamp_ms: int, index: int) -> bytes:
         index: the index of the entry's last message.
 
     Raises:
-        ValueError: a number that is no uint64.
+        ValueError: a number is not a uint64.
     """
     time_ms, time_field = _last_time
     if time_ms != broker_timestamp_ms:
-        time_field = _remember_time(broker_timestamp_ms)
+        time_field = _cache_time(broker_timestamp_ms)
     high = index >> _LOW_GROUPS_BITS
     if not high:
         low = _varint(index)
         return b"".join((_HEADERS[len(time_field) + len(low)], time_field, low))
-    groups = _high_groups.get(high) or _remember_high_groups(high)
+    groups = _high_groups.get(high) or _cache_high_groups(high)
     return b"".join(
         (
             _HEADERS[len(time_field) + 2 + len(groups)],
@@ -216,12 +218,12 @@ def pack_stamp(broker_timestamp_ms: int, index: int) -> bytes:
     )
 
 
-def _remember_time(time_ms: int) -> bytes:
-    """The bytes from field 1's tag to field 2's, kept for the entries of the same millisecond."""
+def _cache_time(time_ms: int) -> bytes:
+    """The bytes from field 1's tag to field 2's, cached for entries of the same millisecond."""
     global _last_time
     high = time_ms >> _LOW_GROUPS_BITS
     if high:
-        groups = _high_groups.get(high) or _remember_high_groups(high)
+        groups = _high_groups.get(high) or _cache_high_groups(high)
         low, middle = _GROUP_MORE[time_ms & 127], _GROUP_MORE[time_ms >> 7 & 127]
         field = b"".join((_TIME_TAG, low, middle, groups, _INDEX_TAG))
     else:
@@ -230,8 +232,8 @@ def _remember_time(time_ms: int) -> bytes:
     return field
 
 
-def _remember_high_groups(high: int) -> bytes:
-    """The varint of what lies above a number's two lowest groups, kept for its neighbours."""
+def _cache_high_groups(high: int) -> bytes:
+    """The varint of the groups above a number's two lowest, cached for numbers near it."""
     if not 0 < high <= _UINT64_MAX >> _LOW_GROUPS_BITS:
         raise ValueError(f"a stamp holds numbers from 0 to {_UINT64_MAX}")
     if len(_high_groups) >= _HIGH_GROUPS_MAX_COUNT:
@@ -241,7 +243,7 @@ def _remember_high_groups(high: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Protobuf's variable-length form of a number that is not negative."""
+    """Protobuf's variable-length form of a number (0 or larger)."""
     groups = []
     while number > 127:
         groups.append(_GROUP_MORE[number & 127])

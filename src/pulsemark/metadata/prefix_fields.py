@@ -1,10 +1,10 @@
-"""The fields of a prefix beyond time and index: told apart, named, picked out for clients.
+"""The fields of a prefix beyond time and index: find them, name them, select them for clients.
 
-Readers that show fields give each the best name there is: the registry's for Pulsar's and this
-project's, the full name of a third party's where its plugin is installed, else the number. A
-plugin is imported when the first field is met that only it can name.
+Readers that show fields use the best name that is known. Fields of Pulsar and of this project have
+the name in the registry (broker_entry.proto). A third party's field has its full name if its plugin
+is installed, else its number. Plugins are imported when the first unknown field is found.
 
-Picking fields works on the encoded bytes, so that those of third parties need no plugin for it.
+Selecting fields works on the encoded bytes, so a third party's fields need no plugin for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .stamper_plugins import load_all_plugins
 from .tags import APPLICATION_TAGS_FIELD, application_tags
 
 FieldValue: TypeAlias = str | int | float | bool | bytes
-"""A field's value. Text is UTF-8; what is not, and any unknown message, is bytes."""
+"""A field's value. UTF-8 text is str; other text and unknown messages are bytes."""
 
 PULSAR_FIELDS = (1, 2)
 """The fields of PIP-70, which clients that ask for entry metadata always get (PIP-90)."""
@@ -36,7 +36,7 @@ _GROUPS_DEPTH_MAX = 100
 
 
 def field_number_of(name: str) -> int | None:
-    """The number of a field by the registry's name, or by its number in digits; None: unknown."""
+    """The number of a field, from its name in the registry or its digits; None if unknown."""
     if name.isascii() and name.isdigit():
         return int(name) if 0 < int(name) < 2**29 else None
     field = BrokerEntryMetadata.DESCRIPTOR.fields_by_name.get(name)
@@ -47,20 +47,20 @@ def field_numbers(encoded: bytes) -> frozenset[int]:
     """The numbers of the fields in an encoded BrokerEntryMetadata, known and unknown ones.
 
     Raises:
-        PrefixError: it is no protobuf.
+        PrefixError: the bytes are not protobuf.
     """
     return frozenset(number for number, _, _ in _fields(encoded))
 
 
 def client_prefix(prefix: Buffer, delivered: AbstractSet[int] = frozenset()) -> bytes:
-    """The prefix as PIP-90 hands it to clients that ask for it.
+    """The prefix for clients that ask for it (PIP-90).
 
     Args:
-        prefix: the stored prefix; b"" where the entry has none.
-        delivered: numbers of fields that clients get besides time and index.
+        prefix: the stored prefix; b"" if the entry has none.
+        delivered: numbers of fields that clients get in addition to time and index.
 
     Returns:
-        b"" where there is nothing to hand on.
+        b"" if the prefix has none of these fields.
 
     Raises:
         PrefixError: the prefix is not well formed.
@@ -77,9 +77,9 @@ def client_prefix(prefix: Buffer, delivered: AbstractSet[int] = frozenset()) -> 
 
 
 def prefix_fields(prefix: Buffer) -> dict[str, FieldValue | dict[str, FieldValue]]:
-    """Every field of a prefix by name, in the order of the numbers; {} without prefix.
+    """Every field of a prefix by name, in the order of the numbers; {} if there is no prefix.
 
-    `application_tags` are a dictionary of their own. An enum's value is its name.
+    `application_tags` is a dictionary itself. An enum's value is shown by its name.
 
     Raises:
         PrefixError: the prefix, or an application tag in it, is not well formed.
@@ -99,11 +99,11 @@ def prefix_fields(prefix: Buffer) -> dict[str, FieldValue | dict[str, FieldValue
 
 
 def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
-    """All tags of an entry by name: everything that its prefix says beyond time and index.
+    """All tags of an entry by name: every field of its prefix except time and index.
 
-    Application tags stand beside system tags (`producer_name`) and the fields of third parties. An
-    application tag that has the name of one of these is left out: what the broker says of an entry
-    cannot be forged by a property.
+    The result mixes application tags, system tags (such as `producer_name`) and the fields of third
+    parties. An application tag with the name of one of the others is left out, so that a client
+    cannot forge with a property what the broker states about an entry.
 
     Raises:
         PrefixError: as `prefix_fields`.
@@ -122,18 +122,18 @@ def tags_of(prefix: Buffer) -> dict[str, FieldValue]:
 
 
 def printable(value: FieldValue) -> str | int | float | bool:
-    """The value as JSON can hold it: bytes are shown in hexadecimal."""
+    """The value in a form that JSON can hold: bytes become hexadecimal text."""
     return value.hex() if isinstance(value, bytes) else value
 
 
 def _is_plain(prefix: Buffer) -> bool:
-    """Whether there are time and index alone, as in nearly every entry: quicker than to look."""
+    """Whether the prefix has only time and index, as in nearly every entry (a fast check)."""
     metadata = peek(prefix)
     return metadata is None or prefix == pack_stamp(metadata.broker_timestamp, metadata.index)
 
 
 def _named(prefix: Buffer) -> BrokerEntryMetadata | None:
-    """The metadata, with its fields known by name wherever an installed plugin knows them."""
+    """The metadata. If it has unknown fields, all plugins are loaded first, to name them."""
     metadata = peek(prefix)
     if metadata is None or not len(UnknownFieldSet(metadata)):
         return metadata
@@ -142,7 +142,7 @@ def _named(prefix: Buffer) -> BrokerEntryMetadata | None:
 
 
 def _value(field: FieldDescriptor, value: Any) -> FieldValue:
-    """A known field's value; what is repeated or a message is shown as protobuf's text."""
+    """A known field's value; repeated fields and messages are shown as protobuf text."""
     is_repeated = isinstance(value, Sequence) and not isinstance(value, str | bytes)
     if is_repeated or field.message_type is not None:
         values = value if is_repeated else [value]
@@ -164,7 +164,7 @@ def _scalar(field: FieldDescriptor, value: Any) -> FieldValue:
 
 
 def _unknown(metadata: BrokerEntryMetadata) -> dict[str, FieldValue]:
-    """Fields that nobody here can name, by their numbers."""
+    """Fields without a known name, by their numbers."""
     found: dict[str, list[FieldValue]] = {}
     unknown = UnknownFieldSet(metadata)
     for place in range(len(unknown)):
@@ -220,11 +220,11 @@ def _skip(encoded: bytes, start: int, depth: int) -> tuple[int, int]:
 
 
 def _skip_group(encoded: bytes, at: int, number: int, depth: int) -> int:
-    """Where the group whose content begins at `at` ends."""
+    """The end of the group whose content begins at `at`."""
     while True:
-        tag, behind = _varint(encoded, at)
+        tag, end = _varint(encoded, at)
         if tag == number << 3 | _GROUP_END:
-            return behind
+            return end
         _, at = _skip(encoded, at, depth + 1)
 
 

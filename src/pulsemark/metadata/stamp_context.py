@@ -1,15 +1,15 @@
-"""What a stamper is, and what it may know of the entry it stamps.
+"""The interface of a stamper, and the facts about an entry that a stamper gets.
 
-A stamper is shared by topics and threads and keeps no state. It is told everything through one
-`StampContext`, and writes its fields into a message that is empty when it gets it. Which fields it
-may write, and whether it wants to see the broker's own control entries, it says of itself:
+A stamper is shared by topics and threads and keeps no state. It gets all facts from one
+`StampContext`. A plugin writes its fields into an empty message. A stamper's attributes declare
+which fields it may write, and whether it stamps the broker's own control entries:
 
 ===================  ==========================================  ===============================
-attribute            meaning                                     if it is not there
+attribute            meaning                                     if it is missing
 ===================  ==========================================  ===============================
-``name``             its name; a chain holds each name once      (must be there)
+``name``             its name; a chain holds each name once      (required)
 ``fields``           numbers of the fields that it writes        application tags (109) only
-``stamps_control``   whether it is asked for control entries     it is not
+``stamps_control``   whether it stamps control entries           it does not
 ===================  ==========================================  ===============================
 """
 
@@ -35,12 +35,12 @@ from .message import MessageHeader
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends an entry, as the broker knows it from the connection.
+    """The producer of an entry, as the broker knows it from the connection.
 
     Attributes:
         producer_name: the producer's name, given by the client or by the broker.
         properties: the properties that the producer was opened with.
-        client_version: what the client says it is, such as "Pulsar-CPP-v3.7.2".
+        client_version: the version that the client states, such as "Pulsar-CPP-v3.7.2".
         address: the peer's address, as topic stats show it: "/127.0.0.1:40000".
     """
 
@@ -52,18 +52,18 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class StampContext:
-    """What a stamper may know of the entry it stamps.
+    """The facts about an entry that its stampers get.
 
     Attributes:
         topic: the topic's full name.
-        now_ms: the entry's broker time, never before the topic's last, in milliseconds.
+        now_ms: the entry's broker time in milliseconds, never earlier than the topic's last.
         index: the index of the entry's last message.
         message_count: messages in the entry, at least 1.
-        body: the producer's headers-and-payload; not to be written to or kept.
-        sender: who sends it; None where no producer's connection is behind it.
-        broker_name: the broker's advertised host and port; "" where no broker is behind it.
+        body: the producer's headers-and-payload; a stamper must neither change nor keep it.
+        sender: the producer; None if the entry did not come over a producer's connection.
+        broker_name: the broker's advertised host and port; "" if the ledger has no broker.
         kind: a producer's entry (DATA), or one of the broker's own (CONTROL).
-        control_type: what a control entry says.
+        control_type: the type of a control entry.
         source_format: the format of `body`.
     """
 
@@ -85,14 +85,14 @@ class StampContext:
 
     @property
     def is_message(self) -> bool:
-        """Whether `body` is a producer's, in Pulsar's format: only then has it a header to read."""
+        """Whether `body` is a producer's message in Pulsar's format, that is, it has a header."""
         return self.kind == DATA and self.source_format == SOURCE_PULSAR
 
     def message_metadata(self) -> MessageMetadata:
-        """The producer's metadata, parsed when first asked for, and once for the whole entry.
+        """The producer's metadata, parsed at the first call, once for all stampers.
 
         Raises:
-            MessageFormatError: the body is no message.
+            MessageFormatError: the body is not a message.
         """
         assert self.header is not None
         return self.header.metadata()
@@ -102,7 +102,7 @@ class StampContext:
 class Stamper(Protocol):
     """Writes some fields of the broker entry metadata. Shared by topics and threads: no state.
 
-    The module's head says which further attributes it may have.
+    The module's docstring lists its optional attributes.
     """
 
     @property
@@ -111,7 +111,7 @@ class Stamper(Protocol):
         ...
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write this stamper's fields into `metadata`. On the append path: never block.
+        """Write this stamper's fields into `metadata`. Every append calls it: it must not block.
 
         An exception fails the append.
         """

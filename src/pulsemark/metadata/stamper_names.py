@@ -1,12 +1,12 @@
-"""A list of stampers as one line of text: command lines and configuration files.
+"""A list of stampers as one line of text, for command lines and configuration files.
 
     broker-time,index                            two stampers
     broker-time,index,property-tags:region,app   three; what follows the colon is one argument
     property-tags:region,app;index               an argument ends at a semicolon
-    (empty)                                      none: stamps are off
+    (empty)                                      no stampers: stamps are off
 
-Arguments hold commas of their own, so a comma separates stampers only up to the first colon, and a
-semicolon always does. Whether the names mean anything is for `StamperChain.from_names` to say.
+An argument may contain commas. So a comma separates stampers only before the first colon, and a
+semicolon always separates them. `StamperChain.from_names` checks whether the names are known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["join_stamper_names", "split_stamper_names"]
 
 
 def split_stamper_names(text: str) -> tuple[str, ...]:
-    """The names in a line, each `name` or `name:argument`, in their order; empty ones left out."""
+    """The names in a line, each `name` or `name:argument`, in their order; without empty ones."""
     names: list[str] = []
     for group in text.split(";"):
         head, colon, argument = group.partition(":")
@@ -27,7 +27,7 @@ def split_stamper_names(text: str) -> tuple[str, ...]:
 
 
 def join_stamper_names(names: Iterable[str]) -> str:
-    """The line that gives these names again; of arguments with a semicolon in them none can."""
+    """The line for these names. An argument that contains a semicolon cannot be written so."""
     line = ""
     for name in names:
         separator = "" if not line else ";" if ":" in line.rpartition(";")[2] else ","

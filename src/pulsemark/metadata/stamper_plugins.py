@@ -1,11 +1,12 @@
-"""Stampers by name: the built-in ones, and those of installed packages.
+"""Find stampers by name: the built-in ones, and those of installed packages.
 
-Third parties bring stampers as entry points of the group `pulsemark.stampers`: a callable that
-returns a `Stamper`. It is named in a chain as `name`, then it is called without argument, or as
-`name:argument`, then with that one string. docs/stamps.md has the whole contract.
+Third parties install stampers as entry points of the group `pulsemark.stampers`. Such an entry
+point is a callable that returns a `Stamper`. A chain names it as `name`: then it is called without
+an argument. Or it names it as `name:argument`: then it is called with that one string.
+docs/stamps.md has the whole contract.
 
-A plugin that extends the entry metadata with fields of its own imports their generated code. Once
-it is loaded, protobuf knows those fields by name; `load_all_plugins` is for readers that show them.
+A plugin that adds its own fields to the entry metadata imports their generated code. After it is
+loaded, protobuf knows those fields by name. Readers that show fields call `load_all_plugins`.
 """
 
 from __future__ import annotations
@@ -32,30 +33,34 @@ BUILT_IN: dict[str, Callable[..., Stamper]] = {
 
 
 def load_stampers(names: Iterable[str]) -> list[Stamper]:
-    """The stampers of these names, in this order. Built-in names cannot be taken by a plugin.
+    """The stampers with these names, in this order. A plugin cannot use a built-in name.
 
     Args:
-        names: each `name` or `name:argument`; `builtin_stampers` lists those that are built in.
+        names: each `name` or `name:argument`; `builtin_stampers` lists the built-in names.
 
     Raises:
-        UnknownStamperError: neither built in nor installed.
-        StamperLoadError: installed, but it cannot be imported, refuses its argument, is no
-            stamper, calls itself like a built-in one, or two packages offer it.
+        UnknownStamperError: a stamper is neither built in nor installed.
+        StamperLoadError: a stamper is installed but cannot be imported, refuses its argument, is
+            not a `Stamper`, or has a built-in name; or two packages have a stamper with this name.
     """
     return [_load(name) for name in names]
 
 
 @cache
 def load_all_plugins() -> None:
-    """Import every installed plugin, so that their fields are known by name. Blocks.
+    """Import every installed plugin, so that their fields are known by name. This call blocks.
 
-    One that cannot be imported is logged and left out: its fields are shown by their numbers.
+    A plugin that cannot be imported is logged and skipped: its fields are shown by their numbers.
     """
     for plugin in _installed_plugins():
         try:
             plugin.load()
-        except Exception as error:  # noqa: BLE001 - whatever a foreign package does wrong
-            _log.warning("stamper plugin %s cannot be imported: %s", plugin.value, error)
+        except Exception as error:  # noqa: BLE001 - a third party's package may raise anything
+            _log.warning(
+                "stamper plugin %s cannot be imported, so its fields are shown by number: %s",
+                plugin.value,
+                error,
+            )
 
 
 def _load(spec: str) -> Stamper:
@@ -69,19 +74,19 @@ def _load(spec: str) -> Stamper:
     if not isinstance(stamper, Stamper):
         raise StamperLoadError(spec, f"{type(stamper).__name__} has no name or no stamp()")
     if not is_built_in and stamper.name in BUILT_IN:
-        raise StamperLoadError(spec, f"it calls itself {stamper.name!r}, which is built in")
+        raise StamperLoadError(spec, f"its name is {stamper.name!r}, which is a built-in stamper")
     return stamper
 
 
 def _installed_factory(name: str) -> Callable[..., Stamper]:
-    """The one entry point of that name, loaded."""
+    """The only entry point with that name, loaded."""
     plugins = _installed_plugins()
     found = plugins.select(name=name)
     if not found:
         raise UnknownStamperError(name, sorted({*BUILT_IN, *plugins.names}))
     if len(found) > 1:
         offers = ", ".join(sorted(plugin.value for plugin in found))
-        raise StamperLoadError(name, f"several packages offer it: {offers}")
+        raise StamperLoadError(name, f"several packages have a stamper with this name: {offers}")
     (plugin,) = found
     try:
         factory: Callable[..., Stamper] = plugin.load()

@@ -1,19 +1,19 @@
-"""The chain of a topic's stampers: who writes what into an entry's prefix, applied once.
+"""The chain of a topic's stampers, which writes an entry's prefix.
 
-A topic has one chain. At append the ledger asks it for the entry's prefix, with the time and the
-index that the ledger has just given out; each stamper of the chain writes its own fields. Rules:
+A topic has one chain. At an append the ledger assigns the entry's time and index, and asks the
+chain for the prefix. Each stamper of the chain writes its own fields. Rules:
 
-- An entry is stamped once, when it is appended. Bytes that begin with 0x0e02 are refused whatever
-  the chain holds, even if it is empty: stored as they are, they would be read as the broker's
-  own prefix.
-- An empty chain, or an entry of no messages, gives no prefix. Readers decide per entry.
-- Field numbers are fenced. A plugin says which numbers it writes: application tags (109), and
-  numbers from 1000 to 18999 that no other stamper of the chain writes. A chain in which that does
-  not hold cannot be made (`StamperFieldError`); a plugin that writes another number than it said
-  fails the append (`StampingError`). It writes into an empty message, so that it can neither
-  change nor read what others wrote; time, index and system tags are the broker's alone.
-- Control entries are shown to those plugins only that ask for them.
-- A failing stamper fails the append (`StampingError`), before anything is stored.
+- An entry is stamped once, when it is appended. Bytes that begin with 0x0e02 are always refused,
+  even by an empty chain: if they were stored, readers would take them for the broker's own prefix.
+- An empty chain gives no prefix, nor does an entry without messages. So a reader must check each
+  entry for a prefix.
+- Field numbers are protected. A plugin declares which numbers it writes: application tags (109),
+  and numbers from 1000 to 18999 that no other stamper of the chain writes. A chain that breaks
+  this rule cannot be made (`StamperFieldError`). If a plugin writes a number that it did not
+  declare, the append fails (`StampingError`). A plugin writes into an empty message, so it can
+  neither change nor read the fields of others. Only the broker writes time, index and system tags.
+- A plugin gets control entries only if it declares `stamps_control`.
+- If a stamper fails, the append fails (`StampingError`), before anything is stored.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .stamper_plugins import load_stampers
 from .tags import APPLICATION_TAGS_FIELD, add_application_tags, application_tags
 
 FOREIGN_FIELDS = range(1000, 19_000)
-"""Numbers that third parties may give to fields of their own."""
+"""Numbers that third parties may use for their own fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """One stamper of a chain, and what it said of itself when the chain was made."""
+    """One stamper of a chain, with its attributes as they were when the chain was made."""
 
     stamper: Stamper
     fields: frozenset[int]
@@ -50,12 +50,12 @@ class StamperChain:
     """The stampers of a topic, in the order in which they write. Immutable, safe between threads.
 
     Args:
-        stampers: none switches stamping off.
+        stampers: an empty sequence switches stamping off.
         broker_name: the broker's advertised host and port, for stampers that write it.
 
     Raises:
-        DuplicateStamperError: two of them have one name.
-        StamperFieldError: one says that it writes a field that is not its own.
+        DuplicateStamperError: two stampers have the same name.
+        StamperFieldError: a stamper declares a field that is not its own.
     """
 
     __slots__ = ("_broker_name", "_control_links", "_links", "_stampers", "is_plain_stamp")
@@ -72,7 +72,7 @@ class StamperChain:
         _check_fields(self._links)
         self._control_links = tuple(link for link in self._links if link.stamps_control)
         kinds = {type(stamper) for stamper in self._stampers}
-        #: Time and index are all that it writes: `pack_stamp` makes its prefixes.
+        #: The chain writes only time and index, so `pack_stamp` can make its prefixes.
         self.is_plain_stamp = kinds == {BrokerTimeStamper, IndexStamper}
 
     @classmethod
@@ -81,7 +81,7 @@ class StamperChain:
         return cls(load_stampers(names))
 
     def at_broker(self, broker_name: str) -> StamperChain:
-        """The same stampers, at work in the broker of this name."""
+        """The same stampers, with this broker name."""
         return StamperChain(self._stampers, broker_name=broker_name)
 
     @property
@@ -91,7 +91,7 @@ class StamperChain:
 
     @property
     def stamps_time(self) -> bool:
-        """Whether every prefix that it gives has the broker's time."""
+        """Whether every prefix of this chain has the broker's time."""
         return any(type(stamper) is BrokerTimeStamper for stamper in self._stampers)
 
     def __bool__(self) -> bool:
@@ -120,20 +120,19 @@ class StamperChain:
             index: the index of the entry's last message.
             message_count: messages in the entry.
             body: the producer's headers-and-payload.
-            base: fields that the store itself has to say (entry kind, leader epoch); the stampers
-                write on top of a copy.
-            sender: who sends the entry.
-            header: the body's header, where the caller may want to read it, too: it is then
-                parsed once for both.
+            base: fields that the store itself sets (entry kind, leader epoch). The stampers add
+                their fields to a copy of it.
+            sender: the producer of the entry.
+            header: the body's header, if the caller reads it too: so it is parsed only once.
 
         Returns:
-            b"" if the chain is empty, if the entry holds no message, or if no stamper had
-            anything to write.
+            b"" if the chain is empty, if the entry holds no message, or if no stamper wrote a
+            field.
 
         Raises:
-            DoubleStampError: `body` begins with a prefix already.
-            StampingError: a stamper failed, or wrote a field that is not its own; or no prefix can
-                hold what they wrote: it is too large, or a number is no uint64.
+            DoubleStampError: `body` already begins with a prefix.
+            StampingError: a stamper failed, or wrote a field that is not its own; or the prefix
+                would be too large, or a number is not a uint64.
         """
         if has_prefix(body):
             raise DoubleStampError(topic)
@@ -159,7 +158,7 @@ class StamperChain:
             raise StampingError("+".join(self.names), topic, str(error)) from error
 
     def _stamp(self, context: StampContext, base: BrokerEntryMetadata | None) -> bytes:
-        """Ask every stamper that wants this kind of entry, and pack what they wrote."""
+        """Call every stamper that stamps this kind of entry, and pack the fields they wrote."""
         metadata = BrokerEntryMetadata()
         if base is not None:
             metadata.CopyFrom(base)
@@ -181,7 +180,7 @@ def _link(stamper: Stamper) -> _Link:
     try:
         numbers = frozenset({APPLICATION_TAGS_FIELD} if fields is None else map(int, fields))
     except (TypeError, ValueError) as error:
-        raise StamperFieldError(stamper.name, fields, "is no set of field numbers") from error
+        raise StamperFieldError(stamper.name, fields, "not a set of field numbers") from error
     return _Link(
         stamper,
         numbers,
@@ -191,7 +190,7 @@ def _link(stamper: Stamper) -> _Link:
 
 
 def _check_fields(links: Iterable[_Link]) -> None:
-    """Raise StamperFieldError for a number that cannot be a plugin's, or is another plugin's."""
+    """Raise StamperFieldError for a number that no plugin may use, or that another plugin uses."""
     owners: dict[int, str] = {}
     for link in links:
         if link.is_built_in:
@@ -200,22 +199,24 @@ def _check_fields(links: Iterable[_Link]) -> None:
         for number in sorted(link.fields - {APPLICATION_TAGS_FIELD}):
             if number not in FOREIGN_FIELDS:
                 reason = (
-                    f"a plugin's are {APPLICATION_TAGS_FIELD} (application tags) and "
+                    f"a plugin may write {APPLICATION_TAGS_FIELD} (application tags) and "
                     f"{FOREIGN_FIELDS.start} to {FOREIGN_FIELDS.stop - 1}"
                 )
                 raise StamperFieldError(name, number, reason)
             if number in owners:
-                raise StamperFieldError(name, number, f"it is also {owners[number]!r}'s")
+                reason = f"stamper {owners[number]!r} writes it too"
+                raise StamperFieldError(name, number, reason)
             owners[number] = name
 
 
 def _stamp_foreign(link: _Link, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-    """Let a plugin write into an empty message, and take over what it may write."""
+    """Let a plugin write into an empty message, check its fields, and merge them."""
     written = BrokerEntryMetadata()
     link.stamper.stamp(context, written)
-    strangers = sorted(field_numbers(written.SerializePartialToString()) - link.fields)
-    if strangers:
-        raise StamperFieldError(link.stamper.name, strangers[0], "it wrote it, and did not say so")
+    undeclared = sorted(field_numbers(written.SerializePartialToString()) - link.fields)
+    if undeclared:
+        reason = "the stamper wrote it without declaring it"
+        raise StamperFieldError(link.stamper.name, undeclared[0], reason)
     tags = application_tags(written)
     if tags:
         del written.application_tags[:]

@@ -1,8 +1,8 @@
 """Spark over data folders: a source, jobs, and a session to run them in.
 
-Needs the extra ``spark`` (pyspark, pyarrow, numpy, cramjam, and a Java for machines without one).
-Importing this package loads none of them; what is used is imported when it is used, and tells by
-:class:`MissingExtraError` what is not installed.
+It needs the extra ``spark`` (pyspark, pyarrow, numpy, cramjam, and a Java for machines without
+one). Importing this package loads none of them: each is imported when it is first used. If one is
+not installed, :class:`MissingExtraError` names it.
 
     from pulsemark.pipeline import local_session
 

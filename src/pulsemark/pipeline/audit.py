@@ -1,38 +1,37 @@
-"""The audit job: per topic and time bucket, how many messages there are and how many are not.
+"""The audit job: count, by topic and time bucket, the messages that exist and that are missing.
 
-The shape is Kafka's audit trail (KAFKA-260): every tier counts what passed it by the same time
-buckets, and whoever compares the counts sees where messages were lost. This is the broker's tier,
-counted from what is stored, and the index makes it judge itself: indexes have no gaps, so in every
-bucket ``max_index - min_index + 1`` messages must be there. What is missing before a topic's first
-bucket and behind its last one is measured by the indexes that the plan expects there.
+The design follows Kafka's audit trail (KAFKA-260). Every tier counts its messages by the same time
+buckets. A comparison of the counts shows where messages were lost. This job counts for the broker's
+tier, from the stored entries. It can also check itself: indexes have no gaps, so every bucket must
+hold ``max_index - min_index + 1`` messages. For missing messages before a topic's first bucket and
+after its last one, it uses the indexes that the plan expects there.
 
 =================  ==============================================================================
 time               when the audit ran
 topic              full name
-tier               whose count it is: ``broker``
+tier               the tier that was counted: ``broker``
 bucket_start       first moment of the bucket, by the broker's clock (see ``audit_source.counts``)
-bucket_end         one past its last
-host               of the tier, the datacenter and the application likewise: labels, for those
-datacenter         who put several audits together
+bucket_end         one past its last moment
+host               labels of the tier, for a comparison of several audits; the job does not use
+datacenter         them itself
 application
-count              messages of producers: as many as each producer claimed in its SEND and the
-                   broker put into the record's head. What is in the payload is not looked at
-doubtful_count     those of them that are claimed by entries of more messages than a read takes
+count              messages of producers, as each producer stated in its SEND and the broker stored
+                   in the record's header. Payloads are not read
+doubtful_count     the part of ``count`` in entries that state more messages than a read accepts
                    by default (``maxMessagesPerEntry``)
-control_count      entries of the broker's own: they take an index each, consumers never see them
+control_count      the broker's own entries: each takes one index, consumers never see them
 bytes              as stored: prefixes and bodies
 min_index          lowest and
-max_index          highest index in the bucket; null where no entry in it has messages
+max_index          highest index in the bucket; null if no entry in it has messages
 missing            ``max_index - min_index + 1 - count - control_count``: gaps inside the bucket
 missing_before     gap between this bucket and the ones before it, or the range's first index
 missing_after      gap between a topic's last bucket and the range's end; 0 in the other rows
-loss               what else of the topic is lost, in words, in each of its rows: ledger files that
-                   are gone, which may have held any number of messages; null if nothing
+loss               a text about lost ledger files of the topic, which may have held any number of
+                   messages; the same in each of its rows; null if no file is lost
 =================  ==============================================================================
 
-A topic of which no entry is left has one row, without a bucket. A damaged entry is missing here, as
-it is to every reader. Payloads are not opened, so that damage
-to a payload alone goes unnoticed.
+A topic without entries has one row, without a bucket. A damaged entry counts as missing, because no
+reader can read it. Payloads are not read, so damage to only the payload is not noticed.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ _MAX_BUCKET_MS = 366 * _UNITS_MS["day"]
 
 @dataclass(frozen=True, slots=True)
 class AuditLabels:
-    """What an audit's rows say of where they were counted. ``host``: None is this machine's."""
+    """The labels in an audit's rows. If ``host`` is None, it is this machine's name."""
 
     tier: str = "broker"
     host: str | None = None
@@ -92,28 +91,29 @@ def audit(
     min_partitions: int | None = None,
     labels: AuditLabels | None = None,
 ) -> DataFrame:
-    """Count a data folder's messages by topic and time bucket; the columns are in the module.
+    """Count a data folder's messages by topic and time bucket; see the module for the columns.
 
     Args:
-        spark: the session to work in.
-        path: the data folder; it may be live, the audit then ends where the folder ended.
+        spark: the Spark session.
+        path: the data folder. If a broker is using it, the audit ends at the last entry that was
+            there when it began.
         topics: names; all topics by default.
         bucket: width, like ``1 minute``, ``30 seconds``, ``1 day``; buckets begin at multiples of
             it since 1970, UTC.
         starting_time: count from the first entry at or after it; ms since the epoch, or ISO-8601.
         ending_time: count up to the first entry at or after it.
-        min_partitions: divide the work into at least so many tasks.
-        labels: what the label columns say.
+        min_partitions: divide the work into at least this many tasks.
+        labels: the values of the label columns.
 
     Returns:
-        One row for each topic and bucket that holds entries, in their order.
+        One row for each topic and bucket with entries, sorted by both.
 
     Raises:
         MissingExtraError: pyspark, pyarrow or numpy is not installed.
-        OptionError: an argument is not what it should be.
-        ForeignFolderError: the path is no data folder.
-        UnsupportedVersionError: it was written by a newer version.
-        TopicNotFoundError: there is no such topic.
+        OptionError: an argument is malformed or out of range.
+        ForeignFolderError: the path is not a data folder.
+        UnsupportedVersionError: a newer version wrote the folder.
+        TopicNotFoundError: a named topic does not exist.
     """
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
@@ -131,7 +131,7 @@ def parse_bucket_ms(text: str) -> int:
     """The milliseconds of a width like ``1 minute`` or ``30 seconds``.
 
     Raises:
-        OptionError: it is no such width, or longer than a year.
+        OptionError: the text is not such a width, or the width is longer than a year.
     """
     found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]+?)s?\s*", text.lower())
     if found is None or found[2] not in _UNITS_MS:
@@ -163,7 +163,7 @@ def _source_options(
 
 
 def _check(options: ReadOptions) -> None:
-    """Say here what Spark would wrap into an error of its own."""
+    """Raise errors here, before Spark would wrap them into its own errors."""
     with FolderReader(options.path) as folder:
         _, absent = select_topics(options.topics, folder.topics())
     if absent:
@@ -171,7 +171,7 @@ def _check(options: ReadOptions) -> None:
 
 
 def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFrame:
-    """The buckets of all slices put together, and reported."""
+    """Merge the buckets of all slices into the report."""
     from pyspark.sql import functions as f
 
     sums = ("count", "doubtful_count", "control_count", "bytes")
@@ -185,14 +185,15 @@ def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFram
 
 
 def _placed(merged: DataFrame) -> DataFrame:
-    """Each bucket with its number among the topic's, and the index that it should begin with."""
+    """Each bucket with its number in the topic, and the index that it should begin with."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     topic = Window.partitionBy("topic")
     in_order = topic.orderBy(f.col("bucket_start_ms").asc_nulls_first())
     before = in_order.rowsBetween(Window.unboundedPreceding, -1)
-    # What is expected stands in rows without a bucket; such a row stays only where it is alone.
+    # Rows without a bucket hold the expected indexes. Such a row is kept only if its topic has no
+    # other row.
     return merged.withColumns(
         {
             "expected_first": f.min("expected_first").over(topic),

@@ -1,10 +1,10 @@
-"""The inner source of the audit job: counts by topic and bucket, made where the entries lie.
+"""The internal source of the audit job: counts by topic and bucket, made in Spark's workers.
 
-Each task reads the record heads of its entries (no body is opened) and hands out one row for each
-topic and bucket it met; Spark merges those. What should be there it hands out as well, in rows
-without a bucket: the indexes that the plan gave it, and what the plan knows to be lost. The job
-(:mod:`.audit`) is its one user. Its options are the source's, and ``bucketMs``, the width of a
-bucket.
+Each task reads the record headers of its entries (no bodies) and returns one row for each topic and
+bucket. Spark merges these rows. Each task also returns rows without a bucket for what should be
+there: the indexes that the plan expects, and the losses that the plan knows. Only the job
+(:mod:`.audit`) uses this source. Its options are those of the usual source, and ``bucketMs``, the
+width of a bucket.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AuditPartition(LedgerPartition):
-    """One task's share; one task also tells of what is lost."""
+    """One task's share. The first task also reports what is lost."""
 
     losses: tuple[tuple[str, str], ...] = ()
     """Topic and reason."""
@@ -58,7 +58,7 @@ class AuditSource(DataSource):
         return AUDIT_FORMAT
 
     def schema(self) -> str:
-        """One row for each topic and bucket that a task met."""
+        """One row for each topic and bucket of a task."""
         return _SCHEMA
 
     def reader(self, schema: StructType) -> AuditReader:
@@ -69,7 +69,7 @@ class AuditSource(DataSource):
 
 
 class AuditReader(DataSourceReader):
-    """Plans as the usual source does, and counts instead of handing out messages."""
+    """Plans like the usual source, but counts messages instead of returning them."""
 
     def __init__(self, options: ReadOptions, bucket_ms: int, schema: StructType) -> None:
         self._options = options
@@ -77,13 +77,13 @@ class AuditReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks. Loss is no error here: it is what is to be counted."""
+        """The tasks. Losses are not errors here: the job counts them."""
         planned = plan(replace(self._options, fail_on_data_loss=False))
         tasks = planned.tasks or ((),)
         losses = [tuple(planned.losses.items()), *[()] * (len(tasks) - 1)]
         return [
-            AuditPartition(task, planned.lost_ledgers, told)
-            for task, told in zip(tasks, losses, strict=True)
+            AuditPartition(task, planned.lost_ledgers, task_losses)
+            for task, task_losses in zip(tasks, losses, strict=True)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -106,16 +106,16 @@ class AuditReader(DataSourceReader):
 
 
 def _missing_by_damage(damage: CorruptEntryError) -> None:
-    # The gap in the indexes is what tells of it.
+    # The gap in the indexes is what the audit counts.
     _log.warning("counted as missing: %s", damage)
 
 
 def counts(table: EntryTable, bucket_ms: int) -> dict[str, Any]:
-    """The columns behind ``topic``, by bucket, of some entries (at least one).
+    """The columns after ``topic``, by bucket, for some entries (at least one).
 
-    An entry's time is its stamp's, or the ledger's own append time where it has no stamp: the
-    broker's clock both, so that no producer's clock decides where messages are counted. Should
-    times fall, a bucket comes twice.
+    An entry's time is its stamp's, or the ledger's append time if it has no stamp. Both come from
+    the broker's clock, so a producer's clock does not decide in which bucket a message is counted.
+    If times decrease, a bucket can have several rows.
     """
     stamps = table.broker_times_ms()
     is_stamped = (stamps >= 0) & (stamps < MAX_TIME_MS)
@@ -141,7 +141,7 @@ def counts(table: EntryTable, bucket_ms: int) -> dict[str, Any]:
 
 
 def _batch(topic: str, columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of one topic: null, or 0 where it is a sum, in the columns that are not given."""
+    """Rows of one topic. Columns that are not given are null, or 0 if they are sums."""
     count = len(next(iter(columns.values())))
     given = {"topic": [topic] * count, **{name: [0] * count for name in _SUMS}, **columns}
     arrays = [pa.array(given.get(field.name, [None] * count), field.type) for field in schema]

@@ -1,18 +1,18 @@
-"""The columns a read can have, and how deep into an entry each must look.
+"""The columns that a read can have, and how much of an entry each of them needs.
 
-The names are pulsar-spark's (``value``, ``__key`` ...) and ours after the same fashion
-(``__index`` ...). Depth decides what a read costs:
+The names are pulsar-spark's (``value``, ``__key`` ...) and our own in the same style
+(``__index`` ...). The depth decides how much a read costs:
 
 ========  ====================================================================================
-LEDGER    record header and prefix: what the broker knows. Nothing of the producer's is touched
-HEADER    the producer's message metadata too (PIP-70's headers), but not the payload
-PAYLOAD   the payload is opened: decompressed, and a batch taken apart
+LEDGER    record header and prefix, which the broker wrote. The producer's bytes are not read
+HEADER    also the producer's message metadata (PIP-70's headers), but not the payload
+PAYLOAD   also the payload: it is decompressed, and a batch is split into its messages
 ========  ====================================================================================
 
-Every message has one row, whatever columns are read; the ledger's message count decides how many
-rows an entry has. A chunk of a large message counts as a message. The payload of an encrypted
-entry is handed out as it is, in the row of its first message; the rows of the others of an
-encrypted batch have no value.
+Every message has one row, whatever columns are read. The ledger's message count is the number of an
+entry's rows. A chunk of a large message counts as a message. The payload of an encrypted entry is
+returned unchanged, in the row of its first message. The other rows of an encrypted batch have no
+value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Depth(IntEnum):
-    """How far into an entry one must look."""
+    """How much of an entry must be read."""
 
     LEDGER = 0
     HEADER = 1
@@ -36,7 +36,7 @@ class Depth(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: Spark's type in DDL, the depth it needs, whether a plain read has it."""
+    """One column: Spark's type in DDL, the depth it needs, whether it is read by default."""
 
     name: str
     ddl: str
@@ -65,7 +65,7 @@ _ALL = (
 )
 
 COLUMNS = {column.name: column for column in _ALL}
-"""All columns by name, in the order that a plain read has them."""
+"""All columns by name, in their order in a default read."""
 
 DEFAULT_COLUMNS = tuple(column.name for column in _ALL if column.default)
 
@@ -81,7 +81,7 @@ def ddl_of(names: Iterable[str]) -> str:
 
 
 def differing_field(schema: StructType) -> str | None:
-    """The first field of ``schema`` that is no column of ours or has another type."""
+    """The first field of ``schema`` that is not a column of this source, or has another type."""
     for field in schema.fields:
         column = COLUMNS.get(field.name)
         if column is None or column.ddl != field.dataType.simpleString():

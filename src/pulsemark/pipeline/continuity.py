@@ -1,8 +1,8 @@
-"""Noticing messages that are gone: a topic's indexes have no gaps, so a gap is a loss.
+"""Detect lost messages: a topic's indexes have no gaps, so a gap means a loss.
 
-A read follows the indexes of the entries it gets. Whatever makes entries disappear between
-planning and reading (rot, retention, a deleted file) leaves a gap, whether or not anything raised
-an error on the way.
+A read checks the indexes of the entries that it gets. Entries can disappear between planning and
+reading: because of damage, retention, or a deleted file. Each of these leaves a gap in the indexes,
+even if no error was raised.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 class Continuity:
-    """Follows one slice from its first message to its last.
+    """Checks one slice from its first message to its last.
 
-    A gap raises DataLossError where ``fail`` is set, and is logged otherwise.
+    A gap raises DataLossError if ``fail`` is set; otherwise it is logged.
     """
 
     def __init__(self, part: Slice, *, fail: bool) -> None:
@@ -33,11 +33,11 @@ class Continuity:
         self._damages: deque[CorruptEntryError] = deque()
 
     def damaged(self, damage: CorruptEntryError) -> None:
-        """Remember why there is going to be a gap."""
+        """Remember the reason of the gap that will follow."""
         self._damages.append(damage)
 
     def check(self, table: EntryTable) -> None:
-        """Take the next entries; control entries count."""
+        """Check the next entries; control entries count too."""
         firsts, nexts = table.first_indexes, table.indexes + 1
         expected = np.concatenate([[self._next_index], nexts[:-1]])
         for row in np.flatnonzero(firsts > expected).tolist():
@@ -45,7 +45,7 @@ class Continuity:
         self._next_index = int(nexts[-1])
 
     def finish(self) -> None:
-        """The slice has ended: nothing may be missing behind the last entry."""
+        """Check the end of the slice: no message may be missing after the last entry."""
         if self._next_index < self._part.end_index:
             self._lost(self._next_index, self._part.end_index, self._part.end)
 
@@ -58,4 +58,4 @@ class Continuity:
         error = DataLossError(self._part.topic, first_index, end_index, reason)
         if self._fail:
             raise error
-        _log.warning("left out: %s", error)
+        _log.warning("missing messages were left out of the result: %s", error)

@@ -2,15 +2,15 @@
 
 PipelineError
  +-- MissingExtraError     an optional dependency is not installed (also an ImportError)
- +-- JavaNotFoundError     no Java that Spark can run on
+ +-- JavaNotFoundError     no Java was found that Spark can run on
  +-- OptionError           an option of the source or of a job is unknown or bad (also a ValueError)
- +-- DataLossError         messages that were asked for are not there, or not readable
- +-- DecodeError           an entry's own bytes do not open as its header says
- +-- JobFailedError        Spark gave up a job: a task failed, or its result could not be written
+ +-- DataLossError         messages in the range are missing or cannot be read
+ +-- DecodeError           an entry's bytes cannot be decoded as its header states
+ +-- JobFailedError        a Spark job failed: a task failed, or its result could not be written
 
-Each carries the facts as attributes. Errors raised inside Spark's worker processes reach the
-driver as text in Spark's own exception: class name and message survive, attributes do not. All
-of them pickle, so that nothing is lost before that point.
+Each error carries its facts as attributes, and each can be pickled. An error raised in one of
+Spark's worker processes reaches the driver only as text in Spark's own exception: class name and
+message are kept, attributes are not.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class PipelineError(Exception):
 
 
 class MissingExtraError(PipelineError, ImportError):
-    """The packages of an optional extra are needed and not installed."""
+    """The packages of an optional extra are needed but not installed."""
 
     def __init__(self, extra: str, module: str) -> None:
         self.extra = extra
         self.module = module
         super().__init__(
-            f"{module} is not installed: it comes with the extra {extra!r}"
+            f"{module} is not installed: install the extra {extra!r}"
             f" (pip install 'pulsemark[{extra}]')"
         )
 
@@ -40,15 +40,15 @@ class MissingExtraError(PipelineError, ImportError):
 
 
 class JavaNotFoundError(PipelineError):
-    """No Java new enough for Spark. ``tried`` lists each place with what was wrong there."""
+    """No Java is new enough for Spark. ``tried`` lists each place and why it cannot be used."""
 
     def __init__(self, minimum_version: int, tried: Sequence[tuple[str, str]]) -> None:
         self.minimum_version = minimum_version
         self.tried = tuple(tried)
         places = "; ".join(f"{place}: {reason}" for place, reason in self.tried)
         super().__init__(
-            f"Spark needs Java {minimum_version} or newer and none was found ({places})."
-            " Set JAVA_HOME, or pip install 'pulsemark[spark]', which brings one"
+            f"Spark needs Java {minimum_version} or newer, but none was found ({places})."
+            " Set JAVA_HOME, or pip install 'pulsemark[spark]', which contains a Java"
         )
 
     def __reduce__(self) -> tuple[type[JavaNotFoundError], tuple[int, tuple[tuple[str, str], ...]]]:
@@ -70,7 +70,7 @@ class OptionError(PipelineError, ValueError):
 
 
 class JobFailedError(PipelineError):
-    """Spark gave up a job. ``reason`` is the one line of its report that says why."""
+    """A Spark job failed. ``reason`` is the line of Spark's report that says why."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -81,9 +81,9 @@ class JobFailedError(PipelineError):
 
 
 class DataLossError(PipelineError):
-    """Messages ``[first_index, end_index)`` of ``topic`` cannot be handed out.
+    """Messages ``[first_index, end_index)`` of ``topic`` are missing or cannot be read.
 
-    None for an index: the messages that are lost reach no one knows how far on that side.
+    An index is None if it is not known how far the loss reaches on that side.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class DataLossError(PipelineError):
             which = "its messages"
         super().__init__(
             f"{topic}: {which} are missing: {reason}."
-            " The option failOnDataLoss=false reads what is there"
+            " To read the others, set the option failOnDataLoss=false"
         )
 
     def __reduce__(self) -> tuple[type[DataLossError], tuple[str, int | None, int | None, str]]:
@@ -111,14 +111,15 @@ class DataLossError(PipelineError):
 
 
 class DecodeError(PipelineError):
-    """An entry is stored well, but its producer's bytes do not open."""
+    """An entry is stored undamaged, but its producer's bytes cannot be decoded."""
 
     def __init__(self, topic: str, position: Position, reason: str) -> None:
         self.topic = topic
         self.position = position
         self.reason = reason
         super().__init__(
-            f"{topic}: entry ({position.ledger_id}, {position.entry_id}) does not open: {reason}"
+            f"{topic}: entry ({position.ledger_id}, {position.entry_id})"
+            f" cannot be decoded: {reason}"
         )
 
     def __reduce__(self) -> tuple[type[DecodeError], tuple[str, Position, str]]:

@@ -1,16 +1,17 @@
-"""What a folder should hold, by what its files say of each other.
+"""Find lost files: compare a folder's files with what other files say about them.
 
-A ledger's file that is gone leaves no trace in the files that are still there, and looks like the
-end of what was trimmed. Three witnesses know better, as far as they are there:
+A missing segment file alone looks as if the log was trimmed there. Three other sources show the
+difference, if they exist:
 
-- the catalog lists every segment of every topic, and takes one off its list before it removes the
-  file. A segment that is listed and gone, or has no usable header, is lost;
-- the segments' headers name the ledger before their own. Trimming goes from the oldest on, so a
-  named ledger that is gone while an older one is still there is lost;
-- durable cursors name entries that were acknowledged. Entries that end before are lost.
+- The catalog lists every segment of every topic, and removes a segment from the list before its
+  file is deleted. So a listed segment is lost if its file is missing or has no usable header.
+- A segment's header names the ledger before its own. Trimming removes the oldest ledgers first. So
+  a named ledger is lost if it is missing while an older ledger exists.
+- Durable cursors name entries that were acknowledged. If a log ends before such an entry, entries
+  are lost.
 
-On a live folder files come and go while they are looked at. So cursors are read before the files,
-the catalog after them, and what seems to be lost is looked at again.
+While a broker uses the folder, files appear and disappear during the check. So cursors are read
+before the files, the catalog after them, and a loss is checked a second time.
 """
 
 from __future__ import annotations
@@ -49,51 +50,51 @@ SegmentId = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What should be there, beyond what is."""
+    """The lost files of a folder, and the positions that its cursors have acknowledged."""
 
     lost: Mapping[str, tuple[SegmentId, ...]] = field(default_factory=dict)
     """By topic: segments whose file is gone, or damaged so that nothing of it can be read."""
     nameless: tuple[SegmentId, ...] = ()
-    """Segments with records whose topic is not known, since their headers are damaged."""
+    """Segments with records whose topic is not known, because their headers are damaged."""
     acknowledged: Mapping[str, Position] = field(default_factory=dict)
     """By topic: the last position that a durable cursor has acknowledged everything up to."""
 
     @property
     def lost_ledgers(self) -> frozenset[int]:
-        """The ledgers that lack a segment."""
+        """The ledgers with a missing segment."""
         return frozenset(ledger for lost in self.lost.values() for ledger, _ in lost)
 
     def lost_before(self, log: TopicLog) -> str | None:
-        """Why messages before the log's first one are lost; None: nothing says that."""
+        """Why messages before the log's first one are lost; None if no loss is known."""
         first = log.segments()[:1]
         place = (first[0].ledger_id, first[0].header.segment_no) if first else (-1, -1)
         return _files_are_gone([each for each in self.lost.get(log.name, ()) if each < place])
 
-    def lost_behind(self, log: TopicLog) -> str | None:
-        """Why messages behind the log's last one are lost; None: nothing says that."""
+    def lost_after(self, log: TopicLog) -> str | None:
+        """Why messages after the log's last one are lost; None if no loss is known."""
         last = log.segments()[-1:]
         place = (last[0].ledger_id, last[0].header.segment_no) if last else (-1, -1)
         gone = _files_are_gone([each for each in self.lost.get(log.name, ()) if each > place])
         acknowledged = self.acknowledged.get(log.name, EARLIEST)
         if gone is None and acknowledged >= log.end_position:
-            return f"a cursor has acknowledged entry {acknowledged}, and they end before it"
+            return f"the log ends before entry {acknowledged}, which a cursor has acknowledged"
         return gone
 
     def why_lost(self, topic: str) -> str | None:
-        """Which of a topic's files are lost; None: as far as is known, none."""
+        """Which of a topic's files are lost; None if no loss is known."""
         return _files_are_gone(self.lost.get(topic, ()))
 
     def why_nameless(self) -> str | None:
-        """Which files have records of a topic that cannot be named; None: there are none."""
+        """Which files have records of an unknown topic; None if there are no such files."""
         if not self.nameless:
             return None
         name = segment_path(Path(), *self.nameless[0]).name
         more = f" ({len(self.nameless)} in all)" if len(self.nameless) > 1 else ""
-        return f"ledger file {name}{more} has a damaged header that names no topic"
+        return f"ledger file {name}{more} has a damaged header, so its topic is not known"
 
 
 def expected_of(reader: FolderReader, folder: Path) -> Expected:
-    """Ask the witnesses. A catalog that cannot be read is none, and is logged."""
+    """Compare the sources. A catalog that cannot be read is logged and not used."""
     acknowledged = _acknowledged(reader)
     headers = reader.headers()
     catalog = _catalog(folder)
@@ -120,14 +121,14 @@ def _catalog(folder: Path) -> CatalogContent | None:
     try:
         return read_catalog(folder / CATALOG_NAME)
     except (CatalogError, sqlite3.Error, OSError) as error:
-        _log.warning("lost files are not looked for in the catalog: %s", error)
+        _log.warning("the catalog cannot be read, so it is not used to find lost files: %s", error)
         return None
 
 
 def _still_lost(
     reader: FolderReader, folder: Path, missing: Mapping[SegmentId, int]
 ) -> set[SegmentId]:
-    """Which of these are no segments that came, or were trimmed, while they were looked at."""
+    """The segments that are still lost: not created or trimmed during the check."""
     if not missing:
         return set()
     present = {(header.ledger_id, header.segment_no) for header in reader.headers()}
@@ -139,7 +140,7 @@ def _still_lost(
 def _skipped_ledgers(
     reader: FolderReader, headers: Iterable[SegmentHeader]
 ) -> list[tuple[str, int]]:
-    """Ledgers that another one names, and that are gone though older ones are there."""
+    """Ledgers that a header names and that are missing though older ledgers exist."""
     found = _skips(headers)
     return [each for each in found if each in _skips(reader.headers())] if found else []
 
@@ -198,7 +199,7 @@ def _cursor_records(reader: FolderReader) -> Iterable[CursorRecord]:
         try:
             entries = log.read(position, max_entries=_READ_BATCH)
         except CorruptEntryError as damage:
-            position = damage.next_position  # the records behind it hold the latest state
+            position = damage.next_position  # the records after it hold the latest state
             continue
         if not entries:
             return
@@ -217,4 +218,4 @@ def _files_are_gone(segments: Collection[SegmentId]) -> str | None:
         return None
     name = segment_path(Path(), *min(segments)).name
     more = f" and {len(segments) - 1} more" if len(segments) > 1 else ""
-    return f"ledger file {name}{more} should be there, and is gone or has no readable header"
+    return f"ledger file {name}{more} is missing or has no readable header"

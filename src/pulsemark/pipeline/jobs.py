@@ -1,7 +1,7 @@
-"""Jobs by name, for the command line: each parses its own options and says what came of it.
+"""Jobs by name, for the command line. Each parses its own options and reports its result.
 
-A job is a function that takes a SparkSession, so that it runs on a cluster as well; here it runs
-in a local one. Its result is printed as a table, or written below ``--out`` as CSV or Parquet.
+A job is a function that takes a SparkSession, so it can also run on a cluster; here it runs in a
+local session. Its result is printed as a table, or written to ``--out`` as CSV or Parquet.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
-"""As argparse itself ends for options it does not understand."""
+"""The exit code of argparse itself for options that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job: what it is for, its options, and the function that does it."""
+    """One job: its summary, its options, and its function."""
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], None]
@@ -95,26 +95,26 @@ def run_job(
         name: one of ``JOBS``.
         arguments: the job's own options, as on the command line.
         out: where the table goes; standard output by default.
-        err: where errors are told; standard error by default.
-        prog: the command as help texts name it.
+        err: where errors are printed; standard error by default.
+        prog: the command's name in help texts.
 
     Returns:
-        The exit code: 0 done, 1 it could not be done, 2 bad input.
+        The exit code: 0 done, 1 the job failed, 2 bad input.
 
     Raises:
-        SystemExit: by argparse: 0 after ``--help``, 2 for options it does not understand.
+        SystemExit: by argparse: 0 after ``--help``, 2 for options that it does not know.
     """
     out, err = out or sys.stdout, err or sys.stderr
     job = JOBS.get(name)
     if job is None:
-        print(f"{prog}: no job {name!r}; there are: {', '.join(JOBS)}", file=err)
+        print(f"{prog}: unknown job {name!r}; available: {', '.join(JOBS)}", file=err)
         return EXIT_BAD_INPUT
     given = _parser(f"{prog} {name}", job).parse_args(arguments)
     try:
         _check_out(given.out)
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
-            _hand_out(job.run(spark, given), given, out)
+            _print_or_write(job.run(spark, given), given, out)
     except (MissingExtraError, JavaNotFoundError, JobFailedError) as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_FAILED
@@ -127,7 +127,9 @@ def run_job(
 def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=job.summary)
     job.add_options(parser)
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write the rows there instead")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="write the rows to this folder, do not print"
+    )
     parser.add_argument(
         "--format", choices=("csv", "parquet"), default="csv", help="of --out (default: csv)"
     )
@@ -145,12 +147,12 @@ def _positive(text: str) -> int:
 
 
 def _check_out(folder: Path | None) -> None:
-    """Before minutes of work: what is there is never overwritten, and it must be writable."""
+    """Check before a long job that the folder does not exist yet and can be written."""
     if folder is None:
         return
     try:
         if folder.exists():
-            raise OptionError("--out", str(folder), "exists already")
+            raise OptionError("--out", str(folder), "exists already; name a new folder")
         folder = folder.absolute()
         parent = next(each for each in folder.parents if each.exists())
         tempfile.TemporaryDirectory(dir=parent).cleanup()
@@ -163,7 +165,7 @@ def _check_out(folder: Path | None) -> None:
 
 @contextmanager
 def _spark_in_a_line() -> Iterator[None]:
-    """Turn Spark's own errors, a page each, into a JobFailedError of one line."""
+    """Turn Spark's own errors, which fill a page, into a JobFailedError of one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -177,12 +179,12 @@ _OUR_ERROR = re.compile(r"^(?:pulsemark\.[\w.]+\.)?(\w+(?:Error|Exception): .+)$
 
 
 def reason_of(report: str) -> str:
-    """The line that says why, of what Spark tells: the error of a Python worker, else the first."""
+    """The line of Spark's report that says why: a Python worker's error, else the first line."""
     lines = _OUR_ERROR.findall(report)
     return str(lines[-1] if lines else (report.strip().splitlines() or ["it does not say why"])[0])
 
 
-def _hand_out(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
+def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
     if given.out is None:
         print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
         return
@@ -194,7 +196,7 @@ def _hand_out(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
 
 
 def table_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table for people: numbers to the right, nothing for null."""
+    """A table for people: numbers are aligned right, null is empty."""
     cells = [["" if value is None else str(value) for value in row] for row in rows]
     widths = [
         max(len(line[column]) for line in [list(names), *cells]) for column in range(len(names))

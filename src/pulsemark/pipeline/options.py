@@ -1,15 +1,15 @@
-"""The source's options, parsed once and typed; everything later works on :class:`ReadOptions`.
+"""The source's options, parsed once and typed; all later code uses :class:`ReadOptions`.
 
-Option names are matched without regard to case and underscores, since Spark lower-cases them on
-some ways: ``startingTime``, ``startingtime`` and ``starting_time`` are one option. An option that
-is not known is an error, never silently passed over.
+Case and underscores in option names do not matter, because Spark changes names to lower case in
+some calls: ``startingTime``, ``startingtime`` and ``starting_time`` are the same option. An unknown
+option is an error; it is never ignored.
 
 A range has two ends, each given as a time or as an offset, and is half-open (``[start, end)``):
 
-- times are entry times (PIP-70: the broker's stamp, else the producer's publish time), in
-  milliseconds since the epoch or ISO-8601 (UTC where no zone is given). A number that would be a
-  moment before Pulsar was thought of is refused: it is seconds, or a date without its dashes;
-- offsets are indexes: a number, ``earliest`` or ``latest``.
+- Times are entry times (PIP-70: the broker's stamp, else the producer's publish time), in
+  milliseconds since the epoch or ISO-8601 (UTC if no zone is given). A number that would be a time
+  long before Pulsar existed is refused: it is probably seconds, or a date without its dashes.
+- Offsets are indexes: a number, ``earliest`` or ``latest``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MAX_TIME_MS = 253_402_300_800_000
 MAX_INDEX = 2**63 - 1
 
 DEFAULT_MAX_UNCOMPRESSED_BYTES = 128 << 20
-"""What one entry may grow to when it is opened. As stored Pulsar allows it 5 MiB."""
+"""The largest size of one entry after decompression. As stored, Pulsar allows 5 MiB."""
 DEFAULT_MAX_MESSAGES_PER_ENTRY = 1 << 18
-"""Pulsar's clients put 1,000 messages into a batch unless they are told otherwise."""
+"""Pulsar's clients put at most 1,000 messages into a batch by default."""
 DEFAULT_MAX_PROPERTIES_PER_ENTRY = 1 << 18
 
 _MIN_TIME_NUMBER = 100_000_000_000
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 
 class BoundKind(Enum):
-    """What one end of a range is given by."""
+    """How one end of a range is given."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -70,7 +70,7 @@ LATEST = Bound(BoundKind.LATEST)
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Which topics to read: ``names`` (as given), or all that ``pattern`` matches."""
+    """Which topics to read: ``names`` (as given), or all topics that match ``pattern``."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -78,17 +78,17 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class EntryLimits:
-    """The most that one entry may open to; one that opens to more is refused."""
+    """The limits of one entry after decompression; a larger entry is refused."""
 
     max_uncompressed_bytes: int = DEFAULT_MAX_UNCOMPRESSED_BYTES
     max_messages: int = DEFAULT_MAX_MESSAGES_PER_ENTRY
     max_properties: int = DEFAULT_MAX_PROPERTIES_PER_ENTRY
-    """Of all its messages together."""
+    """The properties of all its messages together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for."""
+    """The parsed options of a read."""
 
     path: Path
     topics: TopicSelection
@@ -128,7 +128,7 @@ class ReadOptions:
 
 
 class _Given:
-    """The options as the user gave them, found by name without case and underscores."""
+    """The options as the user gave them, looked up without regard to case and underscores."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._by_key: dict[str, tuple[str, str]] = {}
@@ -140,7 +140,7 @@ class _Given:
         self._known: list[str] = []
 
     def get(self, name: str, parse: Callable[[str], _T], default: _D) -> _T | _D:
-        """The parsed value of an option, or ``default`` where it was not given.
+        """The parsed value of an option, or ``default`` if it was not given.
 
         ``parse`` raises ``ValueError`` with a reason, which becomes an :class:`OptionError`.
         """
@@ -160,7 +160,7 @@ class _Given:
         return value
 
     def only_one(self, *names: str) -> None:
-        """Refuse more than one of options that exclude each other."""
+        """Refuse more than one of several options that exclude each other."""
         given = [name for name in names if _key(name) in self._by_key]
         if len(given) > 1:
             raise OptionError(given[1], self._by_key[_key(given[1])][1], f"excludes {given[0]}")
@@ -185,7 +185,7 @@ def _key(name: str) -> str:
 def _limits(given: _Given) -> EntryLimits:
     usual = EntryLimits()
     return EntryLimits(
-        # Arrow's offsets reach to 2 GiB, which has to hold a batch's entries and their headers.
+        # Arrow's offsets allow 2 GiB, which must be enough for a batch's entries and their headers.
         given.get("maxUncompressedBytes", integer(1, 1 << 30), usual.max_uncompressed_bytes),
         given.get("maxMessagesPerEntry", integer(1, 2**31 - 1), usual.max_messages),
         given.get("maxPropertiesPerEntry", integer(0, 2**31 - 1), usual.max_properties),
@@ -229,7 +229,7 @@ def _json_list(text: str) -> list[str]:
     try:
         names = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("begins with [ and is not a JSON list of names") from None
+        raise ValueError("begins with [ but is not a JSON list of names") from None
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("is not a JSON list of at least one name")
     return list(names)
@@ -240,7 +240,7 @@ def _columns(text: str) -> tuple[str, ...]:
     folded = {name.lower(): name for name in COLUMNS}
     for name in names:
         if name.lower() not in folded:
-            raise ValueError(f"{name!r} is not a column; there are {', '.join(COLUMNS)}")
+            raise ValueError(f"{name!r} is not a column; the columns are {', '.join(COLUMNS)}")
     columns = tuple(folded[name.lower()] for name in names)
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
@@ -250,7 +250,7 @@ def _columns(text: str) -> tuple[str, ...]:
 def _listed(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise ValueError("is a list separated by commas, without empty names")
+        raise ValueError("must be a list separated by commas, without empty names")
     return names
 
 
@@ -279,16 +279,16 @@ def parse_time_ms(text: str) -> int:
     """Milliseconds since the epoch, from such a number or from ISO-8601 (UTC by default).
 
     Raises:
-        ValueError: it is neither, outside the years 1970 to 9999, or a number so small that it
-            is hardly meant as milliseconds.
+        ValueError: the text is neither, the time is outside the years 1970 to 9999, or the number
+            is so small that it is probably not milliseconds.
     """
     if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
         time_ms = integer(0, MAX_TIME_MS)(text)
         if 0 < time_ms < _MIN_TIME_NUMBER:
             moment = _EPOCH + timedelta(milliseconds=time_ms)
             raise ValueError(
-                f"as milliseconds since the epoch is {moment:%Y-%m-%dT%H:%MZ}; unix seconds need"
-                " three digits more, and a date its dashes (2026-03-01)"
+                f"as milliseconds since the epoch is {moment:%Y-%m-%dT%H:%MZ}; for unix seconds add"
+                " three digits, and write a date with dashes (2026-03-01)"
             )
         return time_ms
     try:
@@ -297,7 +297,7 @@ def parse_time_ms(text: str) -> int:
         raise ValueError("is neither milliseconds since the epoch nor ISO-8601") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    # A time between two milliseconds means the later one: no entry's time is between them.
+    # A time between two milliseconds is rounded up, because no entry's time is between them.
     time_ms = -((_EPOCH - moment) // timedelta(milliseconds=1))
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise ValueError("is not between the years 1970 and 9999")
@@ -317,17 +317,17 @@ def parse_path(text: str) -> Path:
         return Path(text).absolute()
     uri = urlsplit(text)
     if uri.scheme != "file" or uri.netloc not in ("", "localhost"):
-        raise ValueError("is not on this machine's file system (a path or file: URI is)")
+        raise ValueError("is not on this machine's file system; use a path or a file: URI")
     return Path(unquote(uri.path)).absolute()
 
 
 def full_topic_name(name: str) -> str:
     """``x`` and ``tenant/namespace/x`` written out: ``persistent://tenant/namespace/x``.
 
-    Blanks at the ends are a part of the name, as they are to Pulsar.
+    Blanks at the ends are a part of the name, as in Pulsar.
 
     Raises:
-        ValueError: it is neither a local, a short nor a full name.
+        ValueError: the text is neither a local, a short nor a full name.
     """
     domain, separator, rest = name.partition("://")
     if not separator:
@@ -343,19 +343,19 @@ _LEADING_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 
 
 def parse_topics_pattern(text: str) -> str:
-    """A regular expression over full topic names, completed as topic names are.
+    """A regular expression for full topic names, completed in the same way as topic names.
 
-    Flags in front of all, as in ``(?i)x``, hold for what the user wrote.
+    Flags at the beginning, as in ``(?i)x``, apply to the part that the user wrote.
 
     Raises:
-        ValueError: it does not compile.
+        ValueError: the expression does not compile.
     """
     pattern = text
     if "://" not in text:
         prefix = "persistent://" if "/" in text else "persistent://public/default/"
         leading = _LEADING_FLAGS.match(text)
         flags, rest = (leading[1], text[leading.end() :]) if leading else ("", text)
-        # With the flag x a comment at the end would take the bracket in.
+        # With the flag x, a comment at the end would include the bracket.
         pattern = f"{prefix}(?{flags}:{rest}{chr(10) if 'x' in flags else ''})"
     for each in (text, pattern):
         try:
@@ -368,7 +368,7 @@ def parse_topics_pattern(text: str) -> str:
 def select_topics(
     selection: TopicSelection, existing: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """The existing topics that are meant, sorted, and the names that none answers to.
+    """The existing topics that are selected, sorted, and the names without a topic.
 
     A name also means the partitions of a partitioned topic (``x-partition-0`` ...).
     """

@@ -1,16 +1,16 @@
-"""Which entries a read covers, and who reads which of them.
+"""Plan a read: which entries it covers, and which task reads which of them.
 
-A plan is a pure function of the options and of the log as it stands: it names positions and
-indexes and opens nothing. Its end is pinned, so that what a DataFrame shows is the same however
-often and however late its tasks run, on a live folder too.
+A plan depends only on the options and on the log as it is now. It names positions and indexes and
+reads no entries. Its end is fixed, so a DataFrame shows the same data however often and however
+late its tasks run, even if a broker writes to the folder.
 
-- A time bound means the first entry at or after that time, as a seek does: on a topic whose times
-  fall (entries without stamps carry their producers' clocks) a range is still one run of entries.
-  Ranges ``[a, b)`` and ``[b, c)`` therefore never overlap and leave nothing out between them.
-- What should be there by the folder's other records (:mod:`.expected`) and is not is a loss: where
-  the range reaches up to it, the plan raises DataLossError, or logs it.
-- Work is divided by messages, cut between entries. Small topics share a task: starting one costs
-  more than reading a few megabytes.
+- A time bound means the first entry at or after that time, as in a seek. Times can decrease,
+  because entries without stamps have their producers' times. A range is still one run of entries.
+  So the ranges ``[a, b)`` and ``[b, c)`` never overlap, and no entry between them is left out.
+- Messages are lost if the folder's other files show that they should exist (:mod:`.expected`). If
+  the range touches a loss, the plan raises DataLossError, or logs it.
+- Work is divided by number of messages, and cut between entries. Small topics share a task, because
+  starting a task costs more than reading a few megabytes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _log = logging.getLogger(__name__)
 PARTITION_BYTES = 128 << 20
 """Spark's own size for a partition of files."""
 SPREAD_FROM_BYTES = 8 << 20
-"""From this size on the work goes to all cores."""
+"""Reads of this size or more are divided among all cores."""
 UNKNOWN_TOPIC = "a topic of unknown name"
-"""What losses are told of where not even the topic's name is left."""
+"""The name for a topic in reports of losses, if its real name is lost too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +59,23 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tasks of a read, and what a worker needs to see the topics as the plan saw them."""
+    """The tasks of a read, and the facts that a worker needs to see the topics like the plan."""
 
     tasks: tuple[tuple[Slice, ...], ...]
     lost_ledgers: frozenset[int]
-    """Ledgers that should be there and are not."""
+    """Ledgers that should exist but are missing."""
     losses: Mapping[str, str]
-    """By topic: what is lost of it that no gap in its indexes needs to show."""
+    """By topic: the losses that may not show as a gap in its indexes."""
 
 
 def plan(options: ReadOptions) -> Plan:
-    """Divide what the options ask for into tasks; no task is empty.
+    """Divide the range of the options into tasks; no task is empty.
 
     Raises:
-        ForeignFolderError: the path is no data folder.
-        UnsupportedVersionError: it was written by a newer version.
-        TopicNotFoundError: a topic that was named is not there.
-        DataLossError: messages that were asked for are not there (see ``fail_on_data_loss``).
+        ForeignFolderError: the path is not a data folder.
+        UnsupportedVersionError: a newer version wrote the folder.
+        TopicNotFoundError: a named topic does not exist.
+        DataLossError: messages in the range are missing (see ``fail_on_data_loss``).
     """
     with FolderReader(options.path) as reader:
         expected = expected_of(reader, options.path)
@@ -98,7 +98,7 @@ def plan(options: ReadOptions) -> Plan:
 def _check_topics(
     topics: Sequence[str], logs: Mapping[str, TopicLog], expected: Expected, options: ReadOptions
 ) -> None:
-    """Whole topics that are lost: those without a usable file, and those without a name."""
+    """Check for lost topics: topics without a usable file, and files of unknown topics."""
     reasons = {topic: expected.why_lost(topic) for topic in topics if topic not in logs}
     if options.topics.pattern is not None:
         reasons[UNKNOWN_TOPIC] = expected.why_nameless()
@@ -111,7 +111,7 @@ def _losses(
     topics: Sequence[str], logs: Mapping[str, TopicLog], expected: Expected, options: ReadOptions
 ) -> dict[str, str]:
     reasons = {
-        topic: expected.why_lost(topic) or (topic in logs and expected.lost_behind(logs[topic]))
+        topic: expected.why_lost(topic) or (topic in logs and expected.lost_after(logs[topic]))
         for topic in topics
     }
     if options.topics.pattern is not None:
@@ -122,15 +122,15 @@ def _losses(
 def _lost(error: DataLossError, fail: bool) -> None:
     if fail:
         raise error
-    _log.warning("left out: %s", error)
+    _log.warning("missing messages are left out of the result: %s", error)
 
 
 def slice_of(log: TopicLog, options: ReadOptions, expected: Expected | None = None) -> Slice:
-    """The part of one topic that the options ask for; its message count may be 0.
+    """The part of one topic in the range of the options; its message count may be 0.
 
     Raises:
-        DataLossError: a bound's index is not within what the topic has, or the range begins or
-            ends at messages that are lost.
+        DataLossError: a bound's index is outside of the topic's indexes, or the range begins or
+            ends at lost messages.
     """
     first = _index_of(log, options.start, options.fail_on_data_loss)
     end = max(first, _index_of(log, options.end, options.fail_on_data_loss))
@@ -147,19 +147,19 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected | None = No
 def _check_edges(
     log: TopicLog, first: int, end: int, options: ReadOptions, expected: Expected
 ) -> None:
-    """Losses that the range reaches up to. An index says by itself where a range ends."""
+    """Check for losses at the range's two ends. A bound by index needs no check here."""
     if options.start.kind is BoundKind.LATEST or options.end.kind is BoundKind.EARLIEST:
         return
     reason = expected.lost_before(log)
     if reason is not None and first == log.first_index and _reaches_back(log, options.start):
         _lost(DataLossError(log.name, None, first, reason), options.fail_on_data_loss)
-    reason = expected.lost_behind(log)
+    reason = expected.lost_after(log)
     if reason is not None and end == log.next_index and options.end.kind is not BoundKind.INDEX:
         _lost(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
 
 
 def _reaches_back(log: TopicLog, start: Bound) -> bool:
-    """Whether a range that begins with the log's first message could have begun before it."""
+    """Whether lost messages before the log's first one could belong to the range."""
     if start.kind is BoundKind.TIME:
         segments = log.segments()
         return not segments or segments[0].header.entry_time_floor_ms >= start.value
@@ -185,7 +185,7 @@ def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool) -> int:
 def _entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
     """The entry that holds the message ``index``, and the index of its first message.
 
-    Where that message is lost with a whole ledger: the first entry behind it.
+    If that message is lost with a whole ledger, it is the first entry after the loss.
     """
     segments = log.segments()
     number = max(0, bisect_right(segments, index, key=_first_index) - 1)
@@ -204,13 +204,13 @@ def _first_index(segment: Run) -> int:
 
 
 def _size_bytes(log: TopicLog, part: Slice) -> int:
-    """About how many bytes of segments a slice covers."""
+    """The approximate size of a slice's part of the segments, in bytes."""
     whole = sum(as_segment(segment).index.end_offset for segment in log.segments())
     return whole * part.message_count // max(1, log.next_index - log.first_index)
 
 
 def _task_count(size_bytes: int) -> int:
-    """One task for a few megabytes; else as many for every core, none of them too large."""
+    """One task for a few megabytes; else a multiple of the number of cores, to limit their size."""
     if size_bytes < SPREAD_FROM_BYTES:
         return 1
     cores = os.cpu_count() or 1
@@ -220,9 +220,9 @@ def _task_count(size_bytes: int) -> int:
 def divide(
     slices: Sequence[Slice], logs: Mapping[str, TopicLog], task_count: int
 ) -> list[tuple[Slice, ...]]:
-    """Share slices out to about ``task_count`` tasks, by messages, in their order.
+    """Divide slices, in their order, into about ``task_count`` tasks of about as many messages.
 
-    An entry is never torn apart, so that there are no more tasks than entries.
+    An entry is never split, so there are at most as many tasks as entries.
     """
     total = sum(part.message_count for part in slices)
     tasks: list[list[Slice]] = [[] for _ in range(task_count)]
@@ -240,7 +240,7 @@ def divide(
 
 
 def _cut(log: TopicLog, part: Slice, indexes: Sequence[int]) -> Iterator[Slice]:
-    """Cut a slice before the entries that hold these messages (rising)."""
+    """Cut a slice before the entries that hold these messages (in rising order)."""
     rest = part
     for index in indexes:
         position, first_index = _entry_of(log, index)

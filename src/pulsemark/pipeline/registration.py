@@ -1,4 +1,4 @@
-"""Making the sources known to a Spark session."""
+"""Register the sources in a Spark session."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NEEDED = ("pyspark", "pyarrow", "numpy", "cramjam")
 
 
 def require_spark() -> None:
-    """Make sure that what the extra ``spark`` brings is there.
+    """Check that the packages of the extra ``spark`` are installed.
 
     Raises:
-        MissingExtraError: it is not.
+        MissingExtraError: a package is not installed.
     """
     for module in _NEEDED:
         if find_spec(module) is None:

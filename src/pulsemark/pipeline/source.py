@@ -1,15 +1,15 @@
 """The Spark data source ``pulsar-ledger`` (also ``pulsemark``): batch reads of a data folder.
 
-Spark makes the source on the driver's machine, plans there, pickles the reader with one partition
-at a time to its workers, and has each worker read. Hence: partitions are frozen and name what they
-cover; the reader holds options only; files are opened in ``read``. A plan is made once per
-``load()``: a DataFrame is a snapshot of its folder, and growth is seen by the next ``load()``.
+Spark creates the source and the plan on the driver's machine. It pickles the reader together with
+one partition and sends both to a worker, which reads. So partitions are frozen and name what they
+cover, the reader holds only options, and files are opened in ``read``. A plan is made once per
+``load()``: a DataFrame is a snapshot of its folder, and the next ``load()`` sees new entries.
 
-Filters are not pushed down: Spark 4.3 caches what a pushed filter left of the partitions, and the
-next query of the same DataFrame silently gets that. Ranges are options instead.
+Filters are not pushed down. Spark 4.3 caches the partitions that remain after a pushed filter, and
+the next query of the same DataFrame would silently read only these. Ranges are options instead.
 
-Streams are refused as soon as Spark lets a source know that a stream is wanted: when the query
-starts. ``readStream.load()`` asks for the schema only, as ``read.load()`` does.
+A stream is refused when its query starts, because a source cannot know earlier that a stream is
+wanted: ``readStream.load()`` only asks for the schema, like ``read.load()``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LedgerPartition(InputPartition):
-    """One task's share, and the ledgers that were known to be lost when it was planned."""
+    """One task's share, and the ledgers that were known to be lost at planning."""
 
     slices: tuple[Slice, ...]
     lost_ledgers: frozenset[int] = frozenset()
@@ -62,13 +62,13 @@ class LedgerSource(DataSource):
         return "pulsar-ledger"
 
     def schema(self) -> str:
-        """The columns asked for, all of the usual ones by default."""
+        """The selected columns; by default, all columns of a default read."""
         return ddl_of(ReadOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> LedgerReader:
-        """A reader of these columns; they may be a user's own choice of ours."""
+        """A reader of these columns; the user may select some of the source's columns."""
         if not schema.fields:
-            raise OptionError("schema", "", "names no column")
+            raise OptionError("schema", "", "has no column")
         wrong = differing_field(schema)
         if wrong is not None:
             raise OptionError(
@@ -77,14 +77,14 @@ class LedgerSource(DataSource):
         return LedgerReader(ReadOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Refuses. Raises OptionError."""
+        """Refuse a stream: raises OptionError."""
         raise OptionError(
             "format", self.name(), "has no streaming reader: use read, not readStream"
         )
 
 
 class PulsemarkSource(LedgerSource):
-    """The same by its short name."""
+    """The same source under its short name."""
 
     @classmethod
     def name(cls) -> str:
@@ -128,7 +128,7 @@ class LedgerReader(DataSourceReader):
             error = DecodeError(part.topic, table.position(row), reason)
             if self._options.fail_on_data_loss:
                 raise error
-            _log.warning("left out: %s", error)
+            _log.warning("an entry was left out of the result: %s", error)
 
         if log is None:
             continuity.finish()
@@ -147,9 +147,9 @@ class LedgerReader(DataSourceReader):
 
 
 def partitions_of(options: ReadOptions) -> list[InputPartition]:
-    """The tasks of a read; one that reads nothing where there is nothing to read.
+    """The tasks of a read; if there are none, one empty task.
 
-    Spark takes an empty list for "not divided" and would hand out a partition of its own making.
+    Spark takes an empty list for "not divided" and would pass a partition of its own to the reader.
     """
     planned = plan(options)
     tasks = planned.tasks or ((),)
@@ -159,7 +159,7 @@ def partitions_of(options: ReadOptions) -> list[InputPartition]:
 def opened_slices(
     options: ReadOptions, partition: LedgerPartition
 ) -> Iterator[tuple[Slice, TopicLog | None]]:
-    """A task's slices with their topics, opened by one look into the folder; None: it is gone."""
+    """A task's slices with their topics, from one scan of the folder; None for a missing topic."""
     with FolderReader(options.path) as folder:
         topics = dict.fromkeys(part.topic for part in partition.slices)
         logs = folder.logs(topics, lost=partition.lost_ledgers)
@@ -171,9 +171,10 @@ _spared = False
 
 
 def spare_the_collector() -> None:
-    """Take what is loaded by now out of the garbage collector's sight, once per worker.
+    """Exclude all loaded objects from garbage collection, once per worker.
 
-    Spark's daemon collects after every task: 40 ms with everything that is imported, 9 without.
+    Spark's daemon runs the collector after every task: 40 ms with all imported modules, 9 ms
+    without them.
     """
     global _spared
     if not _spared:

@@ -2,8 +2,9 @@
 
 Generated modules import each other by full name (`from pulsemark.proto import ...`), because
 protoc cannot write relative imports. A second import of this folder under another name would
-register every message twice in protobuf's one descriptor pool, whose complaint ("duplicate
-symbol") names neither cause nor cure. The guard below fails first, with the cure.
+register every message twice in protobuf's descriptor pool. protobuf's own error for that
+("duplicate symbol") names neither the cause nor the cure. So the check below fails first, with an
+error that names both.
 
 Regenerate with `python tools/generate_proto.py` (`make proto`); never edit generated files.
 """

@@ -1,10 +1,11 @@
 """Pulsar's binary protocol without I/O: bytes in, events out; arguments in, bytes out.
 
-    Connection   what the other side says, as events, under the protocol's rules
-    commands     builders of everything this side says
-    TopicName    names of topics; MessageId: places of messages
+    Connection   parses the peer's bytes into events and checks the protocol's rules
+    commands     builders of every command that this side sends
+    TopicName    names of topics
+    MessageId    positions of messages
 
-Nothing here opens a socket or knows a clock.
+No code in this package opens a socket or reads a clock.
 """
 
 from . import commands

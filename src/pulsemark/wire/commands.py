@@ -1,10 +1,10 @@
-"""Every command that this project sends, one builder each.
+"""One builder for every command that this project sends.
 
     commands.connected(...), commands.send_receipt(...), commands.message_frame(...), ...
 
-A builder returns the bytes of one frame; those around an entry (message_frame, send) return
-a gather list, [header, *the entry's buffers], so that the entry is not copied. Commands without
-a builder here (transactions) are sent with `frame(type, body)`.
+A builder returns the bytes of one frame. The builders of frames with an entry (message_frame, send)
+return a gather list, [header, *the entry's buffers], so that the entry is not copied. A command
+without a builder here (transactions) is sent with `frame(type, body)`.
 """
 
 from .encoding import (
@@ -70,7 +70,7 @@ from .responses import (
 
 
 def ping() -> bytes:
-    """PING: the other side must answer PONG."""
+    """PING: the peer must answer PONG."""
     return PING
 
 

@@ -7,23 +7,25 @@
 
 Rules (the order of commands is Pulsar's, as its brokers enforce it):
 
-1. A server hears CONNECT first, a client CONNECTED; before it only PING and PONG pass, and for
-   a client also AUTH_CHALLENGE and ERROR. A second CONNECT or CONNECTED is a violation.
-2. A command must be one that the other side may send: requests to a server, responses to a
-   client, both for PING, PONG, CLOSE_PRODUCER, CLOSE_CONSUMER.
-3. A type Pulsar never gave out is a violation. One that it gave out, but whose body this project
-   has no words for, is the event Unsupported: the caller may refuse it politely.
-4. protobuf's fast parser passes missing required fields, unknown enum values and strings that
-   are not UTF-8. Here required fields must be there (an unknown value of a required enum counts
-   as missing) and strings must be text, in nested messages too. FLOW must grant at least one
-   permit, and not more than a signed 32-bit number holds.
-5. What violates the protocol raises a ProtocolError, out of events() and after all events
-   before it; from then on the connection is dead and raises the same error again. How the
-   stream was cut into pieces changes nothing.
-6. headers-and-payload is not looked into: an entry is stamped without opening it.
+1. A server must receive CONNECT first, a client CONNECTED. Before that only PING and PONG are
+   allowed, and for a client also AUTH_CHALLENGE and ERROR. A second CONNECT or CONNECTED is a
+   violation.
+2. A command must be one that the peer may send: a request to a server, a response to a client.
+   PING, PONG, CLOSE_PRODUCER and CLOSE_CONSUMER are allowed in both directions.
+3. A command type that Pulsar has never defined is a violation. A type that Pulsar has defined, but
+   whose body this project does not implement, is the event Unsupported: the caller can answer it
+   with an error.
+4. protobuf's fast parser accepts missing required fields, unknown enum values and strings that
+   are not UTF-8. Here required fields must be present (an unknown value of a required enum counts
+   as missing) and strings must be UTF-8, in nested messages too. FLOW must grant at least one
+   permit, and at most as many as a signed 32-bit number holds.
+5. A violation raises a ProtocolError from events(), after all events before it. From then on the
+   connection is dead and raises the same error again. The result does not depend on how the stream
+   was cut into pieces.
+6. headers-and-payload is not parsed: an entry is stamped without opening it.
 
-Before the handshake frames are small (HANDSHAKE_FRAME_SIZE_BYTES), so that strangers cannot
-make a server reserve memory.
+Before the handshake, frames must be small (HANDSHAKE_FRAME_SIZE_BYTES), so that an unknown client
+cannot make a server reserve memory.
 """
 
 from __future__ import annotations
@@ -64,16 +66,17 @@ from .fields import (
 from .frames import FRAME_PADDING_BYTES, Buffer, FrameBuffer
 
 DEFAULT_MAX_MESSAGE_SIZE_BYTES = 5 * 1024 * 1024
-# An ACK of 1,000 ids takes some 20 KiB, a PRODUCER carries a schema: ample for a request.
+# An ACK of 1,000 ids takes some 20 KiB, and a PRODUCER may carry a schema: 1 MiB is enough for any
+# request.
 MAX_REQUEST_SIZE_BYTES = 1024 * 1024
-# CONNECT carries a token or certificate names, nothing larger.
+# CONNECT carries a token or names of certificates, nothing larger.
 HANDSHAKE_FRAME_SIZE_BYTES = 128 * 1024
 
 _PERMITS_MAX = 2**31 - 1
 
 
 class Role(enum.Enum):
-    """Which side of the connection this is: the side whose commands are read is the other."""
+    """Which side of the connection this program is. The commands that it reads are the peer's."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -105,7 +108,7 @@ class Message:
 
 @dataclass(slots=True)
 class Unsupported:
-    """A command type that Pulsar knows and this project does not serve."""
+    """A command type that Pulsar defines but this project does not implement."""
 
     type: int
 
@@ -161,12 +164,13 @@ _BEFORE_HANDSHAKE = {
 }
 
 
-def _short_way(body_class: Any) -> Callable[[bytearray], Any]:
-    """A parser of one body, for commands encoded as everybody does it.
+def _fast_parser(body_class: Any) -> Callable[[bytearray], Any]:
+    """A fast parser of one body, for commands in the usual encoding.
 
-    That is: type first, then nothing but the body, shorter than 128 bytes, so that its fourth
-    byte is the body's size and a BaseCommand need not be made. Returns None for whatever is not
-    in order: the long way then finds out what.
+    In the usual encoding, the type comes first and only the body follows it. If the body is shorter
+    than 128 bytes, the command's fourth byte is the body's size. Then no BaseCommand object is
+    needed. The parser returns None for any other encoding and for a bad command. The general
+    parser (`_decode_any`) then reads the command and finds what is wrong.
     """
     from_string = body_class.FromString
 
@@ -180,33 +184,33 @@ def _short_way(body_class: Any) -> Callable[[bytearray], Any]:
     return parse
 
 
-# The one command that comes per message: its first bytes, its parser, its event.
+# The command that comes once per message: its first bytes, its parser, its event.
 _HOT: dict[Role, tuple[bytes, Callable[[bytearray], Any], type[Send | Message]]] = {
-    Role.SERVER: (b"\x08\x06\x32", _short_way(CommandSend), Send),
-    Role.CLIENT: (b"\x08\x09\x4a", _short_way(CommandMessage), Message),
+    Role.SERVER: (b"\x08\x06\x32", _fast_parser(CommandSend), Send),
+    Role.CLIENT: (b"\x08\x09\x4a", _fast_parser(CommandMessage), Message),
 }
-# Those that come per acknowledgement or per some messages.
-_SHORT_WAYS: dict[Role, dict[int, Callable[[bytearray], Any]]] = {
-    Role.SERVER: {_T.ACK: _short_way(CommandAck), _T.FLOW: _short_way(CommandFlow)},
-    Role.CLIENT: {_T.SEND_RECEIPT: _short_way(CommandSendReceipt)},
+# The commands that come once per acknowledgement or per some messages.
+_FAST_PARSERS: dict[Role, dict[int, Callable[[bytearray], Any]]] = {
+    Role.SERVER: {_T.ACK: _fast_parser(CommandAck), _T.FLOW: _fast_parser(CommandFlow)},
+    Role.CLIENT: {_T.SEND_RECEIPT: _fast_parser(CommandSendReceipt)},
 }
 
 
 class Connection:
-    """One side's view of a connection; it reads only. What is sent is built by `commands`.
+    """The reading side of a connection. `commands` builds what is sent.
 
     max_message_size_bytes: the largest message; a frame may be 10 KiB larger (Pulsar's padding).
-    A client adopts what CONNECTED says. max_command_size_bytes: the largest command in a frame;
-    None means 1 MiB for a server and the frame's limit for a client (topic lists are long).
+    A client takes over the limit in CONNECTED. max_command_size_bytes: the largest command in a
+    frame; None means 1 MiB for a server and the frame's limit for a client (topic lists are long).
     """
 
     __slots__ = (
         "_error",
         "_established",
+        "_fast_parsers",
         "_frames",
         "_max_command_size_bytes",
         "_max_message_size_bytes",
-        "_short_ways",
         "last_command_size_bytes",
         "role",
     )
@@ -222,44 +226,44 @@ class Connection:
             max_command_size_bytes = MAX_REQUEST_SIZE_BYTES
         self.role = role
         self._max_command_size_bytes = max_command_size_bytes
-        #: The size of the latest command that was decoded the long way, as every request is.
+        #: The size of the latest command that `_decode_any` read, as it reads every request.
         self.last_command_size_bytes = 0
         self._established = False
         self._error: ProtocolError | None = None
-        self._short_ways = _SHORT_WAYS[role]
+        self._fast_parsers = _FAST_PARSERS[role]
         self._frames = FrameBuffer(0, 0)
         self._set_limits(max_message_size_bytes)
 
     @property
     def established(self) -> bool:
-        """Whether the handshake's command (CONNECT or CONNECTED) has come."""
+        """Whether the handshake's command (CONNECT or CONNECTED) was received."""
         return self._established
 
     @property
     def error(self) -> ProtocolError | None:
-        """What ended this connection, None as long as it lives."""
+        """The error that ended this connection; None while it is alive."""
         return self._error
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes were received and not yet turned into events."""
+        """How many bytes were received but not yet turned into events."""
         return self._frames.pending_bytes
 
     @property
     def allocated_bytes(self) -> int:
-        """The memory kept for what comes next (see `frames`, rules 5 and 6)."""
+        """The size of the receive buffers (see `frames`, rules 5 and 6)."""
         return self._frames.allocated_bytes
 
     def release(self) -> None:
-        """Give that memory back if no frame has begun."""
+        """Free the receive buffers, unless a frame has been received in part."""
         self._frames.release()
 
     def discard(self) -> None:
-        """Drop what came and was not taken, with its memory: the connection has ended."""
+        """Drop received bytes that were not read, and free their memory: the connection ended."""
         self._frames.discard()
 
     def receive_data(self, data: Buffer) -> None:
-        """Take bytes from the other side in, by copying them.
+        """Copy received bytes from `data` into the buffer.
 
         Raises the ProtocolError that has ended the connection, if one has.
         """
@@ -269,21 +273,21 @@ class Connection:
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Writable memory, never empty, to receive into (asyncio.BufferedProtocol).
 
-        Its size is this side's choice: `sizehint` is not needed for it.
+        This class chooses the size itself; `sizehint` is ignored.
         """
         self._raise_if_dead()
         return self._frames.get_buffer()
 
     def buffer_updated(self, size_bytes: int) -> None:
-        """The first `size_bytes` of the memory that get_buffer() returned have been filled."""
+        """Note that the first `size_bytes` of get_buffer()'s memory were filled."""
         self._frames.buffer_updated(size_bytes)
 
     def events(self) -> Iterator[Event]:
-        """The events that the bytes so far complete, in order, each once.
+        """The events that are complete in the bytes so far, in order, each once.
 
-        The iteration may be left at any event, for example to stop reading at a limit: a later
-        call goes on with the next one. Raises a ProtocolError where the stream violates the
-        protocol, after the events before it, and again at every later call.
+        The caller may stop the iteration at any event, for example to stop reading at a limit. A
+        later call continues with the next event. If the stream violates the protocol, a
+        ProtocolError is raised, after the events before it, and again at every later call.
         """
         self._raise_if_dead()
         next_frame = self._frames.next_frame
@@ -323,11 +327,11 @@ class Connection:
         self._frames.max_command_size_bytes = frame_size if command_size is None else command_size
 
     def _decode(self, command: bytearray, payload: memoryview) -> Event:
-        """One frame's event, with a short way for the commands that come in great number."""
+        """One frame's event. The most frequent commands are parsed by a fast parser."""
         size = len(command)
         if 4 < size < 132 and command[3] == size - 4 and self._established:
             kind = command[1]
-            parse = self._short_ways.get(kind)
+            parse = self._fast_parsers.get(kind)
             if parse is not None and command[0] == 0x08 and command[2] == kind << 3 | 2:
                 body = parse(command[4:])
                 if body is not None:
@@ -336,7 +340,7 @@ class Connection:
         return self._decode_any(command, payload)
 
     def _decode_any(self, command: bytearray, payload: memoryview) -> Event:
-        """The event of any command in any encoding, or the error that says what is wrong."""
+        """The event of any command in any encoding, or the error that names what is wrong."""
         self.last_command_size_bytes = len(command)
         try:
             base = BaseCommand.FromString(bytes(command))
@@ -345,7 +349,7 @@ class Connection:
         if not base.HasField("type"):
             raise UnknownCommandError(read_unknown_type(base))
         kind = int(base.type)
-        self._admit(kind)
+        self._check_allowed(kind)
         field = BODY_FIELDS.get(kind)
         if field is None:
             return Unsupported(kind)
@@ -357,18 +361,18 @@ class Connection:
         body = getattr(base, field)
         self._check_values(kind, body)
         if kind == _HANDSHAKE[self.role]:
-            self._shake_hands(body)
+            self._finish_handshake(body)
         if kind == _SEND:
             return Send(body, payload)
         if kind == _MESSAGE:
             return Message(body, payload)
         return Command(kind, body)
 
-    def _admit(self, kind: int) -> None:
-        """Refuse a command that may not come now, or not from the other side."""
+    def _check_allowed(self, kind: int) -> None:
+        """Refuse a command that is not allowed now, or that the peer may not send."""
         name = TYPE_NAMES[kind]
         if kind not in _ADMITTED[self.role]:
-            raise UnexpectedCommandError(kind, name, f"is not for a {self.role.value}")
+            raise UnexpectedCommandError(kind, name, f"must not be sent to a {self.role.value}")
         if not self._established:
             if kind not in _BEFORE_HANDSHAKE[self.role]:
                 raise UnexpectedCommandError(kind, name, "came before the handshake")
@@ -376,7 +380,7 @@ class Connection:
             raise UnexpectedCommandError(kind, name, "came a second time")
 
     def _check_values(self, kind: int, body: ProtobufMessage) -> None:
-        """Refuse text that is none, and values that no command may have."""
+        """Refuse strings that are not UTF-8, and values that no command may have."""
         if kind in TYPES_WITH_TEXT_IN_BODY:
             path = find_invalid_text(body)
             if path is not None:
@@ -384,8 +388,8 @@ class Connection:
         elif isinstance(body, CommandFlow) and not 0 < body.messagePermits <= _PERMITS_MAX:
             raise InvalidFieldError(kind, "FLOW", "messagePermits", body.messagePermits)
 
-    def _shake_hands(self, body: ProtobufMessage) -> None:
-        """The handshake's command came: from now on everything passes, at full size."""
+    def _finish_handshake(self, body: ProtobufMessage) -> None:
+        """Note that the handshake is done: from now on all commands are allowed, at full size."""
         self._established = True
         limit = self._max_message_size_bytes
         if isinstance(body, CommandConnected) and body.max_message_size > 0:

@@ -1,4 +1,4 @@
-"""Writing frames: the envelope for any command, and the hot commands by hand.
+"""Writing frames: the envelope of any command, and the most frequent commands without protobuf.
 
 A BaseCommand is `08 type` followed by one length-delimited field whose number is the type. So a
 command is written as its body alone with these bytes in front, byte-equal to what protobuf makes
@@ -51,7 +51,7 @@ _PREFIXES = {kind: b"\x08" + varint(kind) + varint(kind << 3 | 2) for kind in BO
 def frame(kind: int, body: Any) -> bytes:
     """The frame of a command without payload: its type and its body (the protobuf sub-message).
 
-    Raises google.protobuf.message.EncodeError if a required field is missing in `body`.
+    Raises google.protobuf.message.EncodeError if `body` lacks a required field.
     """
     encoded: bytes = body.SerializeToString()
     command = b"".join((_PREFIXES[kind], varint(len(encoded)), encoded))
@@ -78,7 +78,7 @@ def send_receipt(
 ) -> bytes:
     """SEND_RECEIPT. Ids are signed; a duplicate's message id is (-1, -1).
 
-    highest_sequence_id: that of the SEND; -1, as Pulsar answers, if the SEND named none.
+    highest_sequence_id: that of the SEND; -1 if the SEND has none, as in Pulsar.
     """
     producer = varint(producer_id)
     sequence = varint(sequence_id)
@@ -111,8 +111,8 @@ def send_receipts(
 ) -> bytes:
     """The SEND_RECEIPTs of one producer's entries in one ledger, one frame after the other.
 
-    publishes: sequence id, highest sequence id (see `send_receipt`), entry id of each. What stands
-    between these numbers is put together once for all that take as many bytes.
+    publishes: sequence id, highest sequence id (see `send_receipt`) and entry id of each. The bytes
+    between these numbers are built once for all frames in which the numbers take as many bytes.
     """
     producer = varint(producer_id)
     ledger = varint(ledger_id & _U64_MASK)
@@ -146,9 +146,10 @@ def message_header(
     partition: int = -1,
     consumer_epoch: int | None = None,
 ) -> bytes:
-    """Everything of a MESSAGE frame that stands before the entry's bytes.
+    """The part of a MESSAGE frame before the entry's bytes.
 
-    Ids are signed. redelivery_count is left out at 0, partition at -1; ack_set are signed words.
+    Ids are signed. redelivery_count is left out if it is 0, partition if it is -1. ack_set holds
+    signed words.
     """
     consumer = varint(consumer_id)
     ledger = varint(ledger_id & _U64_MASK)
@@ -197,8 +198,8 @@ def message_frame(
 ) -> list[Buffer]:
     """A MESSAGE frame as a gather list: the header, then `parts` as they are, not copied.
 
-    parts: the entry's bytes (headers-and-payload, with a prefix in front where the client takes
-    it). Each must be a buffer of single bytes, so that len() is its size.
+    parts: the entry's bytes (headers-and-payload, after a prefix if the client asks for it). Each
+    must be a buffer of single bytes, so that len() is its size.
     """
     header = message_header(
         consumer_id,
@@ -223,10 +224,10 @@ def send_header(
     is_chunk: bool = False,
     marker: bool = False,
 ) -> bytes:
-    """Everything of a SEND frame that stands before headers-and-payload.
+    """The part of a SEND frame before headers-and-payload.
 
-    num_messages is left out at 1 (its default), the rest unless given; it may be negative, for
-    tests of what a broker refuses.
+    num_messages is left out if it is 1 (its default), the other fields if they are not given. It
+    may be negative, to test what a broker refuses.
     """
     producer = varint(producer_id)
     sequence = varint(sequence_id)

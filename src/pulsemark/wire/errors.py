@@ -1,29 +1,30 @@
-"""What can be wrong with bytes from the other side.
+"""The errors in bytes from the peer.
 
-    ProtocolError                 the connection cannot go on; close it
-      FrameError                  the sizes in front of a command
-        FrameTooLargeError        totalSize above the limit; nothing of it was buffered
+    ProtocolError                 the connection cannot be used any more; close it
+      FrameError                  the sizes in front of a command are wrong
+        FrameTooLargeError        totalSize above the limit; the frame was not buffered
         CommandTooLargeError      commandSize above the limit
         FrameSizeError            sizes that contradict each other, or an empty command
-      CommandError                a whole frame, but not a command that can be acted on
-        MalformedCommandError     not protobuf
-        UnknownCommandError       a type number Pulsar never gave out, or none at all
-        MissingFieldError         a required field, or the body that the type promises
-        InvalidTextError          a string field that is not UTF-8
-        InvalidFieldError         a value no command may have
-        UnexpectedCommandError    a good command at the wrong time or in the wrong direction
-    InvalidTopicNameError         (a ValueError) a name that is none; the request is answered
+      CommandError                a whole frame, but its command cannot be executed
+        MalformedCommandError     the command is not protobuf
+        UnknownCommandError       the type is missing, or Pulsar has never defined it
+        MissingFieldError         a required field is missing, or the body for the type
+        InvalidTextError          a string field is not UTF-8
+        InvalidFieldError         a field has a value that no command may have
+        UnexpectedCommandError    a valid command at the wrong time or in the wrong direction
+    InvalidTopicNameError         (a ValueError) not a topic's name; the request gets an error
 
-Every violation of the framing or of the order of commands ends the connection, as in Pulsar
-(see also PulsarApi.proto's comments): after one, the place of the next frame is not known, or
-the other side does not speak the protocol. Facts are attributes, texts are for people.
+Every violation of the framing or of the order of commands ends the connection, as in Pulsar (see
+also the comments of PulsarApi.proto). After a violation, it is not known where the next frame
+begins, or the peer does not speak the protocol. Programs read an error's attributes; its text is
+for people.
 """
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """The other side broke the protocol; the connection must be closed."""
+    """The peer violated the protocol; the connection must be closed."""
 
 
 class FrameError(ProtocolError):
@@ -51,20 +52,20 @@ class CommandTooLargeError(FrameError):
 class FrameSizeError(FrameError):
     """totalSize and commandSize contradict each other, or leave no room for a command.
 
-    `command_size_bytes` is None where totalSize alone was already impossible.
+    `command_size_bytes` is None if totalSize alone is already impossible.
     """
 
     def __init__(self, total_size_bytes: int, command_size_bytes: int | None) -> None:
         command = "" if command_size_bytes is None else f" and commandSize {command_size_bytes}"
-        super().__init__(f"totalSize {total_size_bytes}{command} describe no frame")
+        super().__init__(f"totalSize {total_size_bytes}{command} cannot be a frame's sizes")
         self.total_size_bytes = total_size_bytes
         self.command_size_bytes = command_size_bytes
 
 
 class CommandError(ProtocolError):
-    """A whole frame came, but no command that can be acted on.
+    """A whole frame was received, but its command cannot be executed.
 
-    `type` is the command's number (BaseCommand.Type), None where it could not be read.
+    `type` is the command's number (BaseCommand.Type), None if it could not be read.
     """
 
     def __init__(self, type: int | None, message: str) -> None:  # noqa: A002 - the field's name
@@ -81,7 +82,7 @@ class MalformedCommandError(CommandError):
 
 
 class UnknownCommandError(CommandError):
-    """The type is a number Pulsar never gave out (`type`), or missing (None)."""
+    """The type is a number that Pulsar has never defined (`type`), or missing (None)."""
 
     def __init__(self, type: int | None) -> None:  # noqa: A002
         what = "command without type" if type is None else f"unknown command type {type}"
@@ -117,7 +118,7 @@ class InvalidFieldError(CommandError):
 
 
 class UnexpectedCommandError(CommandError):
-    """A good command at the wrong time (`before` or after the handshake) or from the wrong side."""
+    """A valid command at the wrong time (before or after the handshake) or from the wrong side."""
 
     def __init__(self, type: int, name: str, reason: str) -> None:  # noqa: A002
         super().__init__(type, f"{name} {reason}")
@@ -126,7 +127,7 @@ class UnexpectedCommandError(CommandError):
 
 
 class InvalidTopicNameError(ValueError):
-    """`name` is not the name of a topic; `reason` says why, in words for a client."""
+    """`name` is not the name of a topic; `reason` says why, in a text for the client."""
 
     def __init__(self, name: str, reason: str) -> None:
         shown = name if len(name) <= 80 else f"{name[:77]}..."

@@ -1,8 +1,8 @@
-"""What the descriptors say about commands: names, bodies, and which of their fields are text.
+"""Facts about commands, from protobuf's descriptors: names, bodies, and which fields are text.
 
-protobuf's C parser takes strings of proto2 messages as they come and hands those that are not
-UTF-8 on as `bytes` (the pure Python one raises UnicodeDecodeError). So a string field whose value
-is not `str` is one that did not decode.
+protobuf's C parser does not check the strings of proto2 messages. It returns a string that is not
+UTF-8 as `bytes` (the pure Python parser raises UnicodeDecodeError). So a string field whose value
+is not `str` is not UTF-8.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ..proto.pulsar_api_pb2 import BaseCommand
 
-# Every type number Pulsar has given out, with its name.
+# Every type number that Pulsar has defined, with its name.
 TYPE_NAMES: dict[int, str] = {number: name for name, number in BaseCommand.Type.items()}
 
-# The field of BaseCommand that carries the body of a type; absent where there is none here.
+# The field of BaseCommand that holds the body of a type. Types without a body here are left out.
 BODY_FIELDS: dict[int, str] = {
     field.number: field.name
     for field in BaseCommand.DESCRIPTOR.fields
@@ -27,7 +27,7 @@ BODY_FIELDS: dict[int, str] = {
 
 
 def _find_types_with_text() -> frozenset[str]:
-    """Full names of the message types that hold a string, themselves or somewhere inside."""
+    """Full names of the message types that hold a string, directly or in a nested message."""
     found: set[str] = set()
     seen: set[str] = set()
 
@@ -72,7 +72,7 @@ def find_invalid_text(message: Message) -> str | None:
 
 def read_unknown_type(command: BaseCommand) -> int | None:
     """The type number in a command whose `type` is not in our enum; None if there is none."""
-    unknown: Any = UnknownFieldSet(command)  # the stubs do not know that it is a sequence
+    unknown: Any = UnknownFieldSet(command)  # a sequence, though the stubs do not say so
     numbers: list[int] = [
         field.data for field in unknown if field.field_number == 1 and isinstance(field.data, int)
     ]

@@ -1,4 +1,4 @@
-"""Frames: from a stream of bytes to whole commands, without I/O.
+"""Frames: split a stream of bytes into whole commands, without I/O.
 
     [totalSize u32][commandSize u32][BaseCommand][headersAndPayload, only in SEND and MESSAGE]
 
@@ -7,23 +7,22 @@ commands). Bytes after a command that has no payload are tolerated and dropped, 
 
 Rules:
 
-1. Sizes are judged as soon as they are there: totalSize with its fourth byte, commandSize with
-   its eighth. A frame that is refused is never buffered.
-2. What next_frame() hands out stays valid for as long as somebody holds it: memory that was
-   handed out is never written again. Bytes are received into a block (a bytearray) and payloads
-   are views into it; the block goes when the last view goes. A block of which nothing was handed
-   out is used again from its beginning.
-3. A byte is copied at most once on its way, and only if its frame did not fit behind the frames
-   before it: the part that came is moved to the next block. A frame too large for that gets
-   memory of its own, into which the rest is received directly.
-4. Blocks follow the traffic: large reads double them, small ones halve them, so that thousands
-   of quiet connections cost little and a busy one few system calls.
-5. What a frame announces costs nothing: memory of its own is about four times what has arrived of
-   it, or an ordinary block, or as much as the large frame before it filled, and grows to the
-   frame's size with the bytes that come. So the first large frame's bytes are moved some times
-   more, all moves together about once its size.
-6. `allocated_bytes` is what a connection's buffers hold now; `release()` gives the memory of a
-   connection between two frames back, until its next byte.
+1. Sizes are checked as soon as they are received: totalSize with its fourth byte, commandSize with
+   the eighth. A frame that is refused is never buffered. 2. The views that next_frame() returns
+   stay valid as long as the caller keeps them: the memory under them is never written again. Bytes
+   are received into a block (a bytearray), and payloads are views into it. The block is freed when
+   its last view is gone. A block without views is used again from its beginning. 3. A byte is
+   copied at most once, and only if its frame does not fit into the rest of the block: then the part
+   that was received is moved to the next block. A frame that is too large for a block gets its own
+   memory, into which the rest is received directly. 4. The size of blocks follows the traffic:
+   large reads double it, small reads halve it. So thousands of idle connections use little memory,
+   and a busy connection needs few system calls. 5. A large size in a frame's header does not
+   reserve memory by itself. A large frame's own memory starts as the largest of three sizes: about
+   four times the bytes received so far, an ordinary block, the size of the connection's last large
+   frame. It grows up to the frame's size while bytes arrive. So the bytes of the first large frame
+   are moved a few more times; all moves together copy about the frame's size once. 6.
+   `allocated_bytes` is the size of a connection's buffers now. Between two frames, `release()`
+   frees them until the next byte is received.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .errors import CommandTooLargeError, FrameSizeError, FrameTooLargeError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# Room that Pulsar grants a frame above the largest message: commands and headers come on top.
+# Pulsar allows a frame to be this much larger than the largest message, for command and headers.
 FRAME_PADDING_BYTES = 10 * 1024
 
 _SIZES = struct.Struct(">II")
@@ -43,7 +42,7 @@ _TOTAL = struct.Struct(">I")
 
 _BLOCK_MIN_BYTES = 16 * 1024
 _BLOCK_MAX_BYTES = 256 * 1024
-# With less room than this a read is not worth its system call: take a new block.
+# With less free space than this, a read is not worth its system call: use a new block.
 _READ_MIN_BYTES = 2 * 1024
 # Memory for a large frame, as a multiple of what has arrived of it.
 _GROWTH = 4
@@ -53,12 +52,12 @@ _NO_PAYLOAD = memoryview(b"")
 class FrameBuffer:
     """Receives bytes, yields frames.
 
-    Either `receive_data(data)`, which copies, or, as asyncio.BufferedProtocol does it,
-    `get_buffer()`, fill a part of it, `buffer_updated(size_bytes)`. Then `next_frame()` until it
-    returns None.
+    Either call `receive_data(data)`, which copies. Or, as asyncio.BufferedProtocol does, call
+    `get_buffer()`, fill a part of it, and call `buffer_updated(size_bytes)`. Then call
+    `next_frame()` until it returns None.
 
-    max_frame_size_bytes: the largest frame, its totalSize field included; may be set anew at any
-    time and counts from the next size on.
+    max_frame_size_bytes: the largest frame, including its totalSize field. It may be changed at any
+    time; the new value is used from the next frame on.
     max_command_size_bytes: the largest command in it.
     """
 
@@ -66,10 +65,10 @@ class FrameBuffer:
         "_block",
         "_capacity",
         "_end",
+        "_has_views",
         "_largest_read",
-        "_lent",
-        "_parked",
-        "_proven_bytes",
+        "_last_large_frame_bytes",
+        "_ordinary_block",
         "_readable",
         "_start",
         "_writable",
@@ -81,37 +80,39 @@ class FrameBuffer:
         self.max_frame_size_bytes = max_frame_size_bytes
         self.max_command_size_bytes = max_command_size_bytes
         self._largest_read = 0
-        # The size of the latest whole frame with memory of its own: so much is given at once again.
-        self._proven_bytes = 0
-        # The ordinary block, while a large frame has memory of its own: (block, next free byte).
-        self._parked: tuple[bytearray, int] | None = None
+        # The size of the last large frame that was received whole: the next starts with as much.
+        self._last_large_frame_bytes = 0
+        # While a large frame has its own memory, the ordinary block: (block, next free byte).
+        self._ordinary_block: tuple[bytearray, int] | None = None
         self._start = self._end = 0
         self._use(bytearray(_BLOCK_MIN_BYTES), 0, 0)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes were received and not yet handed out as a frame."""
+        """How many bytes were received but not yet returned as a frame."""
         return self._end - self._start
 
     @property
     def allocated_bytes(self) -> int:
-        """The memory that this buffer keeps for what comes next; views handed out not counted."""
-        return self._capacity + (len(self._parked[0]) if self._parked is not None else 0)
+        """The size of the memory that this buffer uses, without the views that were returned."""
+        return self._capacity + (
+            len(self._ordinary_block[0]) if self._ordinary_block is not None else 0
+        )
 
     def release(self) -> None:
-        """Give the memory back if no frame has begun; the next get_buffer() takes a small block."""
+        """Free the memory, unless a frame has begun. The next get_buffer() uses a small block."""
         if self._start == self._end:
-            self._parked = None
-            self._largest_read = self._proven_bytes = 0
+            self._ordinary_block = None
+            self._largest_read = self._last_large_frame_bytes = 0
             self._use(bytearray(), 0, 0)
 
     def discard(self) -> None:
-        """Drop what came and was not taken, with its memory: the connection has ended."""
+        """Drop received bytes that were not read, and free their memory: the connection ended."""
         self._start = self._end
         self.release()
 
     def receive_data(self, data: Buffer) -> None:
-        """Take `data` in, by copying it."""
+        """Copy `data` into the buffer."""
         source = memoryview(data).cast("B")
         at = 0
         while at < len(source):
@@ -124,16 +125,16 @@ class FrameBuffer:
     def get_buffer(self) -> memoryview:
         """Writable memory, never empty, for the next bytes of the stream."""
         if self._start == self._end:
-            if self._parked is not None:
-                self._proven_bytes = self._capacity
-                block, start = self._parked
-                self._parked = None
+            if self._ordinary_block is not None:
+                self._last_large_frame_bytes = self._capacity
+                block, start = self._ordinary_block
+                self._ordinary_block = None
                 self._use(block, start, start)
-                self._lent = True
-            elif not self._lent:
+                self._has_views = True
+            elif not self._has_views:
                 self._start = self._end = 0
-        elif self._parked is not None and self._end < self._capacity:
-            # Memory of a large frame's own is filled before it grows.
+        elif self._ordinary_block is not None and self._end < self._capacity:
+            # The own memory of a large frame is filled before it grows.
             return self._writable[self._end :]
         need = self._room_needed()
         if self._capacity - self._start < need:
@@ -141,7 +142,7 @@ class FrameBuffer:
         return self._writable[self._end :]
 
     def buffer_updated(self, size_bytes: int) -> None:
-        """The first `size_bytes` of the memory that get_buffer() returned have been filled."""
+        """Note that the first `size_bytes` of get_buffer()'s memory were filled."""
         self._end += size_bytes
         if size_bytes > self._largest_read:
             self._largest_read = size_bytes
@@ -149,23 +150,23 @@ class FrameBuffer:
     def next_frame(self) -> tuple[bytearray, memoryview] | None:
         """The next whole frame as (command, headers-and-payload), or None if more bytes are needed.
 
-        The command is a copy, the rest a read-only view without a copy, empty if there is none.
+        The command is a copy. The rest is a read-only view without a copy; it may be empty.
         Raises FrameTooLargeError, CommandTooLargeError, FrameSizeError.
         """
         start = self._start
         available = self._end - start
         if available < 8:
             if available >= 4:
-                self._judge(_TOTAL.unpack_from(self._block, start)[0], None)
+                self._check_sizes(_TOTAL.unpack_from(self._block, start)[0], None)
             return None
         total, command_size = _SIZES.unpack_from(self._block, start)
-        # One test in the ordinary case; _judge finds out what is wrong, in a fixed order.
+        # One test for the ordinary case; _check_sizes then finds what is wrong, in a fixed order.
         if (
             total + 4 > self.max_frame_size_bytes
             or not 0 < command_size <= total - 4
             or command_size > self.max_command_size_bytes
         ):
-            self._judge(total, command_size)
+            self._check_sizes(total, command_size)
         if available - 4 < total:
             return None
         command_at = start + 8
@@ -174,11 +175,11 @@ class FrameBuffer:
         command = self._block[command_at:payload_at]
         if payload_at == end:
             return command, _NO_PAYLOAD
-        self._lent = True
+        self._has_views = True
         return command, self._readable[payload_at:end]
 
-    def _judge(self, total: int, command_size: int | None) -> None:
-        """Raise what is wrong with the sizes, if anything is."""
+    def _check_sizes(self, total: int, command_size: int | None) -> None:
+        """Raise an error if the sizes are wrong."""
         if total + 4 > self.max_frame_size_bytes:
             raise FrameTooLargeError(total + 4, self.max_frame_size_bytes)
         if total < 5:
@@ -191,17 +192,17 @@ class FrameBuffer:
             raise CommandTooLargeError(command_size, self.max_command_size_bytes)
 
     def _room_needed(self) -> int:
-        """How many bytes there must be room for from _start on, before the next read."""
+        """How many bytes the block must be able to hold from _start on, before the next read."""
         pending = self._end - self._start
         if pending < 4:
             return _READ_MIN_BYTES
         frame_size: int = _TOTAL.unpack_from(self._block, self._start)[0] + 4
         if pending < frame_size <= self.max_frame_size_bytes:
-            trusted = max(self._next_block_size(), self._proven_bytes)
-            grown = max(trusted, _GROWTH * pending)
-            # What is missing of the frame then would cost another move of all of it.
+            first_bytes = max(self._next_block_size(), self._last_large_frame_bytes)
+            grown = max(first_bytes, _GROWTH * pending)
+            # If little of the frame would still not fit, allocate all: it saves one more move.
             return frame_size if grown + grown // 3 >= frame_size else grown
-        # Whole frames that nobody has taken yet, or one that next_frame() will refuse.
+        # Whole frames that the caller has not read yet, or one that next_frame() will refuse.
         return pending + _READ_MIN_BYTES
 
     def _use(self, block: bytearray, start: int, end: int) -> None:
@@ -212,25 +213,25 @@ class FrameBuffer:
         self._capacity = len(block)
         self._start = start
         self._end = end
-        self._lent = False
+        self._has_views = False
 
     def _move(self, need: int) -> None:
-        """Go on in a new block with room for `need` bytes, taking the unread bytes along."""
+        """Move the unread bytes to a new block that can hold `need` bytes."""
         old = self._readable[self._start : self._end]
         size = self._next_block_size()
         self._largest_read = 0
         if need > size // 2:
-            if self._parked is None:
-                self._parked = (self._block, self._start)
+            if self._ordinary_block is None:
+                self._ordinary_block = (self._block, self._start)
             size = need
         else:
-            self._parked = None
+            self._ordinary_block = None
         block = bytearray(size)
         block[: len(old)] = old
         self._use(block, 0, len(old))
 
     def _next_block_size(self) -> int:
-        size = self._capacity if self._parked is None else len(self._parked[0])
+        size = self._capacity if self._ordinary_block is None else len(self._ordinary_block[0])
         if self._largest_read >= size // 2:
             size *= 2
         elif self._largest_read < size // 8:

@@ -1,7 +1,7 @@
 """Message ids: (ledger id, entry id), a partition, and a place inside a batch.
 
-The wire's fields are uint64 and hold signed values: -1 travels as 2^64-1. Here ids are signed
-Python integers; `to_unsigned` and `to_signed` translate. Two ids mean no message:
+The protocol's fields are uint64 but hold signed values: -1 is sent as 2^64-1. Here ids are signed
+Python integers; `to_unsigned` and `to_signed` convert them. Two ids are not ids of a message:
 
     EARLIEST = (-1, -1)               before everything
     LATEST   = (2^63-1, 2^63-1)       after everything
@@ -25,21 +25,22 @@ _SIGN_BIT = 2**63
 
 
 def to_unsigned(value: int) -> int:
-    """A signed 64-bit number as the wire's uint64. Raises OverflowError outside 64 bits."""
+    """A signed 64-bit number as the protocol's uint64. Raises OverflowError outside 64 bits."""
     if not -_SIGN_BIT <= value <= _U64_MASK:
         raise OverflowError(f"{value} does not fit into 64 bits")
     return value & _U64_MASK
 
 
 def to_signed(value: int) -> int:
-    """The wire's uint64 as the signed number it stands for."""
+    """The signed number that the protocol's uint64 means."""
     return value - 2**64 if value >= _SIGN_BIT else value
 
 
 class MessageId(NamedTuple):
-    """One message's place. Ids are signed; -1 for partition and batch_index means none.
+    """One message's place. Ids are signed. partition and batch_index are -1 if there is none.
 
-    batch_size is the batch's message count, 0 if not stated; ack_set as in the module's words.
+    batch_size is the batch's message count, 0 if it is not known. The module's docstring explains
+    ack_set.
     """
 
     ledger_id: int
@@ -51,7 +52,7 @@ class MessageId(NamedTuple):
 
     @classmethod
     def from_data(cls, data: MessageIdData) -> MessageId:
-        """Read the wire's form."""
+        """The id in a protocol message."""
         return cls(
             to_signed(data.ledgerId),
             to_signed(data.entryId),
@@ -63,20 +64,20 @@ class MessageId(NamedTuple):
 
     @classmethod
     def deserialize(cls, data: bytes) -> MessageId:
-        """Read what official clients call a serialized message id.
+        """Read a serialized message id, as official clients write it.
 
         Raises ValueError if `data` is not one.
         """
         try:
             message = MessageIdData.FromString(data)
         except DecodeError:
-            raise ValueError(f"{len(data)} bytes are no serialized message id") from None
+            raise ValueError(f"{len(data)} bytes are not a serialized message id") from None
         if not message.IsInitialized():
-            raise ValueError("a serialized message id needs a ledger id and an entry id")
+            raise ValueError("a serialized message id must have a ledger id and an entry id")
         return cls.from_data(message)
 
     def to_data(self) -> MessageIdData:
-        """The wire's form, without the fields that are at their defaults."""
+        """The protocol message, without fields at their defaults."""
         data = MessageIdData(
             ledgerId=to_unsigned(self.ledger_id),
             entryId=to_unsigned(self.entry_id),
@@ -91,7 +92,7 @@ class MessageId(NamedTuple):
         return data
 
     def serialize(self) -> bytes:
-        """The bytes that official clients call a serialized message id."""
+        """The serialized message id, as official clients write it."""
         return self.to_data().SerializeToString()
 
 

@@ -1,8 +1,8 @@
-"""Builders of what a client sends, and of what both sides send. Each returns one whole frame.
+"""Builders of the commands of clients, and of both sides. Each returns one whole frame.
 
-Names and defaults are PulsarApi's. Where a field is optional and its absence means something, the
-argument's default leaves it out. SEND is built by `encoding.send_header`, around bytes that are
-not copied.
+Names and defaults are PulsarApi's. If a missing optional field has a meaning of its own, the
+argument's default leaves it out. `encoding.send_header` builds SEND, and the entry's bytes are not
+copied.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def lookup(
     authoritative: bool = False,
     advertised_listener_name: str | None = None,
 ) -> bytes:
-    """LOOKUP: which broker serves this topic."""
+    """LOOKUP: ask which broker serves this topic."""
     body = pb.CommandLookupTopic(
         topic=topic,
         request_id=request_id,
@@ -81,7 +81,7 @@ def lookup(
 def partitioned_metadata(
     topic: str, request_id: int, *, metadata_auto_creation_enabled: bool = True
 ) -> bytes:
-    """PARTITIONED_METADATA: how many partitions has this topic."""
+    """PARTITIONED_METADATA: ask how many partitions this topic has."""
     body = pb.CommandPartitionedTopicMetadata(
         topic=topic,
         request_id=request_id,
@@ -116,7 +116,7 @@ def watch_topic_list(
     topics_pattern: str,
     topics_hash: str | None = None,
 ) -> bytes:
-    """WATCH_TOPIC_LIST: tell what comes and goes."""
+    """WATCH_TOPIC_LIST: ask for updates when topics are created or deleted."""
     body = pb.CommandWatchTopicList(
         request_id=request_id,
         watcher_id=watcher_id,
@@ -150,7 +150,7 @@ def producer(
     initial_subscription_name: str | None = None,
     encrypted: bool = False,
 ) -> bytes:
-    """PRODUCER: open a producer; epoch counts its reconnections."""
+    """PRODUCER: open a producer. epoch counts its reconnections."""
     body = pb.CommandProducer(
         topic=topic,
         producer_id=producer_id,
@@ -194,9 +194,9 @@ def send(
 def close_producer(
     producer_id: int, request_id: int = NO_REQUEST_ID, broker_service_url: str | None = None
 ) -> bytes:
-    """CLOSE_PRODUCER, by either side; a broker's carries no request id of its own.
+    """CLOSE_PRODUCER, from either side. A broker's has no request id.
 
-    broker_service_url: the broker the topic has moved to, if it is known.
+    broker_service_url: the broker to which the topic has moved, if it is known.
     """
     body = pb.CommandCloseProducer(
         producer_id=producer_id,
@@ -229,7 +229,7 @@ def subscribe(
     subscription_properties: Mapping[str, str] | None = None,
     consumer_epoch: int | None = None,
 ) -> bytes:
-    """SUBSCRIBE. durable False is a reader's subscription: it begins at start_message_id."""
+    """SUBSCRIBE. durable=False is a reader's subscription: it begins at start_message_id."""
     start = None if start_message_id is None else start_message_id.to_data()
     body = pb.CommandSubscribe(
         topic=topic,
@@ -254,7 +254,7 @@ def subscribe(
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
-    """FLOW: `permits` more messages may come."""
+    """FLOW: allow the broker to send `permits` more messages."""
     return frame(_T.FLOW, pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
 
 
@@ -266,9 +266,9 @@ def ack(
     request_id: int | None = None,
     validation_error: pb.CommandAck.ValidationError | None = None,
 ) -> bytes:
-    """ACK. With a request_id the broker answers ACK_RESPONSE once it is durable.
+    """ACK. With a request_id the broker answers ACK_RESPONSE after the ack is durable.
 
-    An id's ack_set names the batch members that are NOT yet acknowledged.
+    An id's ack_set names the messages of the batch that are NOT yet acknowledged.
     """
     body = pb.CommandAck(
         consumer_id=consumer_id,
@@ -285,7 +285,7 @@ def redeliver_unacknowledged_messages(
     message_ids: Iterable[MessageId] = (),
     consumer_epoch: int | None = None,
 ) -> bytes:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES: these messages, or all if none are named."""
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: these messages, or all if the list is empty."""
     body = pb.CommandRedeliverUnacknowledgedMessages(
         consumer_id=consumer_id,
         message_ids=[message_id.to_data() for message_id in message_ids],
@@ -318,7 +318,7 @@ def get_last_message_id(consumer_id: int, request_id: int) -> bytes:
 
 
 def unsubscribe(consumer_id: int, request_id: int, *, force: bool = False) -> bytes:
-    """UNSUBSCRIBE: the subscription goes, not only the consumer."""
+    """UNSUBSCRIBE: delete the subscription, not only the consumer."""
     body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id, force=force)
     return frame(_T.UNSUBSCRIBE, body)
 
@@ -326,9 +326,9 @@ def unsubscribe(consumer_id: int, request_id: int, *, force: bool = False) -> by
 def close_consumer(
     consumer_id: int, request_id: int = NO_REQUEST_ID, broker_service_url: str | None = None
 ) -> bytes:
-    """CLOSE_CONSUMER, by either side; a broker's carries no request id of its own.
+    """CLOSE_CONSUMER, from either side. A broker's has no request id.
 
-    broker_service_url: the broker the topic has moved to, if it is known.
+    broker_service_url: the broker to which the topic has moved, if it is known.
     """
     body = pb.CommandCloseConsumer(
         consumer_id=consumer_id,
@@ -348,7 +348,7 @@ def consumer_stats(consumer_id: int, request_id: int) -> bytes:
 
 
 def get_schema(topic: str, request_id: int, schema_version: bytes | None = None) -> bytes:
-    """GET_SCHEMA, of a version (8 bytes big-endian) or the newest."""
+    """GET_SCHEMA: ask for a version (8 bytes big-endian), or for the newest."""
     body = pb.CommandGetSchema(request_id=request_id, topic=topic, schema_version=schema_version)
     return frame(_T.GET_SCHEMA, body)
 

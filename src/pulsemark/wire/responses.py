@@ -1,8 +1,8 @@
-"""Builders of what a broker sends. Each returns the bytes of one whole frame.
+"""Builders of the commands of a broker. Each returns the bytes of one whole frame.
 
-Names and defaults are PulsarApi's. Where a field is optional and its absence means something, the
-argument's default leaves it out. Error texts go to other people's logs: no secrets in them.
-The hot ones, send_receipt and message_frame, are in `encoding`.
+Names and defaults are PulsarApi's. If a missing optional field has a meaning of its own, the
+argument's default leaves it out. Clients write error texts to their logs, so error texts must not
+contain secrets. The most frequent commands, send_receipt and message_frame, are in `encoding`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..proto import pulsar_api_pb2 as pb
 from .encoding import frame
 from .message_id import MessageId
 
-# The newest protocol this project speaks; CONNECTED answers the smaller of the two sides'.
+# The newest protocol version of this project. CONNECTED names the smaller version of the two sides.
 PROTOCOL_VERSION = 21
-# What commands that a broker starts carry where an answer would carry the request's id.
+# The request id in commands that the broker sends without a request.
 NO_REQUEST_ID = 2**64 - 1
 
 _T = pb.BaseCommand.Type
@@ -76,7 +76,7 @@ def lookup_response(
     authoritative: bool = True,
     proxy_through_service_url: bool = False,
 ) -> bytes:
-    """LOOKUP_RESPONSE: which broker serves the topic; `redirect`: ask that one again."""
+    """LOOKUP_RESPONSE: which broker serves the topic. `redirect`: look up again at that broker."""
     kind = pb.CommandLookupTopicResponse
     body = kind(
         brokerServiceUrl=broker_service_url,
@@ -131,7 +131,8 @@ def get_topics_of_namespace_response(
 ) -> bytes:
     """GET_TOPICS_OF_NAMESPACE_RESPONSE.
 
-    filtered: the pattern was applied here; changed False: the hash is the client's, topics empty.
+    filtered: the broker has applied the pattern. changed=False: the client's hash is still right,
+    so the list of topics is empty.
     """
     body = pb.CommandGetTopicsOfNamespaceResponse(
         request_id=request_id,
@@ -146,7 +147,7 @@ def get_topics_of_namespace_response(
 def watch_topic_list_success(
     request_id: int, watcher_id: int, topics: Iterable[str], topics_hash: str
 ) -> bytes:
-    """WATCH_TOPIC_LIST_SUCCESS: the topics there are now."""
+    """WATCH_TOPIC_LIST_SUCCESS: the topics that exist now."""
     body = pb.CommandWatchTopicListSuccess(
         request_id=request_id, watcher_id=watcher_id, topic=topics, topics_hash=topics_hash
     )
@@ -156,7 +157,7 @@ def watch_topic_list_success(
 def watch_topic_update(
     watcher_id: int, new_topics: Iterable[str], deleted_topics: Iterable[str], topics_hash: str
 ) -> bytes:
-    """WATCH_TOPIC_UPDATE: what came and went since the last one."""
+    """WATCH_TOPIC_UPDATE: the topics that were created or deleted since the last update."""
     body = pb.CommandWatchTopicUpdate(
         watcher_id=watcher_id,
         new_topics=new_topics,
@@ -172,7 +173,7 @@ def topic_migrated(
     broker_service_url: str,
     broker_service_url_tls: str = "",
 ) -> bytes:
-    """TOPIC_MIGRATED: a producer's or consumer's topic lives in another cluster now."""
+    """TOPIC_MIGRATED: a producer's or consumer's topic is now in another cluster."""
     body = pb.CommandTopicMigrated(
         resource_id=resource_id,
         resource_type=resource_type,
@@ -194,9 +195,10 @@ def producer_success(
     topic_epoch: int | None = None,
     producer_ready: bool = True,
 ) -> bytes:
-    """PRODUCER_SUCCESS. schema_version is always there, empty without schema, as Pulsar's.
+    """PRODUCER_SUCCESS. schema_version is always set, empty without a schema, as in Pulsar.
 
-    producer_ready False: the producer waits for exclusive access; a second one follows.
+    producer_ready=False: the producer waits for exclusive access. A second PRODUCER_SUCCESS follows
+    when it has got it.
     """
     body = pb.CommandProducerSuccess(
         request_id=request_id,
@@ -248,7 +250,7 @@ def active_consumer_change(consumer_id: int, is_active: bool) -> bytes:
 
 
 def reached_end_of_topic(consumer_id: int) -> bytes:
-    """REACHED_END_OF_TOPIC: the topic is terminated and everything was read."""
+    """REACHED_END_OF_TOPIC: the topic is terminated and all its messages were read."""
     return frame(_T.REACHED_END_OF_TOPIC, pb.CommandReachedEndOfTopic(consumer_id=consumer_id))
 
 
@@ -257,7 +259,7 @@ def get_last_message_id_response(
 ) -> bytes:
     """GET_LAST_MESSAGE_ID_RESPONSE; an empty topic's id is (-1, -1).
 
-    mark_delete: where the consumer's cursor stands; clients need it after a seek by time.
+    mark_delete: the position of the consumer's cursor. Clients need it after a seek by time.
     """
     body = pb.CommandGetLastMessageIdResponse(
         last_message_id=last_message_id.to_data(),

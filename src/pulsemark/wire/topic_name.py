@@ -6,10 +6,10 @@
 
 A partition of a partitioned topic is a topic of its own named `<topic>-partition-<n>`.
 
-Rules: tenant and namespace are made of ASCII letters, digits and `-=:._` (Pulsar's rule for
-entities). The local part may hold any text without `/` and without control characters, of at
-most 255 bytes of UTF-8. No part may be empty, "." or "..". The four-part names of Pulsar 1, with
-a cluster, are refused: their meaning depends on a cluster that is not ours.
+Rules: tenant and namespace consist of ASCII letters, digits and `-=:._` (Pulsar's rule for
+entities). The local part may be any text of at most 255 bytes of UTF-8, without `/` and without
+control characters. No part may be empty, "." or "..". The four-part names of Pulsar 1, which
+contain a cluster, are refused: this project has no clusters of that kind.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopicName:
 
     @classmethod
     def parse(cls, name: str) -> TopicName:
-        """The topic that `name`, in full or short form, means.
+        """The topic with this name, in full or short form.
 
         Raises InvalidTopicNameError.
         """
@@ -54,7 +54,7 @@ class TopicName:
                 raise InvalidTopicNameError(name, f"unknown domain {domain[:40]!r}")
             parts = rest.split("/")
             if len(parts) == 4:
-                raise InvalidTopicNameError(name, "names with a cluster are not served")
+                raise InvalidTopicNameError(name, "names with a cluster are not supported")
             if len(parts) != 3:
                 raise InvalidTopicNameError(name, "not of the form domain://tenant/namespace/topic")
         else:
@@ -85,14 +85,14 @@ class TopicName:
 
     @property
     def partition_index(self) -> int:
-        """The number of the partition that this name means, -1 if it means none."""
+        """The number of the partition in this name; -1 if it is not a partition's name."""
         match = _PARTITION.fullmatch(self.local)
         index = int(match[2]) if match else -1
         return index if index <= _PARTITION_MAX else -1
 
     @property
     def partitioned(self) -> TopicName:
-        """The partitioned topic that this is a partition of; the topic itself if it is none."""
+        """The partitioned topic of this partition; the topic itself if it is not a partition."""
         match = _PARTITION.fullmatch(self.local)
         if match is None or self.partition_index < 0:
             return self
@@ -112,10 +112,10 @@ class TopicName:
 
 
 def check_namespace(name: str) -> tuple[str, str]:
-    """Split `tenant/namespace` and return both. Raises InvalidTopicNameError if it is none."""
+    """Split `tenant/namespace` into both. Raises InvalidTopicNameError if it is malformed."""
     parts = name.split("/")
     if len(parts) != 2:
-        raise InvalidTopicNameError(name, "a namespace is named tenant/namespace")
+        raise InvalidTopicNameError(name, "a namespace's name has the form tenant/namespace")
     _check_entity(name, "tenant", parts[0])
     _check_entity(name, "namespace", parts[1])
     return parts[0], parts[1]

@@ -103,7 +103,7 @@ FILES = OsFiles()
 
 
 def rows_of(start: int) -> list[list[str]]:
-    """The cells of the first table at or behind a line, without its head."""
+    """The cells of the first table at or after a line, without its head."""
     while not LINES[start].startswith("|"):
         start += 1
     rows = []
@@ -228,7 +228,7 @@ def test_layout(heading: str) -> None:
     offset, letters = 0, "<"
     for field in layout(heading):
         if field.size is None or field.offset != offset:
-            break  # behind the fixed part of a segment's header
+            break  # after the fixed part of a segment's header
         letters += LETTERS.get(field.type, f"{field.size}s")
         assert field.type not in LETTERS or struct.calcsize(LETTERS[field.type]) == field.size
         offset += field.size
@@ -274,7 +274,7 @@ def test_numbers_in_the_text() -> None:
     assert 2 * copy == JOURNAL_HEADER_SIZE
     journal = import_module("pulsemark.ledger.local.commit.journal")
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
-    assert f"{len(journal._ZEROS)} zeros are written behind it" in DOCUMENT
+    assert f"{len(journal._ZEROS)} zeros are written after it" in DOCUMENT
     store = import_module("pulsemark.ledger.store_core")
     assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
@@ -853,15 +853,15 @@ CLOSED: dict[str, Callable[[Path], object]] = {
     ),
     "segment header and its copy beyond help": header_and_copy_lost,
     "segment under another segment's name": renamed,
-    "record header or body, a whole record behind it": lambda p: flip(segments(p)[1], 144 + 45),
+    "record header or body, a whole record after it": lambda p: flip(segments(p)[1], 144 + 45),
     "last record of a sealed segment": lambda p: flip(segments(p)[-1], -7),
     "last record, the index file does not know it, nothing counts it": torn,
     "end of a segment gone, a later header counts the entries": lambda p: segments(p)[
         1
     ].write_bytes(segments(p)[1].read_bytes()[:-7]),
-    "zeros behind the last record": lambda p: os.truncate(segments(p)[-1], 372),
-    "segment file gone, behind another one of its ledger": lambda p: gone(segments(p)[3]),
-    "segment file gone, the first one of its ledger, others behind it": lambda p: gone(
+    "zeros after the last record": lambda p: os.truncate(segments(p)[-1], 372),
+    "segment file gone, after another one of its ledger": lambda p: gone(segments(p)[3]),
+    "segment file gone, the first one of its ledger, others after it": lambda p: gone(
         segments(p)[2]
     ),
     "newest segment file gone": lambda p: gone(segments(p)[-1]),
@@ -883,7 +883,7 @@ CLOSED: dict[str, Callable[[Path], object]] = {
     "file of somebody else": lambda p: (p / "ledgers" / "notes.txt").touch(),
 }
 KILLED: dict[str, Callable[[Path], object]] = {
-    "journal block, a whole block behind it": lambda p: flip(p / JOURNAL, 170),
+    "journal block, a whole block after it": lambda p: flip(p / JOURNAL, 170),
     "journal: last block torn": lambda p: flip(p / JOURNAL, -70),
     "journal: one copy of the header damaged": lambda p: flip(p / JOURNAL, 20),
     "journal: both copies of the header damaged, or the file gone": no_header,

@@ -126,7 +126,7 @@ def test_a_claimed_count_has_a_limit(tools: Any, names: tuple[str, ...]) -> None
     entries = [entry(0, body, 2**31 - 1), entry(2**31 - 1, body)]
     rows, told = made_of(tools, entries, names)
     assert len(rows) == 1
-    assert told == ["it claims 2147483647 messages; the limit is 262144"]
+    assert told == ["it states 2147483647 messages; the limit is 262144"]
     assert made_of(tools, [entry(0, body, 8)], ("__index",), max_messages=8) != ([], [])
     assert made_of(tools, [entry(0, body, 9)], ("__index",), max_messages=8)[0] == []
 
@@ -157,7 +157,7 @@ def of_single(single: bytes, payload: bytes = b"") -> bytes:
 
 BAD = {
     "nothing": (b"", "cut off after 0 of 4"),
-    "no header": (b"\xff" * 40, "reach beyond"),
+    "no header": (b"\xff" * 40, "do not fit into"),
     "no protobuf": (seal(b"\xff\xff\xff", b"x"), "not a MessageMetadata"),
     "no publish time": (
         of_header(MessageMetadata(producer_name="p", sequence_id=1), b"x"),
@@ -170,15 +170,15 @@ BAD = {
     ),
     "two messages for one": (
         batched_message([b"a", b"b"], publish_time_ms=1),
-        "counts 2 messages, the broker 1",
+        "states 2 messages, the broker 1",
     ),
     "no message in a batch": (of_header(BATCH_HEADER, b""), "do not fit into 0 bytes"),
-    "a batch of noise": (of_header(BATCH_HEADER, b"\x00" * 9), "falls apart"),
-    "a batch that goes on": (of_single(b"\x18\x01", b"ab"), "falls apart"),
-    "a batch that is cut": (of_single(b"\x18\x05", b"ab"), "falls apart"),
-    "a size in the payload": (of_single(b"\x18", b"\x01abcdef"), "falls apart"),
-    "no payload size": (of_single(b"\x40\x05", b"abcdef"), "falls apart"),
-    "a negative payload size": (of_single(b"\x18" + b"\xff" * 9 + b"\x01"), "falls apart"),
+    "a batch of noise": (of_header(BATCH_HEADER, b"\x00" * 9), "cannot be split"),
+    "a batch that goes on": (of_single(b"\x18\x01", b"ab"), "cannot be split"),
+    "a batch that is cut": (of_single(b"\x18\x05", b"ab"), "cannot be split"),
+    "a size in the payload": (of_single(b"\x18", b"\x01abcdef"), "cannot be split"),
+    "no payload size": (of_single(b"\x40\x05", b"abcdef"), "cannot be split"),
+    "a negative payload size": (of_single(b"\x18" + b"\xff" * 9 + b"\x01"), "cannot be split"),
     "noise behind the size": (of_single(b"\x18\x01\x00", b"a"), "one of its messages"),
     "a property without key": (of_single(b"\x18\x01\x0a\x02\x12\x00", b"a"), "one of its"),
     "an unknown compression": (
@@ -187,7 +187,7 @@ BAD = {
     ),
     "a wrong size": (
         compress_as(of_header(HEADER, b"x" * 50), 3, size_bytes=51),
-        "do not open to the stated 51",
+        "do not decompress to the stated 51",
     ),
     "a great size": (
         compress_as(of_header(HEADER, b"x" * 50), 1, size_bytes=1 << 25),
@@ -270,7 +270,7 @@ def test_a_bomb_of_properties_is_refused(tools: Any, first: bool) -> None:
     finally:
         tracemalloc.stop()
     assert [row["value"] for row in rows] == [b"good"]
-    assert told == ["its batch of 1 messages falls apart"]
+    assert told == ["its batch cannot be split into its 1 messages"]
     assert peak_bytes < 48 << 20
 
 

@@ -1,12 +1,12 @@
 """From stored entries to Arrow, column by column.
 
-    runs         entries of a topic, many at a time, every checksum checked
-    entries      what is known of them without opening: EntryTable
-    headers      producers' message metadata: Headers
-    payloads     decompressed, batches taken apart: Opened
-    messages     one row a message: Messages
+    runs         reads many entries of a topic at a time, and checks every checksum
+    entries      EntryTable: the entries' fields that need no decoding
+    headers      Headers: producers' message metadata
+    payloads     Opened: decompressed payloads, with batches split into messages
+    messages     Messages: one row per message
     batches      Arrow record batches
 
-Each uses only those above it. ``protoscan`` and ``gather`` are the two tools that make it quick:
-reading fields of many protobuf messages at once, and copying spans into Arrow arrays.
+Each module uses only those above it. ``protoscan`` and ``gather`` make it fast: the first reads
+fields of many protobuf messages at once, the second copies spans into Arrow arrays.
 """

@@ -1,7 +1,7 @@
 """Arrow record batches from entries: the last step before Spark.
 
-One batch holds up to 64 k rows and some 16 MiB of values. An entry has as many rows as the broker
-counted messages in it, so that the number of rows does not depend on the columns asked for.
+One batch holds up to 64 k rows and some 16 MiB of values. An entry has one row for each message
+that the broker counted. So the number of rows does not depend on the selected columns.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ OnBadEntry = Callable[[EntryTable, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class BatchForm:
-    """What all batches of a read look like."""
+    """The schema and limits of all batches of a read."""
 
     topic: str
     schema: pa.Schema
-    """Exactly Spark's: names, types and nullability."""
+    """Spark's own schema: names, types and nullability."""
     first_index: int
     """Messages before this index are left out,"""
     end_index: int
-    """and those from this one on."""
+    """and messages from this index on too."""
     limits: EntryLimits
     open_all: bool = False
-    """Open every payload, whatever columns are read: where entries that do not open are left out,
-    else the number of rows would depend on the columns."""
+    """Decode every payload, whatever columns are read. This is set if entries that cannot be
+    decoded are left out: otherwise the number of rows would depend on the columns."""
 
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one batch. ``entry_rows`` says which entry of the table each is of."""
+    """The rows of one batch. ``entry_rows`` is each row's entry in the table."""
 
     form: BatchForm
     table: EntryTable
@@ -74,17 +74,17 @@ def record_batches(
     """The messages of the entries in ``table`` as record batches.
 
     Args:
-        table: entries in order; with bodies where a column needs them.
+        table: entries in order; with bodies if a column needs them.
         form: columns, range and limits.
-        on_bad_entry: told of each entry that does not open (table, row, reason), which is then
-            left out; it may raise.
+        on_bad_entry: called with (table, row, reason) for each entry that cannot be decoded. It may
+            raise; if it does not, the entry is left out.
     """
     seen = table.with_messages()
     inside = (seen.first_indexes < form.end_index) & (seen.indexes >= form.first_index)
     limit = form.limits.max_messages
     for row in np.flatnonzero(inside & (seen.counts > limit)).tolist():
         inside[row] = False
-        on_bad_entry(seen, row, f"it claims {seen.counts[row]} messages; the limit is {limit}")
+        on_bad_entry(seen, row, f"it states {seen.counts[row]} messages; the limit is {limit}")
     table = seen if bool(inside.all()) else seen.select(inside)
     for rows in _all_rows(table, form, on_bad_entry):
         columns = [_BUILDERS[name](rows) for name in form.schema.names]
@@ -108,9 +108,9 @@ def _all_rows(table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry) -> I
 
 
 def _windows(table: EntryTable, form: BatchForm, headers: Headers | None = None) -> Iterator[_Rows]:
-    """Rows of entries that stay closed. Never more at a time than a batch takes.
+    """Rows of entries whose payload is not decoded, in parts of at most one batch.
 
-    A count is what a producer claimed: within the limit, it must not decide about memory.
+    The producer states the message count, so it must not decide how much memory is used.
     """
     firsts = np.maximum(form.first_index - table.first_indexes, 0)
     counts = np.minimum(form.end_index - table.first_indexes, table.counts) - firsts
@@ -133,7 +133,7 @@ def _windows(table: EntryTable, form: BatchForm, headers: Headers | None = None)
 
 
 def _parts(headers: Headers) -> Iterator[Headers]:
-    """Cut entries into groups that make a batch each when they are opened."""
+    """Cut entries into groups that give one batch each after decoding."""
     packed = headers.value(message.UNCOMPRESSED_SIZE) * (headers.value(message.COMPRESSION) != 0)
     sizes = np.maximum(packed, headers.table.sizes)
     groups = np.cumsum(sizes) // BATCH_BYTES + np.cumsum(headers.table.counts) // BATCH_ROWS
@@ -143,7 +143,7 @@ def _parts(headers: Headers) -> Iterator[Headers]:
 
 
 def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iterator[_Rows]:
-    """Rows of entries that are opened."""
+    """Rows of entries that are decoded."""
     table = headers.table
     messages = open_messages(
         headers,
@@ -153,7 +153,7 @@ def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iter
         on_bad_entry=lambda row, reason: on_bad_entry(table, row, reason),
     )
     indexes = table.first_indexes[messages.entry_rows] + messages.places
-    # Indexes rise with the rows, so what is inside the range lies together.
+    # Indexes rise with the rows, so the rows inside the range are next to each other.
     first, end = np.searchsorted(indexes, [form.first_index, form.end_index]).tolist()
     for start in range(first, end, BATCH_ROWS):
         window = slice(start, min(start + BATCH_ROWS, end))
@@ -161,7 +161,7 @@ def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iter
         yield _Rows(form, table, entry_rows, places, headers, messages, start)
 
 
-# The columns. Each builder gets rows that were read deep enough for its column.
+# The columns. Each builder gets rows that were read to the depth that its column needs.
 
 
 def _value(rows: _Rows) -> pa.Array:
@@ -178,7 +178,7 @@ def _key(rows: _Rows) -> pa.Array:
 def _event_time(rows: _Rows) -> pa.Array:
     messages, window = _messages(rows)
     times = messages.event_times_ms[window]
-    # 0 is how producers say that there is none.
+    # Producers write 0 if a message has no event time.
     return timestamps(np.where(times == 0, -1, times))
 
 

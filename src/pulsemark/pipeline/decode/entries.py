@@ -1,8 +1,7 @@
-"""Stored entries side by side: one array per field instead of one object per entry.
+"""A table of stored entries: one array per field instead of one object per entry.
 
-Everything behind this point (headers, payloads, columns, audit) works on :class:`EntryTable`. A
-table's entries lie in one buffer; an entry that was only looked at from outside has its prefix
-there and no body.
+All later steps (headers, payloads, columns, audit) work on :class:`EntryTable`. A table's entries
+are in one buffer. If an entry was read without its body, only its prefix is in the buffer.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _PREFIX_HEADER_SIZE = 6
 
 @dataclass(slots=True)
 class EntryTable:
-    """Entries in the order of their positions; all arrays have one element an entry."""
+    """Entries in the order of their positions; all arrays have one element per entry."""
 
     data: bytes
     ledger_ids: Ints
@@ -55,7 +54,7 @@ class EntryTable:
 
     @property
     def body_starts(self) -> Ints:
-        """Where headers-and-payload begin in ``data``."""
+        """Where each entry's headers-and-payload begin in ``data``."""
         return self.starts + self.prefix_sizes
 
     def position(self, row: int) -> Position:
@@ -84,7 +83,7 @@ class EntryTable:
         return self if bool(seen.all()) else self.select(seen)
 
     def broker_times_ms(self) -> Ints:
-        """The stamp's broker time; ``ABSENT`` where the entry has no prefix or no time in it."""
+        """The stamp's broker time; ``ABSENT`` if the entry has no prefix or no time in it."""
         times = np.full(len(self), ABSENT, np.int64)
         stamped = np.flatnonzero(self.prefix_sizes > _PREFIX_HEADER_SIZE)
         if len(stamped):
@@ -100,7 +99,7 @@ class EntryTable:
 
 
 def table_of_entries(entries: Sequence[Entry]) -> EntryTable:
-    """Lay entries that were read one by one side by side."""
+    """A table of entries that were read one by one."""
     sizes = _ints([len(entry.stored) for entry in entries])
     ends = np.cumsum(sizes)
     return EntryTable(

@@ -18,17 +18,17 @@ _FEW_PROPERTIES = 8
 
 
 def gather(data: bytes, starts: Ints, ends: Ints) -> pa.Array:
-    """The spans of ``data`` as binary values; null where the start is ABSENT.
+    """The spans of ``data`` as binary values; null if the start is ABSENT.
 
-    The spans must rise and not overlap. Arrow then sees values and the gaps between them as one
-    binary array over ``data`` itself, of which every other slot is taken.
+    The spans must be in rising order and not overlap. Values and the gaps between them then form
+    one binary Arrow array over ``data`` itself. Every second element of it is a value.
     """
     present = starts != ABSENT
     count = int(np.count_nonzero(present))
     if count == 0:
         return pa.nulls(len(starts), pa.binary())
     if len(data) > _INT32_MAX:
-        raise ValueError(f"{len(data)} bytes are more than Arrow's binary offsets reach")
+        raise ValueError(f"{len(data)} bytes are too many for Arrow's binary offsets")
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2], offsets[1::2] = starts[present], ends[present]
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -47,7 +47,7 @@ def text(values: pa.Array) -> pa.Array:
 
 
 def without_base64(values: pa.Array, encoded: Bools) -> pa.Array:
-    """Undo base64 where ``encoded``; what is no base64 stays as it is."""
+    """Decode base64 if ``encoded``; a value that is not base64 is left unchanged."""
     if not encoded.any():
         return values
     plain: list[bytes | None] = values.to_pylist()
@@ -64,8 +64,8 @@ def without_base64(values: pa.Array, encoded: Bools) -> pa.Array:
 def timestamps(times_ms: Ints) -> pa.Array:
     """Milliseconds since the epoch as Spark's timestamps.
 
-    Null where ABSENT, and beyond the year 9999, which Spark cannot show: such times come from
-    producers that put something else into the field.
+    Null if ABSENT or after the year 9999, which Spark cannot show. Such times come from producers
+    that put other values into the field.
     """
     shown = (times_ms >= 0) & (times_ms < MAX_TIME_MS)
     times_us = np.where(shown, times_ms, 0) * _US_IN_MS
@@ -73,16 +73,16 @@ def timestamps(times_ms: Ints) -> pa.Array:
 
 
 def small_integers(values: Ints) -> pa.Array:
-    """32-bit numbers; null where ABSENT or out of their range."""
+    """32-bit numbers; null if ABSENT or out of range."""
     inside = (values >= 0) & (values <= _INT32_MAX)
     return pa.array(np.where(inside, values, 0).astype(np.int32), mask=~inside)
 
 
 def maps(rows: Ints, keys: pa.Array, values: pa.Array, count: int, type_: Any) -> pa.Array:
-    """Maps of strings for ``count`` rows; ``rows``, which rise, say whose each pair is.
+    """Maps of strings for ``count`` rows. ``rows`` (in rising order) is each pair's row.
 
-    Of pairs with the same key the last one counts, as in Pulsar's clients: a map with a key twice
-    would show either, by the way it is asked.
+    If a row has several pairs with the same key, the last one counts, as in Pulsar's clients. In a
+    map with the same key twice, the value would depend on the way of reading it.
     """
     keys = text(keys)
     kept = _last_of_each(rows, keys)
@@ -93,14 +93,14 @@ def maps(rows: Ints, keys: pa.Array, values: pa.Array, count: int, type_: Any) -
 
 
 def _last_of_each(rows: Ints, keys: pa.Array) -> Ints | None:
-    """Which pairs are the last with their key in their row; None: all are."""
+    """Which pairs are the last with their key in their row; None if all are."""
     apart = 1
     if not bool((rows[apart:] == rows[:-apart]).any()):
         return None
     encoded = keys.dictionary_encode()
     pairs = rows * len(encoded.dictionary) + encoded.indices.to_numpy().astype(np.int64)
     replaced = np.zeros(len(rows), np.bool_)
-    # Rows have few properties: comparing each with the next ones is quicker than sorting.
+    # Rows have few properties, so comparing each with the next ones is faster than sorting.
     while apart <= _FEW_PROPERTIES and bool((rows[apart:] == rows[:-apart]).any()):
         replaced[:-apart] |= pairs[apart:] == pairs[:-apart]
         apart += 1

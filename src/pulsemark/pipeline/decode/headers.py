@@ -1,7 +1,7 @@
-"""Producers' message headers (MessageMetadata), of a whole table of entries at once.
+"""Producers' message headers (MessageMetadata), for a whole table of entries at once.
 
-Layout and limits are those of :mod:`pulsemark.metadata.message`, which stays the judge: an entry
-that does not pass here is read by it once more, to say what is wrong.
+Layout and limits are those of :mod:`pulsemark.metadata.message`. If a header is bad here, that
+module parses it again to find the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .protoscan import ABSENT, Bools, Column, Ints, Want, scan, u32_at
 
 _MAGIC = (0x0E, 0x01)
 _CHECKSUM_BYTES = 6
-"""Magic and CRC32C, where there are any, in front of the metadata's size."""
+"""The size of magic and CRC32C, which may stand before the metadata's size."""
 
 PRODUCER_NAME = MessageMetadata.PRODUCER_NAME_FIELD_NUMBER
 SEQUENCE_ID = MessageMetadata.SEQUENCE_ID_FIELD_NUMBER
@@ -46,22 +46,22 @@ _REQUIRED = {PRODUCER_NAME: Want.SPAN, SEQUENCE_ID: Want.VARINT, PUBLISH_TIME: W
 
 @dataclass(slots=True)
 class Headers:
-    """The headers of a table's entries; places are in the table's ``data``."""
+    """The headers of a table's entries; offsets are in the table's ``data``."""
 
     table: EntryTable
     metadata_starts: Ints
     payload_starts: Ints
     columns: dict[int, Column]
     good: Bools
-    """Entries whose header is well formed. Of the others nothing here means anything."""
+    """Entries whose header is well formed. The other values of a bad header mean nothing."""
 
     def value(self, number: int, default: int = 0) -> Ints:
-        """A number of every header, ``default`` where it is not set."""
+        """A number of every header, ``default`` if it is not set."""
         values = self.columns[number].values
         return np.where(values == ABSENT, default, values)
 
     def has(self, number: int) -> Bools:
-        """Which headers set this number."""
+        """Which headers have this field."""
         given: Bools = self.columns[number].values != ABSENT
         return given
 
@@ -72,7 +72,7 @@ class Headers:
         return encrypted
 
     def part(self, first: int, last: int) -> Headers:
-        """The headers of some entries in a row."""
+        """The headers of a range of entries."""
         return Headers(
             self.table.select(slice(first, last)),
             self.metadata_starts[first:last],
@@ -82,7 +82,7 @@ class Headers:
         )
 
     def reason(self, row: int) -> str:
-        """What is wrong with a header that is not good."""
+        """What is wrong with a bad header."""
         start, end = int(self.table.body_starts[row]), int(self.table.ends[row])
         try:
             read_message_metadata(memoryview(self.table.data)[start:end])
@@ -105,7 +105,7 @@ def read_headers(table: EntryTable, wanted: Mapping[int, Want]) -> Headers:
     sizes[good] = u32_at(octets, size_at[good], "big")
     payload_starts = metadata_starts + sizes
     good &= (payload_starts <= ends) & (sizes <= MESSAGE_METADATA_SIZE_MAX_BYTES)
-    # A bad header is an empty one to the scan, which then has nothing to go astray in.
+    # The scan gets a bad header as an empty one, so it never reads wrong bytes.
     metadata_starts[~good] = payload_starts[~good] = starts[~good]
     columns, bad = scan(octets, metadata_starts, payload_starts, {**wanted, **_REQUIRED})
     good &= ~bad & (columns[PRODUCER_NAME].starts != ABSENT)

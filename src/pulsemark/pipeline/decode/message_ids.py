@@ -1,7 +1,7 @@
-"""``__messageId``: Pulsar's serialized MessageIdData, which clients' ``deserialize`` takes.
+"""``__messageId``: Pulsar's serialized MessageIdData, which clients' ``deserialize`` reads.
 
-The id is what the broker would hand out: ledger, entry, the partition that the topic's name ends
-with, and the place in the batch for entries of more than one message.
+The id is the same as a consumer gets: ledger, entry, the partition at the end of the topic's name,
+and, for entries of more than one message, the place in the batch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BATCH_SIZE_TAG = MessageIdData.BATCH_SIZE_FIELD_NUMBER << 3
 def message_ids(
     topic: str, ledger_ids: Ints, entry_ids: Ints, counts: Ints, entry_rows: Ints, places: Ints
 ) -> pa.Array:
-    """Ids of messages; ledger ids, entry ids and counts are by entry, the rest by message."""
-    # An entry of one message has no place in its id.
+    """Ids of messages. Ledger ids, entry ids and counts are by entry, the rest by message."""
+    # The id of a message that is alone in its entry has no batch index.
     sizes = counts[entry_rows]
     in_batch = sizes > 1
     octets = [
@@ -52,7 +52,7 @@ def message_ids(
 def _field(
     tag: int, numbers: Ints, present: Bools | bool = True
 ) -> list[tuple[Ints | int, Bools | bool]]:
-    """A field with its tag, octet by octet for all rows: its value, and which rows have it."""
+    """A field with its tag, byte by byte for all rows: its value, and which rows have it."""
     octets: list[tuple[Ints | int, Bools | bool]] = [(tag, present)]
     rest, is_used = numbers, present
     while True:
@@ -64,6 +64,6 @@ def _field(
 
 
 def partition_of(topic: str) -> int:
-    """The partition that a topic's name ends with; -1 for a topic that is none."""
+    """The partition at the end of a topic's name; -1 if the topic is not a partition."""
     found = _PARTITION.search(topic)
     return int(found[1]) if found else -1

@@ -1,9 +1,8 @@
-"""Messages side by side: those of batches and those with an entry of their own, in one order.
+"""A table of messages, from batches and from entries of a single message, in one order.
 
-What a message of a batch says of itself stands in its SingleMessageMetadata; what a message with
-an entry of its own says stands in the entry's MessageMetadata. An encrypted batch cannot be taken
-apart: its first message has the cipher text as value and the key that the header names, the others
-have neither.
+The fields of a message in a batch are in its SingleMessageMetadata. The fields of a single message
+are in its entry's MessageMetadata. An encrypted batch cannot be split: its first message has the
+cipher text as value and the header's key; the other messages have neither.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ HEADER_FIELDS = PAYLOAD_HEADER_FIELDS | {
     message.NULL_VALUE: Want.VARINT,
     message.NULL_PARTITION_KEY: Want.VARINT,
 }
-"""What messages need of the headers."""
+"""The header fields that messages need."""
 
 
 @dataclass(slots=True)
 class Properties:
-    """All properties of all messages, in order: whose they are, and where key and value are."""
+    """All properties of all messages, in order: each one's message, and where key and value are."""
 
     message_rows: Ints
     key_starts: Ints
@@ -69,11 +68,11 @@ class Properties:
 
 @dataclass(slots=True)
 class Messages:
-    """Messages side by side, in order. Places are in ``arena``; ABSENT: there is none."""
+    """A table of messages, in order. Offsets are in ``arena``; ABSENT means no value."""
 
     arena: bytes
     entry_rows: Ints
-    """Which entry of the table each message is of."""
+    """Each message's entry in the table."""
     places: Ints
     """Its place in that entry, from 0."""
     value_starts: Ints
@@ -93,19 +92,19 @@ def open_messages(
     values_only: bool,
     on_bad_entry: OnBadEntry,
 ) -> Messages:
-    """Take the messages out of all entries whose header is good.
+    """Decode the messages of all entries whose header is good.
 
     Args:
         headers: with (at least) ``HEADER_FIELDS``.
-        max_bytes: refuse entries that are larger when opened.
-        max_properties: refuse entries whose messages have more properties, taken together.
-        values_only: leave keys, event times and properties out, which saves reading them.
-        on_bad_entry: told of each entry that does not open, which is then left out.
+        max_bytes: refuse entries that are larger after decompression.
+        max_properties: refuse entries whose messages together have more properties.
+        values_only: leave out keys, event times and properties, which saves reading them.
+        on_bad_entry: called for each entry that cannot be decoded; the entry is then left out.
     """
     opened = Opened(headers, max_bytes, on_bad_entry)
     walked = walk_batches(opened, on_bad_entry)
     assembled = _Assembly(headers, opened, walked)
-    bad, reason = _NONE, "the metadata of one of its messages is broken"
+    bad, reason = _NONE, "the metadata of one of its messages is malformed"
     if not values_only:
         bad = assembled.crowded(max_properties)
         if len(bad):
@@ -117,7 +116,8 @@ def open_messages(
         bad = assembled.read_properties()
     if not len(bad):
         return assembled.messages
-    # Rare: no batch fell apart, but some message's metadata is bad. Do it over without.
+    # Rare: all batches could be split, but some message's metadata is bad. Decode again without
+    # these entries.
     for row in bad.tolist():
         headers.good[row] = False
         on_bad_entry(row, reason)
@@ -131,7 +131,7 @@ def open_messages(
 
 
 class _Assembly:
-    """Puts messages of batches and messages of their own into one order."""
+    """Puts messages of batches and single messages into one order."""
 
     def __init__(self, headers: Headers, opened: Opened, walked: Walked) -> None:
         self._headers, self._opened, self._walked = headers, opened, walked
@@ -168,7 +168,7 @@ class _Assembly:
         messages.value_ends[self._whole_rows] = np.where(null, ABSENT, ends)
 
     def crowded(self, max_properties: int) -> Ints:
-        """The entries that hold more properties; counted only where they can be that many."""
+        """The entries with more properties; counted only if an entry is large enough for them."""
         headers, walked = self._headers, self._walked
         lanes = headers.columns[message.PROPERTIES].lanes
         counts = np.bincount(lanes[headers.good[lanes]], minlength=len(headers.good))
@@ -186,11 +186,11 @@ class _Assembly:
         return np.flatnonzero(counts > max_properties)
 
     def add_singles(self, *, values_only: bool) -> Ints:
-        """Read the metadata of batches' messages; returns the entries where one is broken."""
+        """Read the metadata of batches' messages; returns the entries in which one is malformed."""
         walked, rows = self._walked, self._walked_rows
         starts, ends = walked.metadata_starts, walked.metadata_ends
         if values_only:
-            # Null messages and those that compaction took out have no payload.
+            # Null messages, and messages that compaction has removed, have no payload.
             empty = np.flatnonzero(walked.payload_ends == ends)
             rows, starts, ends = rows[empty], starts[empty], ends[empty]
         if not len(rows):
@@ -214,7 +214,7 @@ class _Assembly:
         return np.unique(self.messages.entry_rows[rows[bad]])
 
     def add_wholes(self) -> None:
-        """Take keys, event times and properties of entries of one message from their headers."""
+        """Read keys, event times and properties of single messages from their entries' headers."""
         wholes, rows, shifts = self._wholes, self._whole_rows, self._opened.shifts
         columns = self._headers.columns
         key = columns[message.PARTITION_KEY]
@@ -251,7 +251,7 @@ class _Assembly:
         messages.key_is_base64[rows] = is_base64 > 0
 
     def read_properties(self) -> Ints:
-        """Find keys and values of all properties; returns the entries where one is broken."""
+        """Find keys and values of all properties; returns the entries in which one is malformed."""
         rows, starts, ends = (
             np.concatenate([part[column] for part in self._property_spans]) for column in range(3)
         )

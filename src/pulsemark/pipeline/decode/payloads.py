@@ -1,24 +1,24 @@
-"""Opening payloads: decompressing them and taking batches apart.
+"""Decoding payloads: decompress them and split batches into messages.
 
-A batch's payload, once decompressed, is its messages one behind the other, each
-``[size u32 big-endian][SingleMessageMetadata][payload]``; the payload's size stands in that
-metadata, so that a batch can only be walked from its beginning.
+After decompression, a batch's payload is a sequence of messages, each
+``[size u32 big-endian][SingleMessageMetadata][payload]``. The payload's size is in that metadata.
+So a batch can only be read from its beginning.
 
-Everything opened lies in one buffer, the *arena*: the table's own buffer where no entry is
-compressed, else a new one with every entry's header and opened payload in turn. Values, keys and
-properties are spans in it, in rising order: that is what lets Arrow gather a column in one call.
+All decoded bytes are in one buffer, the *arena*. If no entry is compressed, it is the table's own
+buffer. Otherwise it is a new buffer with every entry's header and decompressed payload. Values,
+keys and properties are spans in it, in rising order, so Arrow can gather a column in one call.
 
-An entry opens as a whole or not at all. What makes it fail: a header that is not well formed; a
-message count that is not the broker's, without which the index of its messages would be in doubt
-(official clients always send the same); a payload that does not decompress to its stated size; a
-batch that does not end with its last message; a message's metadata beyond the limit that an entry's
-own has.
+An entry is decoded as a whole or not at all. An entry is refused if its header is malformed; if its
+message count differs from the broker's, because its messages' indexes would then be in doubt
+(official clients always send the same count); if its payload does not decompress to its stated
+size; if its batch does not end with its last message; or if a message's metadata is above the limit
+for an entry's metadata.
 
-What opening costs is in proportion to the bytes, stored and opened, and to the messages, whose
-number the caller has limited: a few hundred bytes can open to a hundred megabytes.
+The cost of decoding is proportional to the bytes, stored and decompressed, and to the number of
+messages. The caller limits both, because a few hundred bytes can decompress to a hundred megabytes.
 
-An encrypted payload stays as it is (compression lies inside encryption): it is the value of the
-entry's first message.
+An encrypted payload is left unchanged (it was compressed before it was encrypted): it is the value
+of the entry's first message.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LEADING_TAGS = (
 )
 
 FEW_BATCHES = 128
-"""With fewer batches than this one by one is faster."""
+"""With fewer batches than this, reading them one by one is faster."""
 
 _SIZE_BYTES = 4
 _MESSAGE_MIN_BYTES = 6
@@ -67,14 +67,14 @@ HEADER_FIELDS = {
     message.NUM_MESSAGES_IN_BATCH: Want.VARINT,
     message.ENCRYPTION_KEYS: Want.COUNT,
 }
-"""What opening needs of the headers."""
+"""The header fields that decoding needs."""
 
 OnBadEntry = Callable[[int, str], None]
-"""Told of each entry (row of the table) that does not open, with the reason; it may raise."""
+"""Called for each entry (row of the table) that cannot be decoded, with the reason; may raise."""
 
 
 class Opened:
-    """Entries decompressed: where their headers and payloads lie in the arena."""
+    """Decompressed entries: where their headers and payloads are in the arena."""
 
     def __init__(self, headers: Headers, max_bytes: int, on_bad_entry: OnBadEntry) -> None:
         self.headers = headers
@@ -90,7 +90,7 @@ class Opened:
         self._refuse_wrong_counts(on_bad_entry)
         self.arena = headers.table.data
         self.shifts = np.zeros(len(headers.good), np.int64)
-        """What to add to a place in the table's buffer to have it in the arena."""
+        """The difference between an entry's offset in the arena and in the table's buffer."""
         self.payload_ends = headers.table.ends
         if bool(self.is_packed.any()):
             self._unpack(compression, max_bytes, on_bad_entry)
@@ -108,13 +108,13 @@ class Opened:
             headers.good[row] = False
             on_bad_entry(
                 row,
-                f"its header counts {counts[row]} messages, the broker {broker_counts[row]}"
+                f"its header states {counts[row]} messages, the broker {broker_counts[row]}"
                 if wrong[row]
                 else f"{counts[row]} messages do not fit into {self.sizes[row]} bytes",
             )
 
     def _unpack(self, compression: Ints, max_bytes: int, on_bad_entry: OnBadEntry) -> None:
-        """Make an arena of each entry's header and opened payload."""
+        """Make an arena of each entry's header and decompressed payload."""
         headers, view = self.headers, memoryview(self.headers.table.data)
         starts, middles = headers.metadata_starts.tolist(), headers.payload_starts.tolist()
         ends = headers.table.ends.tolist()
@@ -144,7 +144,7 @@ class Opened:
 
 @dataclass(slots=True)
 class Walked:
-    """The messages of all batches: their metadata, and the payload right behind it."""
+    """The messages of all batches: their metadata, and the payload right after it."""
 
     metadata_starts: Ints
     metadata_ends: Ints
@@ -156,7 +156,7 @@ class Walked:
 
 
 def walk_batches(opened: Opened, on_bad_entry: OnBadEntry) -> Walked:
-    """Take all batches apart; one that does not end with its last message is no longer good."""
+    """Split all batches. A batch that does not end with its last message is marked as bad."""
     good, counts = opened.headers.good, opened.headers.table.counts
     rows = np.flatnonzero(good & opened.is_batch)
     starts, whole = _walk(
@@ -168,13 +168,13 @@ def walk_batches(opened: Opened, on_bad_entry: OnBadEntry) -> Walked:
     broken = np.union1d(rows[~whole], entry_rows[kept][~sound])
     good[broken] = False
     for row in broken.tolist():
-        on_bad_entry(row, f"its batch of {counts[row]} messages falls apart")
+        on_bad_entry(row, f"its batch cannot be split into its {counts[row]} messages")
     still = good[entry_rows[kept]]
     return walked if bool(still.all()) else walked.select(still)
 
 
 def _measured(opened: Opened, rows: Ints, starts: Ints) -> tuple[Walked, Bools]:
-    """The parts of the messages that begin at ``starts``, and whether each lies in its place."""
+    """The parts of the messages that begin at ``starts``, and whether each is inside its batch."""
     octets = np.frombuffer(opened.arena, np.uint8)
     sizes = u32_at(octets, starts, "big")
     metadata_starts = starts + _SIZE_BYTES
@@ -188,11 +188,11 @@ def _measured(opened: Opened, rows: Ints, starts: Ints) -> tuple[Walked, Bools]:
 
 
 def _walk(data: bytes, at: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Bools]:
-    """Go from message to message of all batches, side by side as long as there are enough.
+    """Find the messages of all batches; all batches in parallel while there are enough.
 
     Returns:
-        Where the messages begin, batch behind batch, and which batches end with their last one.
-        For the others the places mean nothing.
+        Where the messages begin, batch after batch, and which batches end with their last message.
+        For the other batches the offsets mean nothing.
     """
     firsts = np.cumsum(counts) - counts
     starts = np.zeros(int(counts.sum()), np.int64)
@@ -223,31 +223,31 @@ def _walk(data: bytes, at: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Bools]
 
 
 def _next_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
-    """Where the messages behind those at ``at`` begin; beyond ``ends`` where one is broken.
+    """Where the messages after those at ``at`` begin; beyond ``ends`` if one is malformed.
 
-    One look at eight bytes, the metadata's size and what is behind it, is enough for metadata that
-    begins with a payload size below 16 KiB.
+    Eight bytes are enough if the metadata begins with a payload size below 16 KiB: the metadata's
+    size and the bytes after it.
     """
     words_at = at_every_place(data, ">u8")
     last = len(words_at) - 1
     if last < 0:
-        return _behind_odd_messages(data, at, ends)
+        return _after_unusual_messages(data, at, ends)
     words = words_at[np.minimum(at, last)].astype(np.int64)
     sizes = words >> 32 & 0xFFFF_FFFF
     low, high = words >> 16 & 0xFF, words >> 8 & 0xFF
     is_long = low >= 0x80
     payload_sizes = (low & 0x7F) + (high << 7) * is_long
     odd = (words >> 24 & 0xFF != _PAYLOAD_SIZE_TAG) | (is_long & (high >= 0x80)) | (at > last)
-    behind: Ints = at + _SIZE_BYTES + sizes + payload_sizes
+    following: Ints = at + _SIZE_BYTES + sizes + payload_sizes
     rest = np.flatnonzero(odd)
     if len(rest):
-        behind[rest] = _behind_odd_messages(data, at[rest], ends[rest])
-    return behind
+        following[rest] = _after_unusual_messages(data, at[rest], ends[rest])
+    return following
 
 
-def _behind_odd_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
-    """The same, field by field, wherever in the metadata the payload's size stands."""
-    behind = ends + 1
+def _after_unusual_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
+    """The same, field by field, wherever in the metadata the payload's size is."""
+    following = ends + 1
     rows = np.flatnonzero(at + _SIZE_BYTES <= ends)
     places = at[rows] + _SIZE_BYTES
     sizes = u32_at(data, at[rows], "big")
@@ -261,7 +261,7 @@ def _behind_odd_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
         fields = take_fields(data, places, metadata_ends)
         found = fields.tags == _PAYLOAD_SIZE_TAG
         good = found & (fields.values >= 0) & (fields.values <= ends[rows] - metadata_ends)
-        behind[rows[good]] = metadata_ends[good] + fields.values[good]
+        following[rows[good]] = metadata_ends[good] + fields.values[good]
         places = fields.ends
         inside = ~found & ~fields.broken & (places < metadata_ends)
     for row, place, end in zip(rows.tolist(), places.tolist(), metadata_ends.tolist(), strict=True):
@@ -270,14 +270,15 @@ def _behind_odd_messages(data: Bytes, at: Ints, ends: Ints) -> Ints:
         except (MalformedError, IndexError):
             continue
         if size <= ends[row] - end:
-            behind[row] = end + size
-    return behind
+            following[row] = end + size
+    return following
 
 
 def _walk_one(data: bytes, at: int, end: int, begins: array[int]) -> None:
     """Note where each message of a batch begins; raises MalformedError or IndexError.
 
-    This runs once a message and in plain Python, hence by hand, as ``_next_messages``.
+    It runs once per message in plain Python. So it reads the usual form itself, like
+    ``_next_messages``.
     """
     begin, number_of = begins.append, int.from_bytes
     while at < end:
@@ -296,9 +297,9 @@ def _walk_one(data: bytes, at: int, end: int, begins: array[int]) -> None:
 
 
 def _payload_size(data: bytes, at: int, end: int) -> int:
-    """The payload size in the metadata ``data[at:end]``, wherever in it that stands.
+    """The payload size in the metadata ``data[at:end]``, wherever it is in there.
 
-    Mostly behind properties and a key, none of them long.
+    Usually it follows properties and a key, and none of them is long.
     """
     if end - at > MESSAGE_METADATA_SIZE_MAX_BYTES:
         raise MalformedError

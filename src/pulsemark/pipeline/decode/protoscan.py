@@ -1,15 +1,16 @@
 """Reading chosen fields of very many small protobuf messages at once, with numpy.
 
-A *lane* is one message: a span of bytes in a shared buffer. All lanes advance together, one field
-a step, so that a step costs a few numpy calls however many lanes there are: 0.1-0.3 us a message,
-where parsing each by itself costs 0.5 us before anything is taken out of it. Lanes drop out as
-they end; when only few are left (one message with thousands of properties among ordinary ones)
-those are finished one by one, since a numpy call costs the same for one lane as for a thousand.
+A *lane* is one message: a span of bytes in a shared buffer. All lanes advance together, by one
+field per step. A step costs a few numpy calls, however many lanes there are: 0.1-0.3 us per
+message. Parsing each message by itself costs 0.5 us even before a field is read. A lane that
+reaches its end is removed. When only few lanes are left (for example one message with thousands of
+properties), they are read one by one, because a numpy call costs the same for one lane as for a
+thousand.
 
 Rules (protobuf's encoding): unknown fields are skipped; the last occurrence of a singular field
-counts; a field whose wire type is not the expected one is an unknown field; groups are refused, as
-Pulsar has none. A lane whose bytes break the rules is marked ``bad``, and what was found in it
-means nothing. Required fields are the caller's matter.
+counts; a field with an unexpected wire type is an unknown field; groups are refused, because Pulsar
+has none. A lane whose bytes break the rules is marked ``bad``, and its values mean nothing. The
+caller checks required fields.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
 
 FEW_LANES = 64
-"""With fewer lanes than this one by one is faster."""
+"""With fewer lanes than this, reading them one by one is faster."""
 
 _LANES_AT_ONCE = 8192
-"""So many that what a step works on stays in the processor's cache."""
+"""The number of lanes at a time: a step's data then stays in the processor's cache."""
 
 _VARINT_MAX_BYTES = 10
 _LENGTH_MAX = 2**31 - 1
@@ -39,18 +40,18 @@ _FIELD_NUMBER_MAX = 2**29 - 1
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 ABSENT = -(2**63)
-"""What stands in a column where the lane has no such field."""
+"""The value in a column if the lane does not have the field."""
 _LOWEST = ABSENT + 1
 
 
 class Want(Enum):
-    """How a wanted field is handed out."""
+    """The form in which a wanted field is returned."""
 
     VARINT = "varint"
-    """``values``: the number, ABSENT without one. Numbers of 2^63 and more wrap (int64); 2^63
-    itself comes out as 2^63 + 1 does, so that it is not taken for ABSENT."""
+    """``values``: the number, ABSENT if there is none. Numbers from 2^63 on wrap (int64); 2^63
+    itself gives the same value as 2^63 + 1, so that it is not taken for ABSENT."""
     SPAN = "span"
-    """``starts`` and ``ends`` of the bytes; ABSENT without any."""
+    """``starts`` and ``ends`` of the bytes; ABSENT if there are none."""
     SPANS = "spans"
     """A repeated field: spans of all occurrences, each with its lane, in the order of lanes."""
     COUNT = "count"
@@ -59,7 +60,7 @@ class Want(Enum):
 
 @dataclass(slots=True)
 class Column:
-    """One field of all lanes; which arrays are filled says :class:`Want`."""
+    """One field of all lanes; :class:`Want` says which arrays are filled."""
 
     values: Ints
     starts: Ints
@@ -86,7 +87,7 @@ class _Spans:
     starts: list[Ints] = field(default_factory=list)
     ends: list[Ints] = field(default_factory=list)
     singles: array[int] = field(default_factory=lambda: array("q"))
-    """Those that were found one by one: lane, start, end, lane, start, end ..."""
+    """The occurrences that were found one by one: lane, start, end, lane, start, end ..."""
 
     def gathered(self) -> Column:
         singles = np.array(self.singles, np.int64).reshape(-1, 3)
@@ -103,10 +104,10 @@ def scan(
     """Find the ``wanted`` fields of the messages ``data[start:end]``.
 
     Args:
-        data: the bytes all lanes lie in, one-dimensional.
+        data: the bytes of all lanes, one-dimensional.
         starts: where each lane's message begins.
         ends: one past its last byte; all inside ``data``.
-        wanted: field numbers with the form to hand them out in.
+        wanted: field numbers, each with the form in which it is returned.
 
     Returns:
         The columns by field number, and which lanes are bad.
@@ -115,7 +116,7 @@ def scan(
 
 
 class _Scan:
-    """One run of :func:`scan`: the lanes still going, and what was found so far."""
+    """One run of :func:`scan`: the lanes that have not ended, and the fields found so far."""
 
     def __init__(self, data: Bytes, starts: Ints, ends: Ints, wanted: Mapping[int, Want]) -> None:
         self._data = data
@@ -144,7 +145,7 @@ class _Scan:
         return self._columns, self._bad
 
     def _step(self) -> None:
-        """Take one field off every lane."""
+        """Read the next field of every lane."""
         fields = take_fields(self._data, self._at, self._ends)
         if bool(fields.broken.any()):
             self._bad[self._lanes[fields.broken]] = True
@@ -159,7 +160,7 @@ class _Scan:
         self._ends = self._ends[going]
 
     def _finish(self, lane: int, at: int, end: int) -> None:
-        """Take all fields off one lane."""
+        """Read all remaining fields of one lane."""
         data = self._data[at:end].tobytes()
         try:
             for number, wire_type, value, start, stop in fields_of(data):
@@ -199,13 +200,13 @@ class Fields:
     """One field of each lane."""
 
     tags: Ints
-    """Field number and wire type as encoded; -1 where the lane is broken."""
+    """Field number and wire type as encoded; -1 if the lane is malformed."""
     values: Ints
     """A varint's number, a byte string's length."""
     starts: Ints
     """Where a byte string begins."""
     ends: Ints
-    """Where the field ends; where the lane ends if it is broken."""
+    """Where the field ends; where the lane ends if it is malformed."""
     broken: Bools
 
 
@@ -227,17 +228,17 @@ _PAIRS = [
 def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
     """Read the field that begins at each of the places ``at``, each before its end.
 
-    Nearly all fields are a tag of one byte and a varint of up to seven, a number or a length. One
-    look at eight bytes is enough for those; the others are read byte by byte.
+    Nearly all fields have a tag of one byte and a varint (a number or a length) of up to seven
+    bytes. For these, eight bytes are read at once. The other fields are read byte by byte.
     """
     words_at = at_every_place(data, "<u8")
     last = len(words_at) - 1
     if last < 0:
-        return _take_odd_fields(data, at, ends)
+        return _take_unusual_fields(data, at, ends)
     words = words_at[np.minimum(at, last)]
     tags = (words & np.uint64(0xFF)).view(np.int64)
-    # The lowest high bit that is not set ends the varint; below it, the 7-bit groups are pushed
-    # together, two, four and eight at a time.
+    # The first byte without its high bit ends the varint. The 7-bit groups up to it are joined,
+    # two, four and eight at a time.
     words >>= _TAG_BITS
     stops = ~words & _STOPS
     below = (stops & (~stops + _ONE)) - _ONE
@@ -253,14 +254,14 @@ def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
     fields = Fields(tags, values, starts, field_ends, np.zeros(len(at), np.bool_))
     rest = np.flatnonzero(odd)
     if len(rest):
-        slow = _take_odd_fields(data, at[rest], ends[rest])
+        slow = _take_unusual_fields(data, at[rest], ends[rest])
         fields.tags[rest], fields.values[rest] = slow.tags, slow.values
         fields.starts[rest], fields.ends[rest] = slow.starts, slow.ends
         fields.broken[rest] = slow.broken
     return fields
 
 
-def _take_odd_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
+def _take_unusual_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
     """The same for fields of any form."""
     tags, at, broken = _varints(data, at, ends)
     wire_types, numbers = tags & 7, tags >> 3
@@ -283,7 +284,7 @@ def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, Bools]:
     """Read one varint at each of the places ``at``, byte by byte.
 
     Returns:
-        The numbers (as int64: 2^63 and more wrap), where each ends, and which are broken: cut
+        The numbers (as int64: 2^63 and more wrap), where each ends, and which are malformed: cut
         off by ``ends``, or longer than 10 bytes.
     """
     last = len(data) - 1
@@ -305,13 +306,13 @@ def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, Bools]:
 
 
 def u32_at(data: Bytes, at: Ints, order: Literal["big", "little"]) -> Ints:
-    """The 32-bit numbers at the places ``at``, each of them with its 4 bytes inside ``data``."""
+    """The 32-bit numbers at the offsets ``at``; the 4 bytes of each must be inside ``data``."""
     dtype = ">u4" if order == "big" else "<u4"
     return at_every_place(data, dtype)[at].astype(np.int64)
 
 
 def at_every_place(data: Bytes, dtype: str) -> NDArray[Any]:
-    """``data`` seen as numbers that begin at every byte of it, each reaching into the next."""
+    """``data`` as an array of overlapping numbers, one beginning at every byte."""
     size = np.dtype(dtype).itemsize
     return np.ndarray((max(0, len(data) - size + 1),), dtype, buffer=data, strides=(1,))
 
@@ -320,7 +321,7 @@ def fields_of(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
     """The fields of one message: number, wire type, value, start and end of its bytes.
 
     Raises:
-        MalformedError: when it reaches bytes that are no field.
+        MalformedError: at bytes that are not a field.
     """
     at, end = 0, len(data)
     while at < end:
@@ -342,11 +343,11 @@ def fields_of(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
 
 
 class MalformedError(ValueError):
-    """The bytes are no protobuf message."""
+    """The bytes are not a protobuf message."""
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """One varint of ``data`` at ``at``, modulo 2^64, and where it ends; raises MalformedError."""
+    """The varint in ``data`` at ``at``, modulo 2^64, and its end; raises MalformedError."""
     number = shift = 0
     for byte in data[at : at + _VARINT_MAX_BYTES]:
         number |= (byte & 0x7F) << shift
@@ -357,7 +358,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _absent(want: Want, count: int) -> Column:
-    """The column of a field that no lane has."""
+    """The column of a field that is in no lane."""
     if want is Want.SPAN:
         absent = np.full(count, ABSENT, np.int64)
         return Column(_NONE, absent, absent.copy(), _NONE)

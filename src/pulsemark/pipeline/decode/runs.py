@@ -1,14 +1,14 @@
-"""Reading runs of entries out of a topic as :class:`EntryTable`s.
+"""Read runs of entries from a topic as :class:`EntryTable`s.
 
-The quick road takes a segment's index for where records begin, reads a run of them in one call,
-and takes the header fields of all of them at once. It checks what the ledger's reader checks:
-marker, sizes, entry id, and that the bytes are those that were written: by the index's one sum for
-4096 entries where that is in reach, else by the checksum of every header (and of every body, where
-bodies are wanted). Of a record that fails a check the ledger's own reader decides: it knows what is
-damage and what is not. Every byte is read once for its run, however many of its records fail, and
-once more for those that do.
+The fast method gets the places of records from a segment's index. It reads a run of records in one
+call and parses all their header fields at once. It makes the same checks as the ledger's reader:
+marker, sizes, entry id, and checksums. If the run holds a whole chunk of the index (4096 entries),
+the chunk's one checksum is checked. Otherwise the checksum of every header is checked, and, if
+bodies are wanted, of every body. A record that fails a check is read again by the ledger's own
+reader, which decides whether it is damaged. So every byte is read once, and the bytes of failed
+records twice.
 
-Where bodies are not wanted and entries are large, only the beginnings of records are read.
+If bodies are not wanted and entries are large, only the beginnings of records are read.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ RUN_BYTES = 8 << 20
 RUN_ENTRIES = 65_536
 HEADS_RUN_ENTRIES = 16_384
 HEADS_ALONE_FROM_BYTES = 16 << 10
-"""From this average size on reading heads alone costs less than reading over the bodies."""
+"""From this average size on, reading only the heads costs less than reading the bodies too."""
 HEAD_BYTES = 128
-"""Room for the header, 82 bytes of prefix (with broker time and index it has up to 28), and the
-body bytes under the header's checksum. Longer ones are read once more, whole."""
+"""Enough for the header, 82 bytes of prefix (with broker time and index it has up to 28), and the
+body bytes under the header's checksum. A record with more is read again, as a whole."""
 
 OnDamage = Callable[[CorruptEntryError], None]
 
@@ -57,7 +57,7 @@ _HEADER = np.dtype(
         ("index", "<i8"),
     ]
 )
-# The ledger's format, field by field: where it changes, this has to.
+# The ledger's format, field by field. If that format changes, this must change too.
 assert RECORD_HEADER.format == "<4sIIHBBIIQq"
 assert _HEADER.itemsize == RECORD_HEADER.size
 _OWN_CRC_BYTES = 4
@@ -72,9 +72,9 @@ def read_tables(
         log: the topic.
         start: where to begin.
         end: where to stop.
-        bodies: whether the producers' bytes are wanted, or the heads alone.
-        on_damage: told of each damaged entry, which is then left out; it may raise. It is told
-            before the table comes that the entry would be in.
+        bodies: whether the producers' bytes are wanted, or only the heads.
+        on_damage: called for each damaged entry, before the table in which the entry would be. It
+            may raise; if it does not, the entry is left out.
     """
     for part, first, last in log.stretches(start, end):
         segment = as_segment(part)
@@ -95,14 +95,14 @@ def read_tables(
 
 
 def _after_removed(segment: Segment, row: int, last: int) -> int:
-    """Where reading goes on: the folder's owner removed the entry while it was read."""
+    """Where reading continues after the folder's owner removed the entry during the read."""
     return last if segment.removed else max(row + 1, segment.cut_rows)
 
 
 def _tables(
     log: TopicLog, segment: Segment, row: int, run: _Run, *, on_damage: OnDamage, bodies: bool
 ) -> Iterator[EntryTable]:
-    """What passed all checks, in one table; what did not, as the ledger decides."""
+    """A table of the records that passed all checks; the others as the ledger's reader decides."""
     good, rescued = run.good, {}
     for bad in np.flatnonzero(~good).tolist():
         try:
@@ -111,7 +111,7 @@ def _tables(
             rescued[bad] = _read_one(log, segment, row + bad)
         except CorruptEntryError as damage:
             on_damage(damage)
-    # Seldom: a record was still being written when the run was read.
+    # Rare: a record was still being written when the run was read.
     first = 0
     for bad, table in [*rescued.items(), (len(run), None)]:
         rows = first + np.flatnonzero(good[first:bad])
@@ -137,10 +137,10 @@ def _read_one(log: TopicLog, segment: Segment, row: int) -> EntryTable:
 
 @dataclass(slots=True)
 class _Places:
-    """Where the records of a run stand in their segment."""
+    """Where the records of a run are in their segment."""
 
     offsets: Ints
-    """Where each record begins, and behind that where the last one ends."""
+    """Where each record begins, and as last element, where the last record ends."""
     sums: list[tuple[int, int, int]]
     """Whole chunks of the index: first record, one past the last, CRC32C of all their bytes."""
 
@@ -149,7 +149,7 @@ class _Places:
 
 
 def _places(segment: Segment, row: int, end_row: int, max_bytes: int) -> _Places:
-    """As many records from ``row`` on as fit, at least one; whole chunks of the index if any do."""
+    """As many records from ``row`` on as fit, at least one; whole index chunks if one fits."""
     offsets, sums = np.empty(0, np.int64), []
     count = 0
     while row + count < end_row:
@@ -198,7 +198,7 @@ def _heads_alone(segment: Segment, row: int, places: _Places) -> _Run:
     needed = run.covered_sizes()
     is_long = run.good & (needed > heads)
     if bool(is_long.any()):
-        # As many as there is room for; the next run begins behind them.
+        # As many as fit; the next run begins after them.
         room = np.cumsum(needed * is_long) <= RUN_BYTES
         count = max(1, int(np.argmin(np.append(room, False))))
         run.cut(count)
@@ -214,7 +214,7 @@ def _spans(starts: Ints, sizes: Ints) -> list[tuple[int, int]]:
 
 
 def _read_file(segment: Segment, spans: Sequence[tuple[int, int]]) -> bytes:
-    """Spans of the segment's file behind each other; cut off where the file ends."""
+    """Spans of the segment's file, joined; cut off at the end of the file."""
     parts: list[bytes] = []
     fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -252,7 +252,7 @@ class _Run:
         return len(self.good)
 
     def check(self, passed: Bools) -> None:
-        """Take the outcome of a check; what failed one stays bad."""
+        """Apply the result of a check; a record that failed one check stays bad."""
         self.good &= passed
 
     def cut(self, count: int) -> None:
@@ -261,17 +261,17 @@ class _Run:
         self.begins, self._sizes = self.begins[:count], self._sizes[:count]
 
     def move(self, rows: Bools, sizes: Ints, data: bytes) -> None:
-        """Take these records from ``data``, where they stand one behind the other."""
+        """Use these records from ``data``, where they follow each other."""
         sizes = sizes[rows]
         begins = np.cumsum(sizes) - sizes
         self.good[rows] &= begins + sizes <= len(data)
         self.begins[rows] = len(self._data) + begins
         self._data += data
-        # A file that was written to meanwhile could say something else by now.
+        # The file may have changed since the first read, so the headers are parsed again.
         self._headers = _headers_at(self._data, self.begins)
 
     def is_void(self, row: int) -> bool:
-        """Whether the index knows the record's place to be too small for one."""
+        """Whether the record's place in the index is too small for a record."""
         return int(self._sizes[row]) < RECORD_HEADER_SIZE
 
     def _field(self, name: str) -> Ints:
@@ -286,12 +286,12 @@ class _Run:
         return self.begins + RECORD_HEADER_SIZE + self._field("entry_size")
 
     def is_whole(self) -> Bools:
-        """Whether all bytes of a record are there."""
+        """Whether all bytes of each record are in ``data``."""
         whole: Bools = self.begins + self._sizes <= len(self._data)
         return whole
 
     def is_sound(self) -> Bools:
-        """Whether markers, sizes, ids and kinds are what they must be."""
+        """Whether markers, sizes, ids and kinds are valid."""
         check, body_sizes = self._headers["body_check"], self._entry_ends - self._body_starts
         own_crc = np.where(check == BODY_CRC_OURS, _OWN_CRC_BYTES, 0)
         good: Bools = self._headers["marker"] == self._marker
@@ -303,14 +303,14 @@ class _Run:
         return good
 
     def covered_sizes(self) -> Ints:
-        """How many first bytes of each record the header's checksum asks for."""
+        """How many of each record's first bytes are needed to check the header's checksum."""
         return self._covered_ends() - self.begins
 
     def _covered_ends(self) -> Ints:
         return np.minimum(self._body_starts + CHECKED_BODY_BYTES, self._entry_ends)
 
     def proven(self, sums: Sequence[tuple[int, int, int]]) -> Bools:
-        """Which records are in a chunk whose one sum matches its bytes."""
+        """Which records are in a chunk whose checksum matches its bytes."""
         proven = np.zeros(len(self), np.bool_)
         view = memoryview(self._data)
         for first, last, crc in sums:
@@ -319,7 +319,7 @@ class _Run:
         return proven
 
     def right_heads(self, rows: Bools) -> Bools:
-        """Which of these records have the header and prefix that their checksum covers."""
+        """Which of these records have a header and prefix that match their checksum."""
         starts, ends = self.begins + CORE_OFFSET, self._covered_ends()
         right: Bools = rows & (
             self._crcs(rows, starts, ends, self._segment.record_key.seed) == self._field("crc")
@@ -327,7 +327,7 @@ class _Run:
         return right
 
     def right_bodies(self, rows: Bools) -> Bools:
-        """Which of these records have the body that a checksum covers: the producer's, or ours."""
+        """Which of these records have a body that matches a checksum: the producer's, or ours."""
         octets = np.frombuffer(self._data, np.uint8)
         starts, ends = self._body_starts, self._entry_ends
         theirs = self._headers["body_check"] == BODY_CRC_PRODUCER
@@ -367,8 +367,8 @@ class _Run:
 
 
 def _headers_at(data: bytes, begins: Ints) -> NDArray[np.void]:
-    """The record headers that begin at these places; anything, where one is out of reach."""
-    # Every place of the buffer seen as the beginning of a header: picking is then one call.
+    """The record headers that begin at these offsets; undefined if one does not fit."""
+    # Every offset of the buffer is viewed as the beginning of a header, so one call picks them all.
     count = len(data) - RECORD_HEADER_SIZE + 1
     if count <= 0:
         return np.zeros(len(begins), _HEADER)
