@@ -1,9 +1,13 @@
+import gc
+
 import pytest
 
 from pulsemark.ledger import (
     EARLIEST,
     LATEST,
+    Commit,
     InvalidCursorError,
+    LedgerError,
     LocalStore,
     Position,
     StoreOptions,
@@ -89,6 +93,66 @@ def test_deleted_cursor_stays_deleted(simulated):
     topic = simulated.open().open_topic(ORDERS)
     assert topic.cursors == {}
     assert topic.open_cursor("s", initial=EARLIEST).first_unacked == positions[0]
+
+
+def test_deleting_again_waits_for_the_same_deletion(simulated):
+    """Only a durable deletion is done: until then a second one is as pending as the first."""
+    store = simulated.open()
+    topic, _ = filled(store)
+    topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
+    first = topic.delete_cursor("s")
+    again = topic.delete_cursor("s")
+    assert again is first
+    assert not again.done
+    simulated.power_off()
+    topic = simulated.open().open_topic(ORDERS)
+    assert list(topic.cursors) == ["s"], "the deletion was never acknowledged"
+    topic.delete_cursor("s").wait(10)
+    assert topic.delete_cursor("s").done
+
+
+def test_deletion_that_failed_can_be_made_again(simulated):
+    """A failed deletion leaves the cursor on the disk: the next call writes another one."""
+    files = simulated.files()
+    store = simulated.open(files)
+    topic, _ = filled(store)
+    topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
+    files.fail("pwritev")
+    with pytest.raises(LedgerError):
+        topic.delete_cursor("s").wait(10)
+    files.heal()
+    topic.delete_cursor("s").wait(10)
+    simulated.power_off()
+    assert simulated.open().open_topic(ORDERS).cursors == {}
+
+
+def test_a_cursor_made_again_has_a_deletion_of_its_own(simulated):
+    """What was deleted and opened again is deleted by a new record, not by the old one."""
+    store = simulated.open()
+    topic, _ = filled(store)
+    topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
+    first = topic.delete_cursor("s")
+    topic.open_cursor("s", initial=EARLIEST)
+    settle(store)
+    second = topic.delete_cursor("s")
+    assert first.done
+    assert second is not first
+    second.wait(10)
+    simulated.power_off()
+    assert simulated.open().open_topic(ORDERS).cursors == {}
+
+
+def test_durable_deletions_are_forgotten(simulated):
+    """However many cursors come and go, the store remembers only some of their deletions."""
+    store = simulated.open()
+    topic, _ = filled(store)
+    for number in range(300):
+        topic.open_cursor(f"s-{number}", initial=EARLIEST)
+        topic.delete_cursor(f"s-{number}")
+        settle(store)
+    gc.collect()
+    kept = {id(each): each for each in gc.get_objects() if isinstance(each, Commit)}
+    assert sum(each.batch.groups == {} for each in kept.values()) <= 200
 
 
 def test_cursors_of_a_deleted_topic_are_gone(simulated):

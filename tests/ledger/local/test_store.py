@@ -188,6 +188,34 @@ def test_every_call_after_the_close_is_refused_without_a_wait(open_store, call):
         call(store, topic)
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_cursors_of_a_closed_store_refuse_changes(open_store, durable):
+    """Also where there is nothing to write; what was done before the close is done for good."""
+    store = open_store()
+    topic = store.open_topic(ORDERS)
+    appended = topic.append(b"x")
+    appended.commit.wait(10)
+    cursor = topic.open_cursor("s", initial=EARLIEST, durable=durable)
+    kept = cursor.persist()
+    kept.wait(10)
+    store.close()
+    for change in (
+        cursor.persist,
+        lambda: cursor.ack(appended.position),
+        lambda: cursor.ack_batch(appended.position, [0]),
+        lambda: cursor.ack_cumulative(appended.position),
+        lambda: cursor.reset(EARLIEST),
+    ):
+        with pytest.raises(StoreClosedError):
+            change()
+    assert not cursor.is_acked(appended.position)
+    answers = []
+    for commit in (appended.commit, kept):
+        commit.wait()
+        commit.add_done_callback(answers.append)
+    assert answers == [None, None]
+
+
 def test_failed_opening_leaves_nothing_behind(tmp_path, simulated):
     """An opening that fails gives the lock back, ends its threads and closes its files."""
     simulated.open()
