@@ -136,7 +136,7 @@ def test_no_entry_behind_a_gap_comes_into_a_file(simulated):
     files.fail("pwritev", times=2, path_part=topic.segments()[0].path.name)
     with store.committer.lock:
         commits = [topic.append(b"%d" % n * 100).commit for n in range(10)]
-        names = {segment.path.name for segment in topic._segments}
+        names = {segment.path.name for segment in topic.all_segments()}
     settle(store)
     assert all(isinstance(commit.error, FencedError) for commit in commits)
     there = simulated.disk.process().listdir(simulated.folder / "ledgers")

@@ -74,7 +74,7 @@ def test_many_openings_do_not_make_the_next_one_slow(simulated, monkeypatch):
     for position in positions[:20]:
         simulated.close()
         store = simulated.open()
-        counts.append(len(store.cursors._ledger.segments()))
+        counts.append(len(store.cursors.ledger.segments()))
         cursor = store.open_topic(ORDERS).open_cursor("s", initial=EARLIEST)
         assert cursor.first_unacked == position
         cursor.ack_cumulative(position)
@@ -183,7 +183,7 @@ def test_compaction_keeps_every_cursor_and_little_else(simulated, often):
             settle(store)
     topic.delete_cursor("s2")
     settle(store)
-    records = sum(s.entry_count for s in store.cursors._ledger.segments())
+    records = sum(s.entry_count for s in store.cursors.ledger.segments())
     assert records < 60
     before = [[c.is_acked(p) for p in positions] for c in cursors[:2]]
     simulated.power_off()
@@ -227,7 +227,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
         topic.open_cursor(f"s{number}", initial=EARLIEST).ack_cumulative(positions[number])
         topic.cursors[f"s{number}"].persist()
     settle(store)
-    ledger = store.cursors._ledger
+    ledger = store.cursors.ledger
     real, calls = ledger.append, []
 
     def append(body, **more):
@@ -241,7 +241,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
         return appended
 
     ledger.append = append
-    store.cursors._compact()
+    store.cursors.compact()
     del ledger.append
     settle(store)
     simulated.power_off()
@@ -259,8 +259,8 @@ def test_damaged_cursor_record_costs_only_itself(simulated):
         cursor.persist().wait(10)
         cursor.ack_cumulative(positions[number])
         cursor.persist().wait(10)
-    path = store.cursors._ledger.segments()[0].path
-    at = store.cursors._ledger.segments()[0].row(2).offset + 50
+    path = store.cursors.ledger.segments()[0].path
+    at = store.cursors.ledger.segments()[0].row(2).offset + 50
     simulated.close()
     simulated.disk.overwrite(path, bytes([simulated.disk.contents(path)[at] ^ 8]), at)
     topic = simulated.open().open_topic(ORDERS)
@@ -291,7 +291,7 @@ def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch)
     topic, positions = filled(store)
     cursors = [topic.open_cursor(f"s{number:02}", initial=EARLIEST) for number in range(20)]
     settle(store)
-    ledger = store.cursors._ledger
+    ledger = store.cursors.ledger
     old = ledger.segments()[0].ledger_id
     monkeypatch.setattr(cursor_store_module, "COMPACT_MIN_RECORDS", 10)
     monkeypatch.setattr(cursor_store_module, "COMPACT_RATIO", 0)

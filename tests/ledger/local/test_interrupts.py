@@ -228,7 +228,8 @@ def own_commit_of_topics(program):
 
 def own_commit_with_callbacks(program):
     """With callbacks to be called after it, in this order."""
-    registered, called = [], []
+    registered: list[str] = []
+    called: list[str] = []
     program.turns.append((registered, called))
     with program.store.committer.lock:
         program.commit = program.topic.append(b"interrupted").commit

@@ -58,8 +58,8 @@ class Batch(_Awaited[Callable[[], None]]):
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call ``callback()`` when every commit of the batch is done; at once if they are.
 
-        Each commit says for itself whether it failed. As with ``Commit`` one that is done answers
-        always, and another one raises ForkedStoreError in a child process. Runs where ``Commit``'s callbacks do.
+        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
+        raises as their registration does.
         """
         if not self._keep(callback):
             callback()

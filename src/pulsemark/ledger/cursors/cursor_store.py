@@ -86,7 +86,7 @@ class CursorStore:
     def __init__(
         self, ledger: CursorLedger, options: StoreOptions, state: StoreState | None = None
     ) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._state = state
         self._limits = _record_limits(options)
         self._stored: dict[int, dict[str, Cursor]] = {}
@@ -106,12 +106,12 @@ class CursorStore:
         position = EARLIEST
         while True:
             try:
-                entries = self._ledger.read(position, max_entries=_READ_BATCH)
+                entries = self.ledger.read(position, max_entries=_READ_BATCH)
             except CorruptEntryError as error:
                 # The records behind it still hold the latest state of most cursors.
                 _log.error("a cursor record is lost: %s", error)
                 position = error.next_position
-                if position >= self._ledger.end_position:
+                if position >= self.ledger.end_position:
                     return
                 continue
             if not entries:
@@ -277,15 +277,15 @@ class CursorStore:
         if self._to_snapshot or self._snapshots:
             self._compact_further()
         elif is_long or self._is_scattered:
-            self._compact()
-        return self._ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
+            self.compact()
+        return self.ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
         """Begin a ledger for a snapshot of every cursor; they make those before it needless."""
-        self._ledger.roll()
+        self.ledger.roll()
         self._records = 0
         self._is_scattered = False
-        self._compacted_from = Position(self._ledger.ledger_id, 0)
+        self._compacted_from = Position(self.ledger.ledger_id, 0)
         self._to_snapshot.extend(
             cursor for of_topic in self._stored.values() for cursor in of_topic.values()
         )
@@ -302,7 +302,7 @@ class CursorStore:
                 continue
             record = cursor.record(snapshot=True)
             content = record.SerializeToString()
-            self._snapshots[self._ledger.append(content, kind=EntryKind.CONTROL).commit] = None
+            self._snapshots[self.ledger.append(content, kind=EntryKind.CONTROL).commit] = None
             # Only now: where the ledger refuses, the next step tries this cursor again.
             self._to_snapshot.popleft()
             self._records += 1
@@ -318,7 +318,7 @@ class CursorStore:
     def _trim_after(self, commits: list[Commit], start: Position) -> None:
         """Once all of these are durable; if one fails, the ledgers before are still needed."""
         if not commits:
-            self._ledger.trim(start)
+            self.ledger.trim(start)
             return
 
         def then(error: BaseException | None) -> None:
