@@ -50,8 +50,8 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
 
     fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr(committer_thread, "time", fake_time)
-    monkeypatch.setattr(committer_thread, "_GATHER_RATIO", 1e15)
-    monkeypatch.setattr(committer_thread, "_GATHER_MAX_S", 10)
+    monkeypatch.setattr(committer_thread, "GATHER_RATIO", 1e15)
+    monkeypatch.setattr(committer_thread, "GATHER_MAX_S", 10)
     files = simulated.files()
     store = simulated.open(files)
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(100)]
