@@ -239,7 +239,7 @@ def test_what_changes_between_headers_and_catalog_is_no_damage(live, monkeypatch
     assert left == []
     assert [f for f in found if f.severity is Severity.DAMAGE] == []
     live.close()
-    assert kinds(live.folder, Severity.LEFTOVER) == []
+    assert damages(live.folder) == []
 
 
 def test_every_flipped_bit_of_a_segment_is_found(folder):
