@@ -365,7 +365,7 @@ def test_copy_of_the_catalog_from_before_a_topic_is_noticed(filled, open_store, 
     """
     copy = filled.folder.parent / "copy.sqlite"
     with closing(sqlite3.connect(copy)) as target:
-        filled.catalog._db.backup(target)
+        filled.catalog.db.backup(target)
     reserved = filled.catalog.next_ledger_id()
     new = [f"{AUDIT}-{number}" for number in range(2)]
     append(filled.open_topic(new[0]), b"synced and listed")

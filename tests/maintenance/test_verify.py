@@ -18,11 +18,13 @@ from pulsemark.ledger import (
     TopicNotFoundError,
     UnsupportedVersionError,
 )
+from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.segment.index_format import TRAILER_SIZE
-from pulsemark.maintenance import findings
+from pulsemark.maintenance import findings, verify
 from pulsemark.maintenance.finding import Severity
 from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries
 from pulsemark.maintenance.verify import Checked, verify_folder
+from pulsemark.maintenance.verify_catalog import read_catalog
 from pulsemark.metadata import crc32c
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -143,6 +145,101 @@ def test_folder_is_clean_while_everything_changes(live):
         writer.join()
     live.close()
     assert kinds(live.folder) == []
+
+
+def new_topic(store):
+    """A topic that was not there."""
+    store.open_topic(f"{AUDIT}-new").append(b"new").commit.wait(10)
+
+
+def new_segments(store):
+    """Some segments more, in the same ledger."""
+    for _ in range(5):
+        store.open_topic(AUDIT).append(bytes(400)).commit.wait(10)
+
+
+def new_ledger(store):
+    """The next entry stands in a ledger of its own."""
+    store.open_topic(AUDIT).roll()
+    store.open_topic(AUDIT).append(b"rolled").commit.wait(10)
+
+
+def trimmed(store):
+    """Whole segments go, the newest ones stay."""
+    store.open_topic(AUDIT).trim(store.open_topic(AUDIT).last_position)
+
+
+def cut_head(store):
+    """Entries go, also out of the middle of a segment."""
+    store.open_topic(AUDIT).truncate_head(store.open_topic(AUDIT).read(EARLIEST)[-2].position)
+
+
+def cut_tail(store):
+    """The newest segments go, and a new ledger stands in their place."""
+    audit = store.open_topic(AUDIT)
+    audit.truncate_tail(audit.segments()[1].first_index + 1, epoch=audit.epoch + 1).commit.wait(10)
+    audit.append(b"instead").commit.wait(10)
+
+
+def trimmed_and_new(store):
+    """Nothing that was there stays."""
+    new_ledger(store)
+    new_segments(store)
+    trimmed(store)
+
+
+def deleted(store):
+    """The topic goes with all its segments."""
+    store.delete_topic(AUDIT)
+
+
+CHANGES = [
+    new_topic, new_segments, new_ledger, trimmed, cut_head, cut_tail, trimmed_and_new, deleted,
+]  # fmt: skip
+
+
+class Listing(OsFiles):
+    """Does something once the ledgers' folder was listed."""
+
+    def __init__(self, then):
+        self._then = then
+
+    def listdir(self, path):
+        """As OsFiles.listdir."""
+        names = super().listdir(path)
+        if path.name == "ledgers":
+            self._then()
+        return names
+
+
+@pytest.mark.parametrize("when", ["files listed", "headers read", "catalog read"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_changes_between_headers_and_catalog_is_no_damage(live, monkeypatch, change, when):
+    """Headers and catalog are not read at one moment: neither may be held against the other."""
+    left = [change]
+
+    def change_once():
+        while left:
+            left.pop()(live)
+            live.checkpoint()
+
+    def read(path):
+        if when == "catalog read":
+            content = read_catalog(path)
+            change_once()
+            return content
+        if when == "headers read":
+            change_once()
+        return read_catalog(path)
+
+    monkeypatch.setattr(verify, "read_catalog", read)
+    files = Listing(change_once) if when == "files listed" else OsFiles()
+    live.checkpoint()
+    found = list(verify_folder(live.folder, files=files))
+    assert left == []
+    assert [f for f in found if f.severity is Severity.DAMAGE] == []
+    live.close()
+    assert damages(live.folder) == []
 
 
 def test_every_flipped_bit_of_a_segment_is_found(folder):

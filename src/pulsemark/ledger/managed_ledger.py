@@ -265,7 +265,10 @@ class ManagedLedger(LedgerWriter):
         )
 
     def delete_cursor(self, name: str) -> Commit:
-        """Forget a subscription; durable when the commit is done."""
+        """Forget a subscription; durable when the commit is done.
+
+        While a deletion is pending, deleting again returns the same commit.
+        """
         return self._all_cursors.delete(self, name)
 
     @contextmanager

@@ -26,6 +26,8 @@ class StoreState:
         self._failure: BaseException | None = None
         self.is_over = False
         """Nothing may be done any more; ``check`` says why."""
+        self.is_closed = False
+        """The store was closed, or this is a child process."""
         self.is_foreign = False
         """This is a child of the process that opened the store."""
         self.on_fork: Callable[[], None] | None = None
@@ -33,7 +35,7 @@ class StoreState:
 
     def close(self) -> None:
         """The store is closed."""
-        self.is_over = True
+        self.is_over = self.is_closed = True
 
     def fail(self, error: BaseException) -> None:
         """The store cannot go on."""
@@ -64,13 +66,18 @@ class StoreState:
         if self.is_over:
             raise self.error()
 
+    def check_not_closed(self) -> None:
+        """Raise StoreClosedError, or ForkedStoreError in a child process, if it was closed."""
+        if self.is_closed:
+            raise self.error()
+
     def check_process(self) -> None:
         """Raise ForkedStoreError in a child of the process that opened the store."""
         if self.is_foreign:
             raise self.error()
 
     def _disown(self) -> None:
-        self.is_over = self.is_foreign = True
+        self.is_over = self.is_closed = self.is_foreign = True
         if self.on_fork is not None:
             self.on_fork()
 

@@ -69,7 +69,7 @@ class TopicStore(StoreCore):
             engine.start(self.committer)
             self._topic_ids = self.catalog.topics()
             of_cursors = self._make_ledger(CURSOR_TOPIC, create=True)
-            self.cursors = CursorStore(of_cursors, options)
+            self.cursors = CursorStore(of_cursors, options, state)
             of_cursors.recent.reader_left()  # it was read to its end, and will not be again
             self._end_deletions()
         except BaseException:

@@ -53,6 +53,7 @@ def verify_folder(
     view.journal = read_journal(files, folder)
     _read_headers(view)
     catalog_findings = list(_read_catalog(view))
+    _read_headers_of_listed(view)
     _salvage(view)
     names = _topics(view)
     for name in topics or ():
@@ -113,6 +114,13 @@ def _read_catalog(view: FolderView) -> Iterator[Finding]:
         yield DamagedCatalog(path=path, reason=reason)
 
 
+def _read_headers_of_listed(view: FolderView) -> None:
+    """Segments that began after the headers were read, and before the catalog was."""
+    listed = view.catalog.segments.keys() if view.catalog else set()
+    for segment_id in sorted(listed - view.headers.keys() - view.rotten.keys()):
+        _read_header(view, view.files, segment_id)
+
+
 def _salvage(view: FolderView) -> None:
     catalog = view.catalog or CatalogContent()
     names = {topic_id: name for name, topic_id in catalog.topics.items()}
@@ -126,6 +134,8 @@ def _salvage(view: FolderView) -> None:
             view.files, view.folder, [segment_id], view.headers.values(), identity
         )
     unread = (catalog.segments.keys() | view.rotten.keys()) - view.headers.keys()
+    if unread - view.rotten.keys():  # or they were removed after the catalog was read
+        unread &= view.catalog_now().segments.keys() | view.rotten.keys()
     view.lost = {ledger_id for ledger_id, _ in unread}
 
 

@@ -7,15 +7,18 @@ after a power cut the journal restores what segments lack.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
-from ..ledger.errors import CatalogError
+from ..ledger.errors import CatalogError, CorruptFileError
 from ..ledger.local.io.files import Files
-from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, segment_path
+from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, list_segments, segment_path
 from ..ledger.local.segment.chain import Link, chain_of
 from ..ledger.local.segment.head_cut import cut_path, examine_cut
+from ..ledger.local.segment.headers import read_named_header
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..ledger.position import Position
 from .finding import Finding, Severity
@@ -76,6 +79,20 @@ class FolderView:
             now = None
         return now or self.catalog or CatalogContent()
 
+    def headers_now(self, removed: Collection[SegmentId]) -> list[SegmentHeader]:
+        """The headers of the segments that are there by now, without those that are ``removed``."""
+        listed = list_segments(self.files, self.folder)
+        there = (listed, self.rotten, read_journal(self.files, self.folder).pieces)
+        headers = []
+        for segment_id in set().union(*there) - set(removed):
+            header = self.headers.get(segment_id)
+            if header is None and segment_id not in self.rotten:
+                with suppress(FileNotFoundError, CorruptFileError):  # it may be under way
+                    header = read_named_header(self.files, self.folder, segment_id)
+            if header is not None:
+                headers.append(header)
+        return headers
+
 
 class TopicCheck:
     """One topic."""
@@ -100,7 +117,8 @@ class TopicCheck:
         next_index: int | None = None
         for number, link in enumerate(self._links):
             # What stood before may have been trimmed meanwhile.
-            if next_index != link.header.first_index and not self._is_first(number):
+            is_apart = next_index != link.header.first_index and not self._is_first(number)
+            if is_apart and self._stand_together(self._links[number - 1], link):
                 yield from self._gap(number, next_index)
             check = yield from self._segment(number, link)
             next_index = check.next_index if check is not None else None
@@ -210,6 +228,17 @@ class TopicCheck:
         view, before = self._view, self._links[:number]
         return not any(view.files.exists(view.path(link.header.segment_id)) for link in before)
 
+    def _links_now(self, removed: Collection[SegmentId]) -> list[Link]:
+        """The chain by now: a tail may have been cut off, and another ledger follows."""
+        headers = self._view.headers_now(removed)
+        mine = [header for header in headers if header.topic_id == self._topic_id]
+        return chain_of(mine, self._view.lost)
+
+    def _stand_together(self, before: Link, link: Link) -> bool:
+        """Whether one of these still follows the other."""
+        links = self._links_now(self._view.catalog_now().removed)
+        return (before.header, link.header) in pairwise(each.header for each in links)
+
     def _lacks_some(self, check: SegmentCheck, segment_id: SegmentId) -> bool:
         """Whether the journal has entries that the segment has not."""
         return not check.is_void and check.end_offset < self._view.journal.end_offset(segment_id)
@@ -217,10 +246,17 @@ class TopicCheck:
     def _look_again(
         self, plan: SegmentPlan, segment_id: SegmentId, number: int
     ) -> tuple[SegmentCheck | None, list[Finding], str | None]:
-        """Read a segment once more, with the journal's bytes, and the cut file as it is now."""
+        """Read a segment once more, with the journal's bytes, and the cut file as it is now.
+
+        It may have been removed, or end before where it did. No check: it does not count any more.
+        """
         view = self._view
-        if segment_id in view.catalog_now().removed:
+        removed = view.catalog_now().removed
+        links = {link.header.segment_id: link for link in self._links_now(removed)}
+        if segment_id not in links:
             return None, [], None
+        link = links[segment_id]
+        plan = replace(plan, end_entry_id=link.end_entry_id, end_index=link.end_index)
         journal = read_journal(view.files, view.folder)
         files = view.files
         if segment_id in journal.pieces:

@@ -62,7 +62,7 @@ def wait_until_held(broker: BrokerThread) -> None:
     async def held(running: Broker) -> bool:
         # What is not yet handled can be seen here only.
         (session,) = running.services.sessions
-        return session._conn.pending_bytes == len(sends(2, 7))
+        return session.connection.pending_bytes == len(sends(2, 7))
 
     while not broker.call(held):
         pass

@@ -109,9 +109,9 @@ def test_announced_frames_take_no_memory():
         links = [dial(broker) for _ in range(50)]
         for link in links:
             link.sendall(CONNECT + struct.pack(">IH", 5 * MIB, 0))
-        wait_until(lambda: sum(s._conn.pending_bytes == 6 for s in services.sessions) == 50)
+        wait_until(lambda: sum(s.connection.pending_bytes == 6 for s in services.sessions) == 50)
         assert services.input.total_bytes == 0
-        assert all(s._conn.allocated_bytes <= 16 * 1024 for s in services.sessions)
+        assert all(s.connection.allocated_bytes <= 16 * 1024 for s in services.sessions)
         for link in links:
             link.close()
 
@@ -177,7 +177,7 @@ def test_a_quiet_connection_holds_no_buffer():
         for _ in range(20):
             producer.send(unbatched_message(bytes(MIB), publish_time_ms=1))
         services = broker.broker.services
-        wait_until(lambda: all(s._conn.allocated_bytes == 0 for s in services.sessions))
+        wait_until(lambda: all(s.connection.allocated_bytes == 0 for s in services.sessions))
         assert services.input.total_bytes == 0
         producer.send(unbatched_message(b"x", publish_time_ms=1))
 

@@ -50,8 +50,8 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
 
     fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr(committer_thread, "time", fake_time)
-    monkeypatch.setattr(committer_thread, "_GATHER_RATIO", 1e15)
-    monkeypatch.setattr(committer_thread, "_GATHER_MAX_S", 10)
+    monkeypatch.setattr(committer_thread, "GATHER_RATIO", 1e15)
+    monkeypatch.setattr(committer_thread, "GATHER_MAX_S", 10)
     files = simulated.files()
     store = simulated.open(files)
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(100)]
@@ -136,7 +136,7 @@ def test_no_entry_behind_a_gap_comes_into_a_file(simulated):
     files.fail("pwritev", times=2, path_part=topic.segments()[0].path.name)
     with store.committer.lock:
         commits = [topic.append(b"%d" % n * 100).commit for n in range(10)]
-        names = {segment.path.name for segment in topic._segments}
+        names = {segment.path.name for segment in topic.all_segments()}
     settle(store)
     assert all(isinstance(commit.error, FencedError) for commit in commits)
     there = simulated.disk.process().listdir(simulated.folder / "ledgers")

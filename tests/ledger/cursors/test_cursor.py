@@ -399,7 +399,7 @@ def test_a_record_that_is_refused_is_a_failed_commit(make_topic, monkeypatch):
     cursor = topic.open_cursor("s", initial=EARLIEST)
     cursor.persist().wait(10)
     cursor.ack(positions[2])
-    ledger = topic.store.cursors._ledger
+    ledger = topic.store.cursors.ledger
     refusal = EntryTooLargeError("cursors", 2, 1)
 
     def refuse(*_, **__):

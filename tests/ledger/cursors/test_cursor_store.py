@@ -1,9 +1,13 @@
+import gc
+
 import pytest
 
 from pulsemark.ledger import (
     EARLIEST,
     LATEST,
+    Commit,
     InvalidCursorError,
+    LedgerError,
     LocalStore,
     Position,
     StoreOptions,
@@ -70,7 +74,7 @@ def test_many_openings_do_not_make_the_next_one_slow(simulated, monkeypatch):
     for position in positions[:20]:
         simulated.close()
         store = simulated.open()
-        counts.append(len(store.cursors._ledger.segments()))
+        counts.append(len(store.cursors.ledger.segments()))
         cursor = store.open_topic(ORDERS).open_cursor("s", initial=EARLIEST)
         assert cursor.first_unacked == position
         cursor.ack_cumulative(position)
@@ -89,6 +93,66 @@ def test_deleted_cursor_stays_deleted(simulated):
     topic = simulated.open().open_topic(ORDERS)
     assert topic.cursors == {}
     assert topic.open_cursor("s", initial=EARLIEST).first_unacked == positions[0]
+
+
+def test_deleting_again_waits_for_the_same_deletion(simulated):
+    """Only a durable deletion is done: until then a second one is as pending as the first."""
+    store = simulated.open()
+    topic, _ = filled(store)
+    topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
+    first = topic.delete_cursor("s")
+    again = topic.delete_cursor("s")
+    assert again is first
+    assert not again.done
+    simulated.power_off()
+    topic = simulated.open().open_topic(ORDERS)
+    assert list(topic.cursors) == ["s"], "the deletion was never acknowledged"
+    topic.delete_cursor("s").wait(10)
+    assert topic.delete_cursor("s").done
+
+
+def test_deletion_that_failed_can_be_made_again(simulated):
+    """A failed deletion leaves the cursor on the disk: the next call writes another one."""
+    files = simulated.files()
+    store = simulated.open(files)
+    topic, _ = filled(store)
+    topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
+    files.fail("pwritev")
+    with pytest.raises(LedgerError):
+        topic.delete_cursor("s").wait(10)
+    files.heal()
+    topic.delete_cursor("s").wait(10)
+    simulated.power_off()
+    assert simulated.open().open_topic(ORDERS).cursors == {}
+
+
+def test_a_cursor_made_again_has_a_deletion_of_its_own(simulated):
+    """What was deleted and opened again is deleted by a new record, not by the old one."""
+    store = simulated.open()
+    topic, _ = filled(store)
+    topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
+    first = topic.delete_cursor("s")
+    topic.open_cursor("s", initial=EARLIEST)
+    settle(store)
+    second = topic.delete_cursor("s")
+    assert first.done
+    assert second is not first
+    second.wait(10)
+    simulated.power_off()
+    assert simulated.open().open_topic(ORDERS).cursors == {}
+
+
+def test_durable_deletions_are_forgotten(simulated):
+    """However many cursors come and go, the store remembers only some of their deletions."""
+    store = simulated.open()
+    topic, _ = filled(store)
+    for number in range(300):
+        topic.open_cursor(f"s-{number}", initial=EARLIEST)
+        topic.delete_cursor(f"s-{number}")
+        settle(store)
+    gc.collect()
+    kept = {id(each): each for each in gc.get_objects() if isinstance(each, Commit)}
+    assert sum(each.batch.groups == {} for each in kept.values()) <= 200
 
 
 def test_cursors_of_a_deleted_topic_are_gone(simulated):
@@ -119,7 +183,7 @@ def test_compaction_keeps_every_cursor_and_little_else(simulated, often):
             settle(store)
     topic.delete_cursor("s2")
     settle(store)
-    records = sum(s.entry_count for s in store.cursors._ledger.segments())
+    records = sum(s.entry_count for s in store.cursors.ledger.segments())
     assert records < 60
     before = [[c.is_acked(p) for p in positions] for c in cursors[:2]]
     simulated.power_off()
@@ -163,7 +227,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
         topic.open_cursor(f"s{number}", initial=EARLIEST).ack_cumulative(positions[number])
         topic.cursors[f"s{number}"].persist()
     settle(store)
-    ledger = store.cursors._ledger
+    ledger = store.cursors.ledger
     real, calls = ledger.append, []
 
     def append(body, **more):
@@ -177,7 +241,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
         return appended
 
     ledger.append = append
-    store.cursors._compact()
+    store.cursors.compact()
     del ledger.append
     settle(store)
     simulated.power_off()
@@ -195,8 +259,8 @@ def test_damaged_cursor_record_costs_only_itself(simulated):
         cursor.persist().wait(10)
         cursor.ack_cumulative(positions[number])
         cursor.persist().wait(10)
-    path = store.cursors._ledger.segments()[0].path
-    at = store.cursors._ledger.segments()[0].row(2).offset + 50
+    path = store.cursors.ledger.segments()[0].path
+    at = store.cursors.ledger.segments()[0].row(2).offset + 50
     simulated.close()
     simulated.disk.overwrite(path, bytes([simulated.disk.contents(path)[at] ^ 8]), at)
     topic = simulated.open().open_topic(ORDERS)
@@ -227,7 +291,7 @@ def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch)
     topic, positions = filled(store)
     cursors = [topic.open_cursor(f"s{number:02}", initial=EARLIEST) for number in range(20)]
     settle(store)
-    ledger = store.cursors._ledger
+    ledger = store.cursors.ledger
     old = ledger.segments()[0].ledger_id
     monkeypatch.setattr(cursor_store_module, "COMPACT_MIN_RECORDS", 10)
     monkeypatch.setattr(cursor_store_module, "COMPACT_RATIO", 0)

@@ -57,7 +57,7 @@ class Sample:
     def remember(self) -> "Sample":
         """Keep the good bytes."""
         self._good = self.segment.read_bytes()
-        self._index = index_path(self.segment).read_bytes()
+        self.index = index_path(self.segment).read_bytes()
         return self
 
     def put(self, segment: bytes, *, index: bytes | None = None) -> None:
@@ -222,7 +222,7 @@ def test_journal_cut_anywhere_keeps_what_was_before(memory_folder):
             ends = []
             for number in range(5):
                 topic.append(b"%d" % number * 40).commit.wait(10)
-                ends.append(store.engine._journal.size_bytes + JOURNAL_HEADER_SIZE)
+                ends.append(store.engine.writer.journal.size_bytes + JOURNAL_HEADER_SIZE)
             path = as_segment(topic.segments()[0]).path
             simulated.kill()
             journal = folder / "journal" / "00000000.journal"
@@ -306,7 +306,7 @@ def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index, part):
     """One wrong bit: no wrong byte is served, at most one entry is lost, all others are there."""
     sample = make_sample(memory_folder / "data", some_bodies(415, 180))
     assert 60_000 < len(sample.good) < 70_000
-    kept = sample._index if index == "with index" else None
+    kept = sample.index if index == "with index" else None
     last = len(sample.bodies) - 1
     for bit in flips(sample.good, part):
         bad = bytearray(sample.good)
@@ -451,13 +451,13 @@ def long_sample(memory_folder):
 
 def test_lost_or_wrong_index_is_made_again_identical(long_sample, memory_folder):
     """Index gone, cut, random, foreign: opening the topic writes the very same bytes again."""
-    good = long_sample._index
+    good = long_sample.index
     other = make_sample(memory_folder / "other", long_sample.bodies, before=1)
     random = Random(3)
     flipped = bytearray(good)
     flipped[len(good) // 2] ^= 1
     wrongs = [None, b"", good[:10], good[: len(good) // 2], good[:-1], random.randbytes(len(good)),
-              other._index, bytes(flipped), good + b"more", bytes(len(good))]  # fmt: skip
+              other.index, bytes(flipped), good + b"more", bytes(len(good))]  # fmt: skip
     for number, wrong in enumerate(wrongs):
         long_sample.put(long_sample.good, index=wrong)
         assert long_sample.read() == (dict(enumerate(long_sample.bodies)), []), number
@@ -485,7 +485,7 @@ def test_index_deleted_under_a_live_store_does_no_harm(open_store):
         store.drop_read_caches()
         with_fds = [index_path(s.path) for s in topic.segments()]
         for path in with_fds:
-            store.engine._fds.forget(path)
+            store.engine.filer.fds.forget(path)
         assert [bytes(e.body) for e in all_entries(topic)] == bodies
     store.close()
     assert [bytes(e.body) for e in all_entries(open_store().open_topic(ORDERS))] == bodies
@@ -498,7 +498,7 @@ def test_end_and_index_of_a_segment_lost_under_a_live_store(long_sample):
         whole = 2200
         index_path(long_sample.segment).write_bytes(b"")
         os.truncate(long_sample.segment, long_sample.offsets[whole])
-        store.engine._fds.forget(index_path(long_sample.segment))
+        store.engine.filer.fds.forget(index_path(long_sample.segment))
         store.drop_read_caches()
         lost = list(range(whole, 2500))
         assert read_all(topic) == (dict(enumerate(long_sample.bodies[:whole])), lost)

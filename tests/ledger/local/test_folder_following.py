@@ -88,7 +88,7 @@ def test_a_followed_topic_is_the_topic(tmp_path_factory, steps):
                 middle = topic.count_entries(EARLIEST, topic.end_position) * number // 100
                 topic.trim(topic.read(EARLIEST, max_entries=middle + 1)[-1].position)
             else:
-                patch.setattr(folder_reader, "_ROWS_IN_MEMORY_MAX", 1)
+                patch.setattr(folder_reader, "ROWS_IN_MEMORY_MAX", 1)
             followed.refresh()
             with FolderReader(folder) as other:
                 assert all_of(followed) == all_of(other.log(TOPIC))

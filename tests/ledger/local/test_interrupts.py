@@ -91,8 +91,8 @@ class Program:
 
     other: ManagedLedger
     """A second topic, where a test has one."""
-    calls: list[str]
-    """Which callbacks were called, where a test notes that."""
+    turns: list[tuple[list[str], list[str]]]
+    """Of each turn, where a test notes that: whose callbacks were registered, and were called."""
     commit: Commit | None
     """The commit that a test's action left."""
 
@@ -230,11 +230,28 @@ def own_commit_of_topics(program):
 
 def own_commit_with_callbacks(program):
     """With callbacks to be called after it, in this order."""
+    registered: list[str] = []
+    called: list[str] = []
+    program.turns.append((registered, called))
     with program.store.committer.lock:
         program.commit = program.topic.append(b"interrupted").commit
-        program.commit.add_done_callback(lambda _error: program.calls.append("commit"))
-        program.commit.batch.add_done_callback(lambda: program.calls.append("batch"))
+        program.commit.add_done_callback(lambda _error: called.append("commit"))
+        registered.append("commit")
+        program.commit.batch.add_done_callback(lambda: called.append("batch"))
+        registered.append("batch")
     program.commit.wait()
+
+
+def check_turns(program):
+    """Once the store is closed: what was registered was called once, in order, and at its turn.
+
+    A registration that an exception ended may count or not.
+    """
+    for registered, called in program.turns:
+        both = ["commit", "batch"]
+        assert registered == both[: len(registered)]
+        assert called in (registered, both[: len(registered) + 1])
+    program.turns.clear()
 
 
 @pytest.fixture
@@ -256,14 +273,16 @@ def own_commits(monkeypatch):
 def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, own_commits, action):
     """At whichever step: nothing is lost or doubled, sums are right, callbacks are called once."""
     program = Program(memory_folder / "data")
+    program.turns = []
     step = 0
     for turn in range(2000):
         if turn % 100 == 0:
             program.reopen()
+            check_turns(program)
             program.other = program.store.open_topic(f"{ORDERS}-other")
             program.append()
             program.other.append(b"other").commit.wait(20)
-        program.calls, program.commit = [], None
+        program.commit = None
         own_commits.clear()
         with Interruption(step) as interruption:
             action(program)
@@ -272,7 +291,6 @@ def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, own_
         program.append()
         program.store.committer.flush()
         program.append()
-        assert program.calls in ([], ["commit"], ["commit", "batch"])
         program.check()
         if interruption.raised:
             step += 1
@@ -281,6 +299,7 @@ def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, own_
     assert not interruption.raised
     assert step > 100
     program.store.close()
+    check_turns(program)
     assert [f for f in verify_folder(program.folder) if f.severity == Severity.DAMAGE] == []
 
 
@@ -312,20 +331,35 @@ def test_a_handler_may_raise_what_looks_like_an_error_of_the_disk(memory_folder,
     program.store.close()
 
 
+def threads_of_stores(others):
+    """The names of the threads that stores have by now, without ``others``.
+
+    The thread that opened a store may still be ending: it does nothing more, and is waited for.
+    """
+    threads = [t for t in threading.enumerate() if t not in others]
+    for thread in threads:
+        if thread.name == "pulsemark-opening":
+            thread.join(60)
+    return [t.name for t in threads if t.is_alive() and t.name.startswith("pulsemark-")]
+
+
 def test_an_exception_at_any_step_of_closing_closes_all_the_same(memory_folder):
-    """Another close() returns once the store is closed; then the folder opens as it should."""
+    """Another close() returns once its threads have ended; then the folder opens as it should."""
+    others = set(threading.enumerate())
     program = Program(memory_folder / "data")
     for step in range(2000):
         program.append()
         program.topic.append(b"interrupted")
         with Interruption(step) as interruption:
             program.store.close()
+        program.store.close()
+        assert threads_of_stores(others) == []
         program.reopen()
         if not interruption.raised:
             break
     assert step > 5
     program.store.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("pulsemark-")]
+    assert threads_of_stores(others) == []
 
 
 def test_a_cut_tail_is_cut_or_not_whatever_interrupts_it(memory_folder):

@@ -188,6 +188,34 @@ def test_every_call_after_the_close_is_refused_without_a_wait(open_store, call):
         call(store, topic)
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_cursors_of_a_closed_store_refuse_changes(open_store, durable):
+    """Also where there is nothing to write; what was done before the close is done for good."""
+    store = open_store()
+    topic = store.open_topic(ORDERS)
+    appended = topic.append(b"x")
+    appended.commit.wait(10)
+    cursor = topic.open_cursor("s", initial=EARLIEST, durable=durable)
+    kept = cursor.persist()
+    kept.wait(10)
+    store.close()
+    for change in (
+        cursor.persist,
+        lambda: cursor.ack(appended.position),
+        lambda: cursor.ack_batch(appended.position, [0]),
+        lambda: cursor.ack_cumulative(appended.position),
+        lambda: cursor.reset(EARLIEST),
+    ):
+        with pytest.raises(StoreClosedError):
+            change()
+    assert not cursor.is_acked(appended.position)
+    answers: list[BaseException | None] = []
+    for commit in (appended.commit, kept):
+        commit.wait()
+        commit.add_done_callback(answers.append)
+    assert answers == [None, None]
+
+
 def test_failed_opening_leaves_nothing_behind(tmp_path, simulated):
     """An opening that fails gives the lock back, ends its threads and closes its files."""
     simulated.open()
@@ -212,14 +240,14 @@ def test_checkpoints_are_made_by_size_and_by_time(open_store, tmp_path):
     checkpoints, deadline = 0, time.monotonic() + 60
     while checkpoints < 4:
         assert time.monotonic() < deadline
-        before = store.engine._journal.size_bytes
+        before = store.engine.writer.journal.size_bytes
         for _ in range(20):
             last = topic.append(bytes(1000))
         last.commit.wait(10)
-        checkpoints += store.engine._journal.size_bytes < before
+        checkpoints += store.engine.writer.journal.size_bytes < before
     assert len(list((tmp_path / "data" / "journal").iterdir())) < 10
     store.checkpoint()
-    assert store.engine._journal.size_bytes == 0
+    assert store.engine.writer.journal.size_bytes == 0
     assert store.catalog.segments(topic.topic_id)
 
 
@@ -332,7 +360,7 @@ def test_segments_that_cannot_be_reached_are_kept(open_store):
     store.close()
     segments[2].path.unlink()
     catalog = Catalog(store.folder / "catalog.sqlite")
-    catalog._db.execute("DELETE FROM segment WHERE ledger_id=?", (segments[2].ledger_id,))
+    catalog.db.execute("DELETE FROM segment WHERE ledger_id=?", (segments[2].ledger_id,))
     catalog.close()
     open_store(ledger_entries=2).open_topic(ORDERS)
     assert [segment.path.exists() for segment in segments] == [True, True, False, True]

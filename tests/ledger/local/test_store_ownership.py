@@ -11,6 +11,7 @@ import pytest
 from pulsemark.finder import Finder
 from pulsemark.ledger import (
     EARLIEST,
+    LATEST,
     CallbackError,
     FencedError,
     ForkedStoreError,
@@ -59,7 +60,9 @@ def test_every_method_is_refused_in_a_child(tmp_path):
     """A typed error at once, also while locks were held and commits pending at the fork."""
     with LocalStore.open(tmp_path / "data", options=OPTIONS) as store:
         topic = store.open_topic(ORDERS)
-        topic.append(b"x").commit.wait(10)
+        answers: list[object] = []
+        done = topic.append(b"x").commit
+        done.wait(10)
         cursor = topic.open_cursor("billing", initial=EARLIEST)
         with store.committer.lock:
             pending = topic.append(b"pending").commit
@@ -74,6 +77,7 @@ def test_every_method_is_refused_in_a_child(tmp_path):
             assert held.wait(10)
             assert topic.first_position is not None
             cursor.ack(topic.first_position)
+            unchanged = topic.open_cursor("audit", initial=LATEST, durable=False)
             calls = [
                 lambda: topic.append(b"y"),
                 lambda: topic.read(EARLIEST),
@@ -83,8 +87,16 @@ def test_every_method_is_refused_in_a_child(tmp_path):
                 topic.roll,
                 lambda: topic.trim(EARLIEST),
                 lambda: topic.truncate_head(EARLIEST),
-                lambda: cursor.persist().wait(),
+                cursor.persist,
+                unchanged.persist,
+                lambda: cursor.ack(EARLIEST),
+                lambda: cursor.ack_batch(EARLIEST, [0]),
+                lambda: cursor.ack_cumulative(EARLIEST),
+                lambda: cursor.reset(EARLIEST),
+                lambda: unchanged.ack(EARLIEST),
+                lambda: topic.delete_cursor("billing"),
                 pending.wait,
+                lambda: pending.batch.add_done_callback(print),
                 lambda: pending.add_done_callback(print),
                 lambda: store.open_topic(ORDERS),
                 store.topic_names,
@@ -97,6 +109,9 @@ def test_every_method_is_refused_in_a_child(tmp_path):
             ]
 
             def child():
+                done.wait()
+                done.add_done_callback(answers.append)
+                assert answers == [None], "what was done before the fork is known"
                 for number, call in enumerate(calls):
                     try:
                         call()

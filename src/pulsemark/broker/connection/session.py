@@ -63,7 +63,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self.receipts = Receipts(self, services.budget, services.config)
         #: Kept state of this connection.
         self.kept = Account(services.kept)
-        self._conn = Connection(
+        self.connection = Connection(
             Role.SERVER, max_message_size_bytes=services.config.max_message_size_bytes
         )
         self._loop = asyncio.get_running_loop()
@@ -95,7 +95,7 @@ class Session(Members, asyncio.BufferedProtocol):
         """Room for what comes next."""
         if self._draining is not None:
             return self._draining.buffer
-        return self._conn.get_buffer(sizehint)
+        return self.connection.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: handle the commands they complete."""
@@ -104,9 +104,9 @@ class Session(Members, asyncio.BufferedProtocol):
             return
         self._liveness.received_at_s = self._loop.time()
         self._hearing.heard()
-        self._conn.buffer_updated(nbytes)
+        self.connection.buffer_updated(nbytes)
         if self._is_publishing and self._gathering.waits(
-            self._conn.pending_bytes, self.receipts.entries_in_flight
+            self.connection.pending_bytes, self.receipts.entries_in_flight
         ):
             self._has_rest = True
         else:
@@ -159,7 +159,7 @@ class Session(Members, asyncio.BufferedProtocol):
         until_s = time.monotonic() + turn_s
         self._has_rest = False
         try:
-            for event in self._conn.events():
+            for event in self.connection.events():
                 handled += 1
                 if type(event) is Send:
                     handle_send(self, event)
@@ -198,7 +198,7 @@ class Session(Members, asyncio.BufferedProtocol):
             self._unpause(Pause.TURN)
 
     def _count_input(self, progressed: bool) -> None:
-        conn = self._conn
+        conn = self.connection
         self._liveness.frame(is_open=bool(conn.pending_bytes), is_new=progressed)
         held_bytes = conn.allocated_bytes - FREE_INPUT_BYTES
         if held_bytes > 0:
@@ -211,14 +211,14 @@ class Session(Members, asyncio.BufferedProtocol):
     def give_up_input(self) -> None:
         """Input memory is full, and this connection holds some of it for longest."""
         self._counts_input = False
-        if self._conn.pending_bytes:
+        if self.connection.pending_bytes:
             self.close_because("too many frames have begun and are not whole; this one is oldest")
         else:
-            self._conn.release()
+            self.connection.release()
 
     def run(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` as a task; its refusal or failure is answered as an ERROR."""
-        self._requests.run(request_id, work, self._conn.last_command_size_bytes)
+        self._requests.run(request_id, work, self.connection.last_command_size_bytes)
 
     def requests_changed(self, count: int) -> None:
         """So many requests are being worked on: no more are read at the limit."""
@@ -277,7 +277,7 @@ class Session(Members, asyncio.BufferedProtocol):
 
     def check_time(self, now_s: float) -> None:
         """Called about once a second: PING the silent, close the dead."""
-        times, conn = self._liveness, self._conn
+        times, conn = self._liveness, self.connection
         if self.is_closed:
             # What was still unsent had its time: a client that does not read is not waited for.
             if times.is_closing_late(now_s):
@@ -295,8 +295,8 @@ class Session(Members, asyncio.BufferedProtocol):
             self._check_silence(now_s)
 
     def _check_silence(self, now_s: float) -> None:
-        if now_s - self._liveness.received_at_s >= QUIET_S and self._conn.allocated_bytes:
-            self._conn.release()
+        if now_s - self._liveness.received_at_s >= QUIET_S and self.connection.allocated_bytes:
+            self.connection.release()
             self._count_input(progressed=False)
         silence = self._liveness.silence(now_s)
         if silence is Silence.PING:
@@ -371,7 +371,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)
-        self._conn.discard()
+        self.connection.discard()
         self.leave_all()
         self._requests.cancel()
         self._hearing.heard()

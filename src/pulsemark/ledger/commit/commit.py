@@ -58,7 +58,8 @@ class Batch(_Awaited[Callable[[], None]]):
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call ``callback()`` when every commit of the batch is done; at once if they are.
 
-        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do.
+        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
+        raises as their registration does.
         """
         if not self._keep(callback):
             callback()
@@ -86,6 +87,9 @@ class Commit(_Awaited[DoneCallback]):
     def add_done_callback(self, callback: DoneCallback) -> None:
         """Call ``callback(error or None)`` when durable or failed; at once if it is already.
 
+        What became of a commit is a fact: one that was done answers also once the store is closed,
+        and in a child process. For any other one a child process raises ForkedStoreError.
+
         Runs where the store's ``notify`` runs things. Without ``notify`` in a thread of the store
         that does nothing else: callbacks may call all of the store's methods, and wait.
         """
@@ -110,6 +114,9 @@ class Commit(_Awaited[DoneCallback]):
         exception that a signal handler raises ends the wait and nothing else. Without a time-out
         the calling thread may write to the disk itself: then no exception ends the wait before
         the disk answers.
+
+        What became of a commit is a fact: one that is done answers also once the store is closed,
+        and in a child process.
         """
         if not self.done and self._committer is not None:
             self._committer.wait_for(self, timeout_s)
@@ -119,3 +126,10 @@ class Commit(_Awaited[DoneCallback]):
 
 DONE = Commit(None, Batch(None))
 """For what needs no commit."""
+
+
+def failed_commit(error: BaseException) -> Commit:
+    """A commit that is done, and failed with ``error``."""
+    commit = Commit(None, Batch(None))
+    commit.error = error
+    return commit

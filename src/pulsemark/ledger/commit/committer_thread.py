@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _MANY_GROUPS = 64
 _ENTRIES_PER_GROUP = 8
-_GATHER_RATIO = 6
-_GATHER_MAX_S = 0.2
+GATHER_RATIO = 6
+GATHER_MAX_S = 0.2
 _GATHER_POLL_S = 0.002
 """See ``CommitterThread._gather``."""
 
@@ -129,7 +129,7 @@ class CommitterThread:
         pending = self._committer.pending
         with pending.lock:
             gathering, seen = pending.oldest, -1
-        until_s = time.monotonic() + min(_GATHER_RATIO * self._commit_s, _GATHER_MAX_S)
+        until_s = time.monotonic() + min(GATHER_RATIO * self._commit_s, GATHER_MAX_S)
         while (
             len(gathering.groups) > _MANY_GROUPS
             and not self.is_stopping

@@ -21,10 +21,11 @@ from itertools import islice
 from typing import Protocol
 
 from ...proto.cursor_pb2 import CursorRecord
-from ..commit.commit import DONE, Batch, Commit
+from ..commit.commit import DONE, Commit, failed_commit
 from ..errors import LedgerError
 from ..position import LATEST, Position
-from .partial_batches import PartialBatches, bits_of, words_of
+from ..store_state import StoreState
+from .partial_batches import PartialBatches, bits_of, signed_words_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
 _CHANGES_PER_SNAPSHOT = 1000
@@ -66,7 +67,11 @@ class RecordLimits:
 
 
 class Cursor:
-    """One subscription's acknowledgements. Not thread-safe: one thread (the loop) uses it."""
+    """One subscription's acknowledgements. Not thread-safe: one thread (the loop) uses it.
+
+    What changes it, and ``persist``, raises StoreClosedError once the store is closed, and
+    ForkedStoreError in a child process.
+    """
 
     def __init__(
         self,
@@ -78,10 +83,12 @@ class Cursor:
         properties: dict[str, int] | None = None,
         subscription_properties: dict[str, str] | None = None,
         limits: RecordLimits | None = None,
+        state: StoreState | None = None,
     ) -> None:
         self._log = log
         self.topic_id = topic_id
         self._write = write
+        self._check_not_closed = _no_check if state is None else state.check_not_closed
         self._limits = limits or RecordLimits()
         self.name = name
         self.properties: dict[str, int] = dict(properties or {})
@@ -122,6 +129,7 @@ class Cursor:
 
     def ack(self, position: Position) -> None:
         """Acknowledge one entry; again, or one that is not in the log, changes nothing."""
+        self._check_not_closed()
         if self.is_acked(position):
             return
         messages = self._log.entry_message_count(position)
@@ -145,6 +153,7 @@ class Cursor:
         nothing does, the entry is acknowledged and the list is empty. Where too much is kept of
         other batches already, nothing changes.
         """
+        self._check_not_closed()
         found = None if self.is_acked(position) else self._log.entry_message_count(position)
         if found is None:
             return []
@@ -174,6 +183,7 @@ class Cursor:
         Backwards changes nothing, and neither does a position at or behind the end: as in Pulsar
         nothing is acknowledged then.
         """
+        self._check_not_closed()
         if position <= self.mark_delete or position >= self._log.end_position:
             return
         if self._log.entry_message_count(position) is None:
@@ -204,6 +214,7 @@ class Cursor:
 
     def reset(self, read_position: Position) -> None:
         """Read on from ``read_position``: mark delete before it, nothing else acknowledged."""
+        self._check_not_closed()
         self.mark_delete = self._log.previous_position(read_position)
         self._acked.clear()
         self._batches.clear()
@@ -277,15 +288,16 @@ class Cursor:
     def persist(self) -> Commit:
         """Write what changed; durable when the returned commit is done.
 
-        Raises nothing: a record that the ledger refuses is a failed commit.
+        Raises nothing else: a record that the ledger refuses is a failed commit.
         """
+        self._check_not_closed()
         if self._write is None or not self._dirty:
             return self._last_commit
         snapshot = self._is_snapshot_due()
         try:
             commit = self._write(self.record(snapshot=snapshot))
         except (LedgerError, OSError) as error:
-            self._last_commit = _failed(error)
+            self._last_commit = failed_commit(error)
             self._snapshot_due = True
             return self._last_commit
         self._changes_written = 0 if snapshot else self._changes_written + 1
@@ -333,7 +345,7 @@ class Cursor:
             size_bytes += 32 + bits.bit_length() // 6
             if size_bytes > self._limits.batch_bytes:
                 break
-            words = [_signed(word) for word in words_of(bits)]
+            words = signed_words_of(bits)
             record.batches.add(ledger_id=position[0], entry_id=position[1], ack_set=words)
         return record
 
@@ -373,18 +385,12 @@ class Cursor:
         self._dirty = False
 
 
-def _failed(error: BaseException) -> Commit:
-    commit = Commit(None, Batch(None))
-    commit.error = error
-    return commit
+def _no_check() -> None:
+    """The log is no store's."""
 
 
 def _entries(start: Position, end: Position) -> Iterator[Position]:
     return (Position(start[0], entry_id) for entry_id in range(start[1], end[1]))
-
-
-def _signed(word: int) -> int:
-    return word - 2**64 if word >= 2**63 else word
 
 
 def _messages_of(log: CursorLog, ledger_id: int, first: int, last: int) -> int:

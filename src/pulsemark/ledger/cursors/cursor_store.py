@@ -26,6 +26,7 @@ from ..ledger_writer import LedgerWriter
 from ..options import StoreOptions
 from ..position import EARLIEST, Position
 from ..run import Run
+from ..store_state import StoreState
 from ..topic_log import TopicLog
 from .cursor import Cursor, RecordLimits
 
@@ -46,6 +47,8 @@ _RANGES_AT_ONCE = 2_000
 """Ranges and batches in the snapshots written along with one record; one snapshot may have more."""
 _BATCH_BYTES = 1024 * 1024
 """What the partly acknowledged batches take in a record at most."""
+_DELETIONS = 64
+"""Deletions that are kept before those that are durable are forgotten."""
 _RANGE_SIZE_BYTES = 64
 """What a range takes in a record at most, in round figures."""
 
@@ -80,10 +83,16 @@ class CursorLedger(Protocol):
 class CursorStore:
     """The cursor ledger and what it says. Used on one thread, as cursors are."""
 
-    def __init__(self, ledger: CursorLedger, options: StoreOptions) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, ledger: CursorLedger, options: StoreOptions, state: StoreState | None = None
+    ) -> None:
+        self.ledger = ledger
+        self._state = state
         self._limits = _record_limits(options)
         self._stored: dict[int, dict[str, Cursor]] = {}
+        self._deletions: dict[tuple[int, str], Commit] = {}
+        """Of cursors, by topic id and name: those that are not known to be durable."""
+        self._deletions_limit = _DELETIONS
         self._count = 0
         self._records = 0
         #: Cursors whose snapshot a compaction that has begun is still to write.
@@ -97,12 +106,12 @@ class CursorStore:
         position = EARLIEST
         while True:
             try:
-                entries = self._ledger.read(position, max_entries=_READ_BATCH)
+                entries = self.ledger.read(position, max_entries=_READ_BATCH)
             except CorruptEntryError as error:
                 # The records behind it still hold the latest state of most cursors.
                 _log.error("a cursor record is lost: %s", error)
                 position = error.next_position
-                if position >= self._ledger.end_position:
+                if position >= self.ledger.end_position:
                     return
                 continue
             if not entries:
@@ -150,6 +159,7 @@ class CursorStore:
             properties,
             subscription_properties,
             self._limits,
+            self._state,
         )
 
     def _keep(self, topic_id: int, cursor: Cursor) -> None:
@@ -206,6 +216,7 @@ class CursorStore:
                 None,
                 properties,
                 subscription_properties,
+                state=self._state,
             )
             ledger.cursors[name] = cursor
             return cursor
@@ -222,9 +233,17 @@ class CursorStore:
         return cursor
 
     def delete(self, ledger: LedgerWriter, name: str) -> Commit:
-        """Forget a cursor; durable when the commit is done."""
+        """Forget a cursor; durable when the commit is done.
+
+        Once more for one whose deletion is pending: that one's commit. Where that failed, the
+        deletion is written again.
+        """
         is_stored = name in self._stored.get(ledger.topic_id, {})
-        commit = self._write(_deleted(ledger.topic_id, name)) if is_stored else DONE
+        earlier = self._deletions.get((ledger.topic_id, name), DONE)
+        if is_stored or (earlier.done and earlier.error is not None):
+            commit = self._write_deletion(ledger.topic_id, name)
+        else:
+            commit = earlier
         cursor = ledger.cursors.pop(name, None)
         if cursor is not None:
             cursor.forget()
@@ -236,7 +255,21 @@ class CursorStore:
         names = self.names(topic_id)
         for name in names:
             self._forget(topic_id, name)
-        return [self._write(_deleted(topic_id, name)) for name in names]
+        undecided = {name for topic, name in self._undecided() if topic == topic_id}
+        return [self._write_deletion(topic_id, name) for name in sorted(undecided.union(names))]
+
+    def _undecided(self) -> dict[tuple[int, str], Commit]:
+        """The deletions that are pending, and those that failed."""
+        deletions = self._deletions.items()
+        return {key: each for key, each in deletions if not each.done or each.error is not None}
+
+    def _write_deletion(self, topic_id: int, name: str) -> Commit:
+        commit = self._write(_deleted(topic_id, name))
+        if len(self._deletions) >= self._deletions_limit:
+            self._deletions = self._undecided()
+            self._deletions_limit = _DELETIONS + 2 * len(self._deletions)
+        self._deletions[topic_id, name] = commit
+        return commit
 
     def _write(self, record: CursorRecord) -> Commit:
         self._records += 1
@@ -244,15 +277,15 @@ class CursorStore:
         if self._to_snapshot or self._snapshots:
             self._compact_further()
         elif is_long or self._is_scattered:
-            self._compact()
-        return self._ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
+            self.compact()
+        return self.ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
         """Begin a ledger for a snapshot of every cursor; they make those before it needless."""
-        self._ledger.roll()
+        self.ledger.roll()
         self._records = 0
         self._is_scattered = False
-        self._compacted_from = Position(self._ledger.ledger_id, 0)
+        self._compacted_from = Position(self.ledger.ledger_id, 0)
         self._to_snapshot.extend(
             cursor for of_topic in self._stored.values() for cursor in of_topic.values()
         )
@@ -269,7 +302,7 @@ class CursorStore:
                 continue
             record = cursor.record(snapshot=True)
             content = record.SerializeToString()
-            self._snapshots[self._ledger.append(content, kind=EntryKind.CONTROL).commit] = None
+            self._snapshots[self.ledger.append(content, kind=EntryKind.CONTROL).commit] = None
             # Only now: where the ledger refuses, the next step tries this cursor again.
             self._to_snapshot.popleft()
             self._records += 1
@@ -285,7 +318,7 @@ class CursorStore:
     def _trim_after(self, commits: list[Commit], start: Position) -> None:
         """Once all of these are durable; if one fails, the ledgers before are still needed."""
         if not commits:
-            self._ledger.trim(start)
+            self.ledger.trim(start)
             return
 
         def then(error: BaseException | None) -> None:

@@ -113,5 +113,11 @@ def words_of(bits: int) -> list[int]:
     return list(unpack(f"<{count}Q", bits.to_bytes(8 * count, "little")))
 
 
+def signed_words_of(bits: int) -> list[int]:
+    """As `words_of`, signed as on the wire."""
+    count = -(-bits.bit_length() // 64)
+    return list(unpack(f"<{count}q", bits.to_bytes(8 * count, "little")))
+
+
 def _size_bytes(remaining: int) -> int:
     return _BATCH_OVERHEAD_BYTES + (remaining.bit_length() >> 3)

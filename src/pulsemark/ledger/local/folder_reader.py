@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 # What a followed topic may keep in memory: by then the writer has put the rows into the index
 # files, and a segment that is loaded anew finds them there.
-_ROWS_IN_MEMORY_MAX = 1 << 17
+ROWS_IN_MEMORY_MAX = 1 << 17
 _UNSEALED_MAX = 4
 
 
@@ -156,7 +156,7 @@ class FolderReader:
         newest = max(h.topic_id for h in mine)
         kept = {s.header: s for s in known if s.index.sealed}
         for segment in known[-_UNSEALED_MAX:]:
-            if segment.index.rows_in_memory < _ROWS_IN_MEMORY_MAX:
+            if segment.index.rows_in_memory < ROWS_IN_MEMORY_MAX:
                 kept[segment.header] = segment
         segments = [kept.get(h) or self._filer.open(h) for h in mine if h.topic_id == newest]
         lost |= {ledger_id for ledger_id, _ in self._beyond_help}

@@ -100,7 +100,7 @@ def test_failed_change_changes_nothing(catalog, path):
     topic = catalog.create_topic("orders")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    catalog._db.execute("PRAGMA busy_timeout=1")
+    catalog.db.execute("PRAGMA busy_timeout=1")
     for change in (
         lambda: catalog.create_topic("other"),
         lambda: catalog.reserve_ledger_ids(1),
@@ -162,5 +162,5 @@ def test_newer_catalog_is_unsupported(path):
 
 def test_commits_are_synced(catalog):
     """The catalog is as durable as entries: WAL with a sync at every commit."""
-    assert catalog._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert catalog._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert catalog.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert catalog.db.execute("PRAGMA synchronous").fetchone() == (2,)

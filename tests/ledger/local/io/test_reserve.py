@@ -142,7 +142,7 @@ def test_cut_file_is_written_with_the_reserve(tmp_path):
 
 def full_catalog(store: LocalStore, files: GivesBack, name: str) -> None:
     """Give a topic so many segments that removing them needs space which the catalog has not."""
-    db = store.catalog._db
+    db = store.catalog.db
     topic_id = store.open_topic(name).topic_id
     store.catalog.add_segments((topic_id, 1 << 40, number) for number in range(3000))
     pages = db.execute("PRAGMA page_count").fetchone()[0]
@@ -180,7 +180,7 @@ def test_deletion_that_fails_leaves_the_topic_as_it_was(tmp_path):
         assert topic.ledger_id == ledger_id
         assert store.open_topic(TOPIC) is topic
         assert not any(segment.removed for segment in topic.segments())
-        store.catalog._db.execute("PRAGMA max_page_count=100000")
+        store.catalog.db.execute("PRAGMA max_page_count=100000")
     with LocalStore.open(tmp_path / "data") as store:
         assert len(store.open_topic(TOPIC).read(EARLIEST)) == 4
 
@@ -197,7 +197,7 @@ def test_nothing_else_uses_the_reserve(tmp_path):
                 store.open_topic(f"{OTHER}-{number}".ljust(400, "x"))
         assert 1 < len(store.topic_names()) < 1000
         assert files.given_back == 0
-        store.catalog._db.execute("PRAGMA max_page_count=100000")
+        store.catalog.db.execute("PRAGMA max_page_count=100000")
 
 
 @pytest.mark.parametrize("before", [None, 0, 1000, RESERVE_BYTES])

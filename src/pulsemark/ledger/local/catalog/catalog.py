@@ -64,21 +64,21 @@ class Catalog:
         self._path = path
         self._lock = threading.RLock()
         try:
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self.db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         except sqlite3.Error as error:
             raise catalog_error(path, error) from error
         try:
             self._prepare()
         except BaseException:
-            self._db.close()
+            self.db.close()
             raise
 
     def _prepare(self) -> None:
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            self.db.execute("PRAGMA journal_mode=WAL")
+            self.db.execute("PRAGMA synchronous=FULL")
+            version = self.db.execute("PRAGMA user_version").fetchone()[0]
+            problem = self.db.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
             raise self._error(error) from error
         if problem != "ok":
@@ -98,9 +98,9 @@ class Catalog:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
-                yield self._db
-                self._db.execute("COMMIT")
+                self.db.execute("BEGIN IMMEDIATE")
+                yield self.db
+                self.db.execute("COMMIT")
             except sqlite3.Error as error:
                 self._roll_back()
                 raise self._error(error) from error
@@ -110,13 +110,13 @@ class Catalog:
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):  # what was not committed never counts
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
-                return self._db.execute(query, values).fetchall()
+                return self.db.execute(query, values).fetchall()
             except sqlite3.Error as error:
                 raise self._error(error) from error
 
@@ -126,7 +126,7 @@ class Catalog:
     def close(self) -> None:
         """Close the connection; SQLite folds its WAL back."""
         with self._lock:
-            self._db.close()
+            self.db.close()
 
     # Ids
 

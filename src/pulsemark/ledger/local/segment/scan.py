@@ -106,15 +106,10 @@ def scan_records(
     key = header.record_key
     held: list[ScannedRecord] = []
     sound, looked_again = (offset, next_entry_id), -1
-
-    def believed(record: ScannedRecord) -> bool:
-        if known_start:
-            return _follows(record, offset, next_entry_id, held, sound)
-        return record.fields.entry_id >= next_entry_id
-
     while 0 <= offset < window.size:
         record = _record_at(window, offset, key)
-        if record is None or not believed(record):
+        start = sound if known_start else None
+        if record is None or not _follows(record, offset, next_entry_id, held, start):
             offset = window.find(key.marker, offset + 1)
             continue
         next_entry_id = record.fields.entry_id + 1
@@ -143,10 +138,15 @@ def _follows(
     offset: int,
     next_entry_id: int,
     held: list[ScannedRecord],
-    sound: tuple[int, int],
+    start: tuple[int, int] | None,
 ) -> bool:
-    """Whether a record at ``offset`` can be what its entry id says, counted from what is sure."""
-    expected = held[-1].end_offset if held else sound[0]
+    """Whether a record at ``offset`` can be what its entry id says, counted from what is sure.
+
+    ``start``: where the records that are sure end, and the next entry id; None: it is not known.
+    """
+    if start is None:
+        return record.fields.entry_id >= next_entry_id
+    expected = held[-1].end_offset if held else start[0]
     lost = record.fields.entry_id - next_entry_id
     if offset == expected:
         return lost == 0
