@@ -213,7 +213,7 @@ class Cleaning:
             return
         commits = []
         for subscription in tuple(topic.subscriptions.values()):
-            subscription.cursor.ack_cumulative(last)
+            subscription.give_up(last)
             commits.append(subscription.cursor.persist())
         for commit in commits:
             await durable(commit)

@@ -88,7 +88,7 @@ async def skip_all(
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
         last = one.log.last_position
         if last is not None:
-            one.cursor.ack_cumulative(last)
+            one.give_up(last)
             await durable(one.cursor.persist())
     return Response()
 

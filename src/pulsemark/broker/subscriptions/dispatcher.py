@@ -100,6 +100,10 @@ class Dispatcher(ABC):
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """An entry was acknowledged; `remaining` of its messages were not."""
 
+    @abstractmethod
+    def given_up(self, last: Position) -> None:
+        """Everything up to ``last`` counts as acknowledged, though no consumer said so."""
+
     def is_blocked(self, consumer: Consumer) -> bool:
         """Whether too many unacknowledged messages keep a consumer from getting more."""
         return False
@@ -313,6 +317,9 @@ class SingleActiveDispatcher(Dispatcher):
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """The cursor knows; nothing else is kept for a consumer that has all to itself."""
+
+    def given_up(self, last: Position) -> None:
+        """The cursor knows."""
 
     def close(self) -> None:
         """Stop dispatching for good."""

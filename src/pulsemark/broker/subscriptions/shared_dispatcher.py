@@ -183,6 +183,22 @@ class SharedDispatcher(Dispatcher):
             self.redelivery_counts.pop(position, None)
             self.forgotten(position)
 
+    def given_up(self, last: Position) -> None:
+        """Consumers no longer hold what is given up, so that it does not block them."""
+        held = [(p, holder) for p, holder in self._holders_of.items() if p <= last]
+        pieces = self._given_up(held)
+        if len(held) > PIECE_IDS or self.subscription.work:
+            self.subscription.work.add(pieces)
+        else:
+            deque(pieces, maxlen=0)
+
+    def _given_up(self, held: Sequence[tuple[Position, Consumer]]) -> Iterator[None]:
+        for at in range(0, len(held), PIECE_IDS):
+            for position, holder in held[at : at + PIECE_IDS]:
+                # Meanwhile the entry may have gone to another consumer, or been acknowledged.
+                self.acked(holder, position, 0)
+            yield
+
     def released(self, positions: Iterable[Position]) -> None:
         """Entries are no longer held by a consumer: they wait, or are acknowledged."""
         for position in positions:

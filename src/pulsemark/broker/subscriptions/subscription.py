@@ -347,12 +347,18 @@ class Subscription:
             if self.topic.config.acknowledgment_at_batch_index_level_enabled:
                 self.cursor.ack_batch(position, message_id.ack_set)
 
+    def give_up(self, last: Position) -> None:
+        """Everything up to ``last`` counts as acknowledged, also what consumers hold."""
+        self.cursor.ack_cumulative(last)
+        if self.dispatcher is not None:
+            self.dispatcher.given_up(last)
+
     def expire(self, last: Position) -> int:
         """Give up on what is not acknowledged up to ``last``; how many messages that were."""
         if self.is_fenced or self.reads_compacted:
             return 0
         before = self.cursor.backlog_messages
-        self.cursor.ack_cumulative(last)
+        self.give_up(last)
         expired = max(before - self.cursor.backlog_messages, 0)
         if expired:
             self.messages_expired += expired
@@ -372,7 +378,7 @@ class Subscription:
         """Acknowledge the next `count` unacknowledged entries, durably."""
         last = self.cursor.nth_unacked(count) if count > 0 else None
         if last is not None:
-            self.cursor.ack_cumulative(last)
+            self.give_up(last)
         await durable(self.cursor.persist())
 
     def _persist_now(self) -> None:

@@ -34,6 +34,7 @@ from .base import (
     entries_of,
     facts_of,
     filled,
+    heads_of,
     stamped,
 )
 from .engines import Engine
@@ -149,6 +150,38 @@ class Appending(EngineTests):
                 ]
                 position = Position(first.ledger_id, first.entry_id + len(views))
             assert found == expected
+
+    @pytest.mark.parametrize("with_stamps", [True, False])
+    def test_heads_say_what_the_entries_say(self, engine: Engine, with_stamps: bool) -> None:
+        """Place, kind, counts, times, prefix and size are told without the body, and agree."""
+        with engine.open() as store:
+            ledger = store.open_topic(TOPIC)
+            if with_stamps:
+                stamped(ledger)
+            entries = [*filled(ledger, 15, messages=3), *filled(ledger, 15, size=90)]
+            assert [
+                (
+                    head.position,
+                    head.kind,
+                    head.message_count,
+                    head.index,
+                    head.append_time_ms,
+                    bytes(head.prefix),
+                    head.body_size_bytes,
+                )
+                for head in heads_of(ledger)
+            ] == [
+                (
+                    entry.position,
+                    entry.kind,
+                    entry.message_count,
+                    entry.index,
+                    entry.append_time_ms,
+                    bytes(entry.stored[: entry.prefix_size_bytes]),
+                    len(entry.stored) - entry.prefix_size_bytes,
+                )
+                for entry in entries
+            ]
 
     def test_moving_along(self, engine: Engine) -> None:
         """Positions lead to their neighbours, and counts add up, across ledgers."""

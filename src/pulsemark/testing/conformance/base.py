@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ...ledger import EARLIEST, Entry, ManagedLedger, Position, StoreOptions, TopicLog
+from ...ledger.entry import RecordHead
 from ...metadata import StamperChain
 from .engines import Engine, MakeEngine
 
@@ -67,6 +68,7 @@ def entries_of(log: TopicLog, *, max_entries: int = 7) -> list[Entry]:
     while part := log.read(position, max_entries=max_entries):
         entries += part
         last = part[-1].position
+        assert last >= position, f"reading from {position} gave what stands before it: {last}"
         position = Position(last.ledger_id, last.entry_id + 1)
     return entries
 
@@ -87,6 +89,13 @@ def facts_of(entries: list[Entry]) -> list[Facts]:
             bytes(e.stored),
         )
         for e in entries
+    ]
+
+
+def heads_of(log: TopicLog) -> list[RecordHead]:
+    """What the engine says of each entry without its body."""
+    return [
+        run.head(row) for run, first, end in log.stretches(EARLIEST) for row in range(first, end)
     ]
 
 
