@@ -14,7 +14,7 @@ from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.long_work import PIECE_IDS, LongWork, Turns
 from pulsemark.broker.statistics import stats
-from pulsemark.broker.subscriptions import telling
+from pulsemark.broker.subscriptions import closing
 from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
@@ -236,7 +236,7 @@ class TurnCounter:
 def turns(broker, monkeypatch):
     """Each piece fills its slice, so that it has a turn of its own."""
     monkeypatch.setattr(long_work, "SLICE_S", 0)
-    monkeypatch.setattr(telling, "TOLD_AT_ONCE", 1)
+    monkeypatch.setattr(closing, "CLOSED_AT_ONCE", 1)
     monkeypatch.setattr(leaving, "LEFT_AT_ONCE", 1)
     with TurnCounter(broker) as counter:
         yield counter
@@ -292,7 +292,7 @@ def test_the_consumers_of_many_subscriptions_leave_in_pieces(
 ):
     """When their connection ends, each subscription has its turn, and all are free after it."""
     raw.create_producer(topic)
-    turns.watch(monkeypatch, Subscription, "let_leave", size=int)
+    turns.watch(monkeypatch, Subscription, "remove_leaving", size=int)
     with RawClient.from_url(broker.service_url) as other:
         for number in range(COUNT):
             other.subscribe(topic, f"s{number}")

@@ -35,7 +35,7 @@ def turn(ring):
     taker = ring.first()
     if taker is not None:
         assert ring.first() is taker
-        ring.had_turn(taker)
+        ring.move_to_end(taker)
     return taker
 
 

@@ -103,7 +103,7 @@ def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
     consumers = backlog = 0
     subscriptions: list[tuple[str, tuple[float, float, float]]] = []
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.is_there:
+        if subscription.exists:
             waiting = subscription.cursor.backlog_messages
             figures = (subscription.messages_out, subscription.bytes_out, waiting)
             shown = f"{labels},{_labels(subscription=subscription.name)}"
@@ -159,7 +159,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         (
             "pulsemark_storage_is_well",
             "0: an append failed, and no probe could be written since; producers wait",
-            services.storage.is_well,
+            services.storage.is_healthy,
         ),
         (
             "pulsemark_unsent_bytes",

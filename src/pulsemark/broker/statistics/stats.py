@@ -39,7 +39,7 @@ def topic_stats(topic: Topic) -> Pieces:
     counters = topic.counters
     rows: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.is_there:
+        if subscription.exists:
             rows[subscription.name] = yield from _subscription(subscription)
     storage_bytes = yield from storage_size_bytes(topic)
     return {
@@ -92,7 +92,7 @@ def internal_stats(topic: Topic) -> Pieces:
         yield
     cursors: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.is_there:
+        if subscription.exists:
             cursors[subscription.name] = _cursor(subscription)
         yield
     return {

@@ -44,7 +44,7 @@ class CatalogWriter:
         It uses `read` and `write`, and nothing else that waits for a turn.
         """
         assert not self._is_current(), "a turn within a turn would wait for itself"
-        return await self._background.to_the_end(self._take(change))
+        return await self._background.run_to_end(self._take(change))
 
     async def _take(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._one_at_a_time:

@@ -304,7 +304,7 @@ class TopicProducers:
         """Make a producer that has entered the topic's owner, once its epoch is durable."""
         try:
             # Stored to its end, whoever leaves meanwhile: the next epoch is counted from it.
-            epoch = await self._background.to_the_end(self._count_epoch(producer))
+            epoch = await self._background.run_to_end(self._count_epoch(producer))
             self._check_holds(producer)
         except BaseException:
             self.remove(producer)

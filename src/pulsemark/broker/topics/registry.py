@@ -183,7 +183,7 @@ class Topics:
         if topic is not None:
             return topic
         self._check_can_open(name, create=create, explicit=explicit)
-        return await self._background.to_the_end(
+        return await self._background.run_to_end(
             self._open_alone(name, create=create, explicit=explicit)
         )
 
@@ -245,7 +245,7 @@ class Topics:
     async def create_partitioned(self, name: TopicName, partitions: int) -> None:
         """Make a partitioned topic with all of its partitions, or give one more of them."""
         _check_persistent(name)
-        await self._background.to_the_end(self._create_partitioned_alone(name, partitions))
+        await self._background.run_to_end(self._create_partitioned_alone(name, partitions))
 
     async def _create_partitioned_alone(self, name: TopicName, partitions: int) -> None:
         async with self._locks.held(str(name)):
@@ -256,7 +256,7 @@ class Topics:
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
-        await self._background.to_the_end(self._delete_partitioned_alone(name, force=force))
+        await self._background.run_to_end(self._delete_partitioned_alone(name, force=force))
 
     async def _delete_partitioned_alone(self, name: TopicName, *, force: bool) -> None:
         async with self._locks.held(str(name)):
@@ -285,7 +285,7 @@ class Topics:
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with everything in it. Raises `TopicInUseError`, `RefusedError`."""
-        await self._background.to_the_end(self._delete_alone(name, force=force))
+        await self._background.run_to_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
@@ -325,7 +325,7 @@ class Topics:
             return
         try:
             # No topic of it is opened from now on; those that are being opened are waited for.
-            await self._background.settle_present()
+            await self._background.settle_running()
             if self.names_in(namespace) or self.partitioned_in(namespace):
                 raise RefusedError(
                     ServerError.ServiceNotReady, f"{namespace} has got a topic meanwhile"

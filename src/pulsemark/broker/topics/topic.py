@@ -29,10 +29,10 @@ from ...wire import MessageId, TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
+from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
-from ..subscriptions.telling import telling
 from .producers import TopicProducers
 
 __all__ = ["Topic"]
@@ -189,12 +189,12 @@ class Topic:
         Its consumers' clients are told, but for `asked_by`. Raises `RefusedError` if it is not
         there any more, and `LedgerError`; then nothing has changed.
         """
-        subscription.check_is_there()
+        subscription.check_exists()
         commit = self.ledger.delete_cursor(subscription.name)
         del self.subscriptions[subscription.name]
         # All of its consumers lose it in this step; their clients are told in pieces.
         consumers = subscription.detach_all()
-        subscription.work.add(telling(consumers, but=asked_by))
+        subscription.work.add(closing(consumers, but=asked_by))
         return commit
 
     # -- reading --------------------------------------------------------------------------------
