@@ -20,6 +20,7 @@ from pathlib import Path
 from report import Figure, higher, show
 
 from pulsemark.ledger import EARLIEST, LocalStore, ManagedLedger, Position
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import StamperChain
 
 ROUNDS = 5
@@ -85,7 +86,7 @@ def measure(folder: Path, megabytes: int) -> list[Figure]:
             if appended is not None:
                 appended.commit.wait()
             store.checkpoint()
-            paths = [segment.path for segment in topic.segments()]
+            paths = [segment.path for segment in map(as_segment, topic.segments())]
             limit_s = best(partial(read_files, paths))
             mb = sum(path.stat().st_size for path in paths) / 1e6
             for how, taken_s in (

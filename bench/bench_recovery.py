@@ -21,6 +21,7 @@ from pathlib import Path
 from report import Figure, lower, show
 
 from pulsemark.ledger import LocalStore, Position
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import StamperChain
 
 MIB = 1 << 20
@@ -51,7 +52,7 @@ def open_again(folder: Path, entries: int) -> tuple[float, float]:
         raise SystemExit(f"{entries} entries were acknowledged, {topic.next_index} are there")
     ready = time.perf_counter() - start
     start = time.perf_counter()
-    for segment in topic.segments():
+    for segment in map(as_segment, topic.segments()):
         fd = os.open(segment.path, os.O_RDONLY)
         at = 0
         while data := os.pread(fd, 4 * MIB, at):

@@ -25,6 +25,7 @@ from report import Figure, lower, quantile, show
 from pulsemark.finder import Finder, Road
 from pulsemark.ledger import LocalStore, ManagedLedger
 from pulsemark.ledger.local.io.folder import index_path
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import StamperChain, entry_time_ms, peek
 from pulsemark.testing.clock import SettableClock
 
@@ -68,7 +69,7 @@ def whole_entries(topic: ManagedLedger, time_ms: int) -> int:
 def drop_caches(store: LocalStore, topic: ManagedLedger) -> None:
     """Nothing of the topic is in memory but what a search always has there."""
     store.drop_read_caches()
-    for segment in topic.segments():
+    for segment in map(as_segment, topic.segments()):
         for path in (segment.path, index_path(segment.path)):
             if path.exists():
                 fd = os.open(path, os.O_RDONLY)

@@ -33,6 +33,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.local.io.folder import FOLDER_VERSION, LOCK_NAME, MARKER_NAME
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SEGMENT_VERSION
 from pulsemark.metadata import StamperChain
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
@@ -213,7 +214,7 @@ def append(topic: ManagedLedger, count: int) -> None:
 def segment_of(folder: Path, topic: str, number: int) -> Segment:
     """A segment as readers see it."""
     with FolderReader(folder) as reader:
-        segment = reader.log(topic).segments()[number]
+        segment = as_segment(reader.log(topic).segments()[number])
         segment.row(0)
         return segment
 

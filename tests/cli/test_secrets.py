@@ -11,7 +11,8 @@ import pytest
 
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader
-from pulsemark.ledger.local import ledger_writer
+from pulsemark.ledger.local import ledgers
+from pulsemark.ledger.local.segment.segment import as_segment
 
 from .conftest import TOPIC, Folder, fill
 
@@ -23,7 +24,7 @@ SECRET = bytes.fromhex("9e3b4c5d60718293")
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     """A folder whose secret is known, with a damaged entry and a damaged header."""
-    with patch.object(ledger_writer, "new_secret", lambda: SECRET):
+    with patch.object(ledgers, "new_secret", lambda: SECRET):
         made = fill(tmp_path / "data")
     made.damage(4)
     path = made.segment()
@@ -74,6 +75,6 @@ def test_no_answer_contains_it(folder: Folder) -> None:
                 assert not shows(f"{error} {error!r}")
             assert seen
             assert not shows(seen)
-        header = log.segments()[0].header
+        header = as_segment(log.segments()[0]).header
         assert header.secret == SECRET
         assert not shows(repr(header))

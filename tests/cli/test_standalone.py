@@ -60,6 +60,17 @@ def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM
     assert (process.returncode, out, err) == (0, "", "")
 
 
+def test_standalone_in_memory(start: Start, tmp_path: Path) -> None:
+    """With `--storage memory` it serves, makes no folder, and says that it has none."""
+    process = start("standalone", "--json", "--storage", "memory", *FREE_PORTS)
+    places = ready(process)
+    assert places["data_dir"] is None
+    with RawClient.from_url(places["service_url"]) as client:
+        client.create_producer(TOPIC).send(b"one")
+    stop(process)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_standalone_serves_and_stops(start: Start, tmp_path: Path, number: Any) -> None:
     """The JSON line tells where all three doors are, they are open, and a signal ends it well."""

@@ -26,6 +26,7 @@ from pulsemark.compaction.current_view import (
     claim_of,
     compacted_log,
     current_view,
+    store_of,
     view_name,
 )
 from pulsemark.compaction.keys import INCOMPLETE_CHUNKS_AGE_MS
@@ -42,6 +43,7 @@ from pulsemark.ledger import (
     UnsupportedVersionError,
 )
 from pulsemark.ledger.errors import CompactionFailedError, CompactionRunningError
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import (
     BrokerEntryMetadata,
     BrokerTimeStamper,
@@ -454,7 +456,7 @@ def compact_both(topic: ManagedLedger, model: Model, part: float | None) -> None
     else:
         assert not report.changed
     assert report.horizon == model.horizon
-    assert topic.store.topic_names() == [TOPIC]
+    assert store_of(topic).topic_names() == [TOPIC]
     views = [name for name in topic.store.catalog.topics() if name.startswith("compacted/")]
     assert len(views) == (0 if model.horizon is None else 1)
 
@@ -731,9 +733,9 @@ def damage(topic: ManagedLedger, position: Position) -> None:
     """Flip a bit in the last byte of an entry, on disk."""
     segment = next(s for s in topic.segments() if s.ledger_id == position.ledger_id)
     at = segment.row(position.entry_id - segment.first_entry_id).end_offset - 1
-    content = bytearray(segment.path.read_bytes())
+    content = bytearray(as_segment(segment).path.read_bytes())
     content[at] ^= 1
-    segment.path.write_bytes(content)
+    as_segment(segment).path.write_bytes(content)
 
 
 def test_missing_library(topic, monkeypatch):

@@ -156,8 +156,10 @@ def lose(
     topic: ManagedLedger, open_store: Callable[..., LocalStore], ledger_id: int
 ) -> ManagedLedger:
     """The topic after a restart, without a ledger's files."""
-    topic.store.close()
-    for path in (topic.store.folder / "ledgers").glob(f"{ledger_id:016x}-*"):
+    store = topic.store
+    assert isinstance(store, LocalStore)
+    store.close()
+    for path in (store.folder / "ledgers").glob(f"{ledger_id:016x}-*"):
         path.unlink()
     return open_store(ledger_entries=2).open_topic(TOPIC)
 

@@ -11,6 +11,7 @@ import pytest
 from pulsemark.compaction import view as compacted_view
 from pulsemark.compaction import view_writer
 from pulsemark.compaction.compacted_log import CompactedLog
+from pulsemark.compaction.current_view import store_of
 from pulsemark.compaction.view import CompactedView, Key
 from pulsemark.compaction.view_writer import ViewWriter
 from pulsemark.ledger import (
@@ -23,6 +24,7 @@ from pulsemark.ledger import (
     ManagedLedger,
     Position,
 )
+from pulsemark.ledger.local.segment.segment import as_segment
 
 TOPIC = "persistent://public/default/prices"
 HORIZON = Position(40, 0)
@@ -155,15 +157,15 @@ def flip(ledger: ManagedLedger, position: Position) -> None:
     for segment in ledger.segments():
         row = position.entry_id - segment.first_entry_id
         if segment.ledger_id == position.ledger_id and 0 <= row < segment.entry_count:
-            content = bytearray(segment.path.read_bytes())
+            content = bytearray(as_segment(segment).path.read_bytes())
             content[segment.row(row).end_offset - 1] ^= 1
-            segment.path.write_bytes(content)
+            as_segment(segment).path.write_bytes(content)
 
 
 def damaged_footer(written) -> ManagedLedger:
     """The view's ledger, its last record damaged."""
     ledger: ManagedLedger = written[0]
-    ledger.store.checkpoint()
+    store_of(ledger).checkpoint()
     assert ledger.last_position is not None
     flip(ledger, ledger.last_position)
     return ledger
@@ -188,7 +190,7 @@ def records(ledger: ManagedLedger) -> list[tuple[Position, int]]:
 def test_damage_costs_what_it_hits(written):
     """Whichever record is damaged, all entries but its own are read, and it is named."""
     ledger, view = written
-    ledger.store.checkpoint()
+    store_of(ledger).checkpoint()
     log = CompactedLog(ledger.store.open_topic(TOPIC), lambda: view)
     begun = 0
     for position, kind in records(ledger):

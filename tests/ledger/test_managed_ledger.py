@@ -330,7 +330,7 @@ def test_closed_store_refuses_reads_and_opens_no_file_again(open_store):
         topic.read(EARLIEST)
     with pytest.raises(StoreClosedError):
         topic.read_stored(EARLIEST)
-    assert len(store._fds) == 0
+    assert len(store.engine._fds) == 0
 
 
 def test_ledgers_end_by_age_after_the_clock_jumped_ahead_and_back(open_store, clock):

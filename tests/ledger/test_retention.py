@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST, LATEST, LocalStore, StoreOptions
-from pulsemark.ledger.local.segment.scan import time_of
+from pulsemark.ledger.entry import time_of
 from pulsemark.ledger.retention import apply_retention, expire_position, retention_cut
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing import SettableClock

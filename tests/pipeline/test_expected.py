@@ -15,6 +15,7 @@ import pytest
 from pulsemark.ledger import FolderReader, LocalStore, Position, TopicNotFoundError
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import index_path, list_segments, segment_path
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.verify_catalog import read_catalog
 from pulsemark.pipeline.errors import DataLossError
 from pulsemark.pipeline.expected import expected_of
@@ -57,7 +58,7 @@ def shelf_at(path: Path, tools: Any) -> Shelf:
     cursor.ack_cumulative(topic.ledger.last_position)
     cursor.persist().wait(10)
     with FolderReader(path) as reader:
-        files = [segment.path for segment in reader.log(topic.name).segments()]
+        files = [as_segment(segment).path for segment in reader.log(topic.name).segments()]
     folder.store.close()
     assert len(files) == 5
     return Shelf(path, topic.name, files, tools.rows_of)
@@ -85,7 +86,7 @@ def test_a_whole_folder_lacks_nothing(shelf: Shelf) -> None:
     assert shelf.read() == span(0, 1, 2, 3, 4)
     store = LocalStore.open(shelf.path)
     ledger = store.open_topic(shelf.topic)
-    ledger.trim(ledger.segments()[2].first_position)
+    ledger.trim(as_segment(ledger.segments()[2]).first_position)
     assert shelf.read() == span(2, 3, 4)
     store.close()
     assert shelf.read() == span(2, 3, 4)
@@ -173,7 +174,7 @@ def test_a_topic_whose_only_header_is_damaged_does_not_vanish(
         folder.topic(name).single(b"x")
     folder.store.close()
     with FolderReader(tmp_path) as reader:
-        lost = reader.log("persistent://public/default/b").segments()[0].path
+        lost = as_segment(reader.log("persistent://public/default/b").segments()[0]).path
     damage_header(lost)
     if not catalog:
         (tmp_path / "catalog.sqlite").unlink()
@@ -204,7 +205,7 @@ def test_damaged_records_at_the_edges_are_a_loss(shelf: Shelf, row: int) -> None
     """The plan's own bounds tell of them; the others are read."""
     number = row * 4 // 9
     with FolderReader(shelf.path) as reader:
-        segment = reader.log(shelf.topic).segments()[number]
+        segment = as_segment(reader.log(shelf.topic).segments()[number])
         offset = segment.row(0 if row == 0 else 1).offset
     data = bytearray(shelf.files[number].read_bytes())
     data[offset + 20] ^= 0xFF
@@ -230,7 +231,7 @@ def test_a_folder_that_changes_while_it_is_planned_lacks_nothing(
     def meanwhile(path: Path) -> Any:
         content = read_catalog(path)
         monkeypatch.undo()
-        topic.ledger.trim(topic.ledger.segments()[2].first_position)
+        topic.ledger.trim(as_segment(topic.ledger.segments()[2]).first_position)
         topic.single(b"y")
         topic.ledger.roll()
         folder.store.checkpoint()

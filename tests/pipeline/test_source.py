@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pulsemark.ledger import FolderReader
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.pipeline.columns import COLUMNS
 from pulsemark.pipeline.errors import DataLossError, DecodeError, OptionError
 from pulsemark.pipeline.source import LedgerSource
@@ -29,7 +30,7 @@ def damaged(tmp_path: Path, tools: Any) -> Path:
         topic.batch([BatchMember(payload=b"good %d" % number, properties={"n": "1"})])
     folder.store.close()
     with FolderReader(tmp_path) as reader:
-        segment = reader.log(topic.name).segments()[0]
+        segment = as_segment(reader.log(topic.name).segments()[0])
         head, body = segment.row(1).offset, segment.row(2).end_offset
     data = bytearray(segment.path.read_bytes())
     data[head + 20] ^= 1

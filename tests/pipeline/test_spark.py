@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException, PythonException
 
 from pulsemark.finder import Finder
 from pulsemark.ledger import CorruptEntryError, EntryKind, FolderReader, TopicNotFoundError
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.pipeline import AuditLabels, OptionError, audit, local_session, run_job
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
@@ -273,7 +274,7 @@ def test_the_audit_opens_no_payload(spark: Any, folder: Any) -> None:
         positions = [log.first_position]
         for _ in range(11):
             positions.append(log.next_position(positions[-1]))
-        segment = log.segments()[0]
+        segment = as_segment(log.segments()[0])
         with pytest.raises(CorruptEntryError):
             log.read(positions[0])
         data = bytearray(segment.path.read_bytes())
@@ -299,7 +300,7 @@ def test_the_audit_finds_gaps_inside_a_bucket(spark: Any, folder: Any) -> None:
         topic.batch([BatchMember(payload=b"%d" % n)] * 4)
     folder.store.close()
     with FolderReader(folder.path) as reader:
-        segment = reader.log(topic.name).segments()[0]
+        segment = as_segment(reader.log(topic.name).segments()[0])
         data = bytearray(segment.path.read_bytes())
         data[segment.row(2).offset + 20] ^= 0xFF
     segment.path.write_bytes(data)
@@ -318,8 +319,10 @@ def test_the_audit_finds_what_is_lost_at_the_edges(spark: Any, folder: Any) -> N
             if topic is not topics[-2]:
                 topic.ledger.roll()
     with FolderReader(folder.path) as reader:
-        files = {t.name: [s.path for s in reader.log(t.name).segments()] for t in topics}
-        ends = reader.log(topics[0].name).segments()
+        files = {
+            t.name: [as_segment(s).path for s in reader.log(t.name).segments()] for t in topics
+        }
+        ends = [as_segment(s) for s in reader.log(topics[0].name).segments()]
         offsets = [(ends[0].path, ends[0].row(0).offset), (ends[2].path, ends[2].row(1).offset)]
     folder.store.close()
     for path, offset in offsets:
@@ -351,7 +354,7 @@ def test_the_audit_of_a_topic_without_an_entry_left(spark: Any, folder: Any) -> 
     topic.batch([BatchMember(payload=b"x")] * 5)
     folder.store.close()
     with FolderReader(folder.path) as reader:
-        segment = reader.log(topic.name).segments()[0]
+        segment = as_segment(reader.log(topic.name).segments()[0])
         data = bytearray(segment.path.read_bytes())
         data[segment.row(0).offset + 20] ^= 0xFF
     segment.path.write_bytes(data)

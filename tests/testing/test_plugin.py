@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pulsemark
+
+SOURCES = str(Path(pulsemark.__file__).parents[1])
+"""The kit that is tested, which need not be the one that is installed."""
 
 TESTS = """
 import urllib.request
@@ -35,7 +41,7 @@ def run(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
-        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": ""},
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": "", "PYTHONPATH": SOURCES},
         capture_output=True,
         text=True,
         check=False,
@@ -59,3 +65,15 @@ def test_the_plugin_costs_nothing_where_it_is_not_used(tmp_path):
     )
     result = run(tmp_path, "-p", "pulsemark.testing.plugin")
     assert "1 passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_the_fixtures_need_no_disk_where_pytest_is_told_so(tmp_path):
+    """`pulsemark_storage = memory` gives both fixtures a broker without a data folder."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\npulsemark_storage = memory\n")
+    (tmp_path / "test_app.py").write_text(
+        TESTS + "\ndef test_in_memory(pulsar_broker, pulsemark_broker):\n"
+        "    storages = [b.broker.config.storage for b in (pulsar_broker, pulsemark_broker)]\n"
+        "    assert storages == ['memory', 'memory']\n"
+    )
+    result = run(tmp_path, "-p", "pulsemark.testing.plugin")
+    assert "5 passed" in result.stdout, result.stdout + result.stderr

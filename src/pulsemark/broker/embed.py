@@ -62,7 +62,7 @@ class BrokerThread:
 
     @property
     def data_dir(self) -> Path:
-        """The data folder."""
+        """The data folder. Raises NoDataFolderError for a broker in memory."""
         return self.broker.data_dir
 
     def start(self) -> None:

@@ -7,7 +7,8 @@ Two families:
       BrokerError
       ├── ConfigError         (also a ValueError)  field, value, reason
       ├── PortInUseError      (also an OSError)    host, port
-      └── BrokerStateError    (also a RuntimeError) needed, actual
+      ├── BrokerStateError    (also a RuntimeError) needed, actual
+      └── NoDataFolderError   a broker in memory was asked for its data folder
 
   A data folder that is locked, foreign or of a newer format raises the ledger's own typed errors;
   the broker passes them through unchanged.
@@ -22,7 +23,14 @@ import errno
 
 from ..proto.pulsar_api_pb2 import ServerError
 
-__all__ = ["BrokerError", "BrokerStateError", "ConfigError", "PortInUseError", "RefusedError"]
+__all__ = [
+    "BrokerError",
+    "BrokerStateError",
+    "ConfigError",
+    "NoDataFolderError",
+    "PortInUseError",
+    "RefusedError",
+]
 
 
 class BrokerError(Exception):
@@ -58,6 +66,13 @@ class BrokerStateError(BrokerError, RuntimeError):
         super().__init__(f"the broker must be {needed}, but it is {actual}")
         self.needed = needed
         self.actual = actual
+
+
+class NoDataFolderError(BrokerError):
+    """The broker keeps everything in memory, and has no data folder."""
+
+    def __init__(self) -> None:
+        super().__init__("a broker with storage='memory' has no data folder")
 
 
 class RefusedError(Exception):

@@ -35,7 +35,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ..ledger import LocalStore
+from ..ledger import LocalStore, MemoryStore, TopicStore
+from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
 from .commits import durable
 from .configuration.config import BrokerConfig
@@ -43,7 +44,7 @@ from .connection.accepting import Listener, connections_affordable
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
 from .connection.session import Session
-from .errors import BrokerStateError, ConfigError, PortInUseError, RefusedError
+from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
 from .services import Services
 from .statistics.cache_figures import CacheMeter
@@ -72,7 +73,7 @@ class Broker:
     def __init__(self, config: BrokerConfig | None = None) -> None:
         self.config = config or BrokerConfig()
         self._executor: ThreadPoolExecutor | None = None
-        self._store: LocalStore | None = None
+        self._store: TopicStore | None = None
         self._services: Services | None = None
         self._housekeeping: Housekeeping | None = None
         self._binary: Listener | None = None
@@ -109,11 +110,14 @@ class Broker:
 
     @property
     def data_dir(self) -> Path:
-        """The data folder."""
-        return _running(self._store, self._state).folder
+        """The data folder. Raises NoDataFolderError for a broker in memory."""
+        store = _running(self._store, self._state)
+        if not isinstance(store, LocalStore):
+            raise NoDataFolderError
+        return store.folder
 
     @property
-    def store(self) -> LocalStore:
+    def store(self) -> TopicStore:
         """The open store."""
         return _running(self._store, self._state)
 
@@ -145,7 +149,7 @@ class Broker:
             await self.close()
             raise
         self._state = "running"
-        log.info("broker serves %s with the data folder %s", self.service_url, self.data_dir)
+        log.info("broker serves %s with the data in %s", self.service_url, self.store.state.name)
 
     async def _start(self) -> None:
         config = self.config
@@ -155,18 +159,8 @@ class Broker:
             raise ConfigError("stampers", config.stampers, str(error)) from error
         self._bind()
         self._executor = ThreadPoolExecutor(EXECUTOR_THREADS, "pulsemark-io")
-        folder = config.data_dir
-        if folder is None:
-            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
-        loop = asyncio.get_running_loop()
         self._store = await self._run_blocking(
-            partial(
-                LocalStore.open,
-                folder,
-                clock=config.clock,
-                options=config.store_options,
-                notify=loop.call_soon_threadsafe,
-            )
+            self._open_store, asyncio.get_running_loop().call_soon_threadsafe
         )
         self._services = await make_services(
             config,
@@ -181,6 +175,19 @@ class Broker:
         for listener in (self._binary, self._http):
             if listener is not None:
                 listener.start()
+
+    def _open_store(self, notify: Notify) -> TopicStore:
+        config = self.config
+        if config.storage == "memory":
+            return MemoryStore.open(
+                config.memory, clock=config.clock, options=config.store_options, notify=notify
+            )
+        folder = config.data_dir
+        if folder is None:
+            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
+        return LocalStore.open(
+            folder, clock=config.clock, options=config.store_options, notify=notify
+        )
 
     def _bind(self) -> None:
         config = self.config
@@ -318,7 +325,7 @@ class Broker:
 
 async def make_services(
     config: BrokerConfig,
-    store: LocalStore,
+    store: TopicStore,
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
@@ -355,7 +362,7 @@ async def make_services(
     )
 
 
-def _next_incarnation(store: LocalStore) -> int:
+def _next_incarnation(store: TopicStore) -> int:
     stored = store.catalog.get("broker", "incarnation")
     incarnation = int(stored) + 1 if stored is not None else 0
     store.catalog.put("broker", "incarnation", str(incarnation).encode())

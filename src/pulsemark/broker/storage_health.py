@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from ..ledger import LedgerError
 from ..proto.pulsar_api_pb2 import ServerError
 from .errors import RefusedError
 
@@ -67,7 +68,7 @@ class StorageHealth:
             while True:
                 try:
                     await self._probe()
-                except OSError as error:
+                except (OSError, LedgerError) as error:  # the latter: the store has stopped
                     self._reason = str(error)
                     await asyncio.sleep(PROBE_INTERVAL_S)
                 else:

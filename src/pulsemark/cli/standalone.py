@@ -1,8 +1,8 @@
 """`pulsemark standalone`: a broker in this process until SIGINT or SIGTERM.
 
 Once it serves, one line says where: text, or with `--json` one object with service_url, http_url,
-grpc_url (null without gRPC), data_dir and pid. Nothing else is ever written to stdout, so that a
-program can start a broker, read one line and go on. Logs go to stderr.
+grpc_url (null without gRPC), data_dir (null in memory) and pid. Nothing else is ever written to
+stdout, so that a program can start a broker, read one line and go on. Logs go to stderr.
 
 `--config FILE` reads a `broker.conf` or `standalone.conf` of Pulsar's, see `broker.settings`. What
 the command line says wins over the file, and the file over the defaults. Settings that this broker
@@ -41,6 +41,12 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments. None stands for "not given": the file or default counts."""
     add_data_dir(parser, why="where the broker keeps everything; made if it does not exist")
+    parser.add_argument(
+        "--storage",
+        choices=("files", "memory"),
+        help="keep everything in the data folder, or in memory, until the broker ends "
+        "(default: files)",
+    )
     parser.add_argument(
         "--config",
         type=Path,
@@ -130,6 +136,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
     found = None if args.config is None else _read_config(args.config)
     given = {
         "data_dir": args.data_dir,
+        "storage": args.storage,
         "host": args.host,
         "port": args.port,
         "http_port": args.http_port,
@@ -143,7 +150,10 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "max_message_size_bytes": args.max_message_size_bytes,
     }
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if args.data_dir is None and (found is None or "data_dir" not in found.broker):
+    in_file = {} if found is None else found.broker
+    if (args.storage or in_file.get("storage")) == "memory":
+        overrides.setdefault("data_dir", None)  # what a file says goes with other storage
+    elif args.data_dir is None and "data_dir" not in in_file:
         overrides["data_dir"] = DEFAULT_DATA_DIR
     config = BrokerConfig(**overrides) if found is None else found.config(**overrides)
     if config.data_dir is not None and config.data_dir.exists() and not config.data_dir.is_dir():
@@ -189,7 +199,8 @@ async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    data_dir = str(Path(broker.data_dir).resolve())
+    is_in_memory = broker.config.storage == "memory"
+    data_dir = None if is_in_memory else str(Path(broker.data_dir).resolve())
     if as_json:
         ready = {
             "service_url": broker.service_url,
@@ -203,4 +214,5 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
     places = [broker.service_url, broker.http_url]
     if broker.grpc_url:
         places.append(f"grpc {broker.grpc_url}")
-    print(f"pulsemark is ready: {', '.join(filter(None, places))}, data in {data_dir}", flush=True)
+    where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
+    print(f"pulsemark is ready: {where}", flush=True)

@@ -30,12 +30,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..ledger.entry import Entry
+from ..ledger.entry import Entry, time_of
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
-from ..ledger.local.segment.scan import time_of
-from ..ledger.local.segment.segment import Segment
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
+from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
 from ..metadata import read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
@@ -46,6 +45,7 @@ from .current_view import (
     is_view_lost,
     newest_generation,
     remove_other_views,
+    store_of,
     switch_view,
     view_name,
 )
@@ -121,7 +121,7 @@ def compact(
     """
     with compacting(ledger):
         old = current_view(ledger)
-        remove_other_views(ledger.store, ledger.topic_id, newest_generation(ledger))
+        remove_other_views(store_of(ledger), ledger.topic_id, newest_generation(ledger))
         horizon = _horizon(ledger, until)
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
@@ -177,7 +177,7 @@ class _Compaction:
     def run(self) -> CompactionReport:
         """Make the view and let it count."""
         started = time.perf_counter()
-        ledger, store = self._ledger, self._ledger.store
+        ledger, store = self._ledger, store_of(self._ledger)
         latest = self._latest()
         # Counted now: chunked messages are forgotten while they are copied.
         keys = latest.key_count
@@ -337,5 +337,5 @@ def _behind(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id + 1)
 
 
-def _first_position(segment: Segment) -> Position:
+def _first_position(segment: Run) -> Position:
     return segment.first_position

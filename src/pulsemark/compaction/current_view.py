@@ -21,9 +21,9 @@ from ..ledger.errors import (
     LedgerError,
     TopicNotFoundError,
 )
-from ..ledger.local.store import LocalStore
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
+from ..ledger.topic_store import TopicStore
 from .compacted_log import CompactedLog
 from .view import CompactedView
 from .view_format import (
@@ -134,19 +134,26 @@ def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
     state.view, state.view_lost = view, False
 
 
+def store_of(ledger: ManagedLedger) -> TopicStore:
+    """The store that the topic, and so its views, are in."""
+    store = ledger.store
+    assert isinstance(store, TopicStore)
+    return store
+
+
 def view_name(topic_id: int, generation: int) -> str:
     """The name of a view's own topic."""
     return f"{VIEW_TOPIC_PREFIX}{topic_id}/{generation}"
 
 
-def remove_other_views(store: LocalStore, topic_id: int, generation: int) -> None:
+def remove_other_views(store: TopicStore, topic_id: int, generation: int) -> None:
     """Remove a topic's views but one. What cannot be removed now is left to the next time."""
     for other in _generations(store).get(topic_id, ()):
         if other != generation:
             _remove(store, topic_id, other)
 
 
-def _remove(store: LocalStore, topic_id: int, generation: int) -> None:
+def _remove(store: TopicStore, topic_id: int, generation: int) -> None:
     name = view_name(topic_id, generation)
     try:
         store.delete_view(name)
@@ -154,7 +161,7 @@ def _remove(store: LocalStore, topic_id: int, generation: int) -> None:
         _log.warning("%s is not removed: %s", name, error)
 
 
-def _generations(store: LocalStore) -> dict[int, list[int]]:
+def _generations(store: TopicStore) -> dict[int, list[int]]:
     """Every topic id's views, finished or not, oldest first."""
     found: dict[int, list[int]] = {}
     for name in store.catalog.topics():
@@ -168,7 +175,7 @@ _making = threading.Lock()
 
 
 def _loaded(ledger: ManagedLedger) -> CompactionState:
-    state = ledger.compaction
+    state: CompactionState | None = ledger.compaction
     if state is None:
         with _making:
             state = ledger.compaction = ledger.compaction or CompactionState()
@@ -182,7 +189,7 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
 
 def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
     """The view that counts, and whether there was one of which nothing can be opened."""
-    store, topic_id = ledger.store, ledger.topic_id
+    store, topic_id = store_of(ledger), ledger.topic_id
     value = store.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
     if value is None:
         return None, False
@@ -203,5 +210,5 @@ def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
 def _open_view(
     ledger: ManagedLedger, generation: int, summary: ViewSummary | None
 ) -> CompactedView:
-    log = ledger.store.open_view(view_name(ledger.topic_id, generation), create=False)
+    log = store_of(ledger).open_view(view_name(ledger.topic_id, generation), create=False)
     return CompactedView(log, ledger.name, generation, summary)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from ..finder.search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, Road
 from ..ledger import CorruptEntryError, IoCount, Position
-from ..ledger.local.segment.scan import time_of
+from ..ledger.entry import time_of
 from .compacted_log import CompactedLog
 from .view import CompactedView, Key
 from .view_format import ViewRow

@@ -18,9 +18,9 @@ from itertools import accumulate
 
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.errors import CorruptEntryError
-from ..ledger.local.segment.segment import DamagedRecordError, Segment
-from ..ledger.local.segment.time_index import IoCount
 from ..ledger.position import Position
+from ..ledger.rows import DamagedRecordError, IoCount
+from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
 from .view_format import (
     BLOCK_ROWS,
@@ -267,7 +267,7 @@ class _Records:
     """The view searched without its index: bisection over its records."""
 
     def __init__(self, log: TopicLog) -> None:
-        self._segments: list[Segment] = log.segments()
+        self._segments: list[Run] = log.segments()
         self._ends = list(accumulate(segment.entry_count for segment in self._segments))
         self._count = self._ends[-1] if self._ends else 0
 

@@ -52,8 +52,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from ..ledger.errors import UnsupportedVersionError
-from ..ledger.local.io.files import Buffer
 from ..ledger.position import EARLIEST, Position
+from ..metadata import Buffer
 
 VIEW_TOPIC_PREFIX = "compacted/"
 """Names of views begin with this; those of clients' topics have a domain and a namespace."""

@@ -7,11 +7,11 @@ than that. Where one lot fails the view is given up as a whole.
 
 from __future__ import annotations
 
+from ..ledger.commit.commit import Commit
 from ..ledger.entry import Entry
-from ..ledger.local.commit.commit import Commit
-from ..ledger.local.io.files import Buffer
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import Position
+from ..metadata import Buffer
 from .view_format import (
     BLOCK_ROWS,
     CONTINUED,

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from ..ledger import IoCount, Position, RecordHead, Segment, TopicLog
-from ..ledger.local.segment.prefix_sample import STRIDE_ROWS
-from ..ledger.local.segment.segment import DamagedRecordError
+from ..ledger import IoCount, Position, RecordHead, Run, TopicLog
+from ..ledger.prefix_sample import STRIDE_ROWS, PrefixSample
+from ..ledger.rows import DamagedRecordError
 from ..metadata import entry_time_ms, peek
 
 Answer = TypeVar("Answer")
@@ -114,7 +114,7 @@ class Finder:
         """
         return self._ask(lambda segments: self._by_time(segments, time_ms, road))
 
-    def _ask(self, question: Callable[[list[Segment]], Answer]) -> Answer:
+    def _ask(self, question: Callable[[list[Run]], Answer]) -> Answer:
         """Ask of the log as it is; again where files of it were removed meanwhile."""
         while True:
             self._log.check_can_read()
@@ -125,7 +125,7 @@ class Finder:
                 if not self._log.has_lost(segments):
                     raise
 
-    def _by_time(self, segments: list[Segment], time_ms: int, road: Road) -> Found:
+    def _by_time(self, segments: list[Run], time_ms: int, road: Road) -> Found:
         io = IoCount()
         # A segment's maximum may count entries that are not durable yet: then it has no row
         # for this time, and the log ends there.
@@ -142,7 +142,7 @@ class Finder:
         end, next_index = self._log.end_position, self._log.next_index
         return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
 
-    def _read_through(self, segment: Segment, time_ms: int, io: IoCount) -> _Place | None:
+    def _read_through(self, segment: Run, time_ms: int, io: IoCount) -> _Place | None:
         """By the entries' own times: the index's running maximum comes from an entry gone."""
         found = segment.own_times(time_ms).find(time_ms, self._check, io)
         return _place(segment, *found, io) if found is not None else None
@@ -151,7 +151,7 @@ class Finder:
         """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""
         return self._ask(lambda segments: self._by_index(segments, index, road))
 
-    def _by_index(self, segments: list[Segment], index: int, road: Road) -> IndexPlace:
+    def _by_index(self, segments: list[Run], index: int, road: Road) -> IndexPlace:
         log = self._log
         first_index, next_index = log.first_index, log.next_index
         if not first_index <= index < next_index:
@@ -188,18 +188,18 @@ class Finder:
         )
 
 
-def _removed_time_ms(segment: Segment) -> int:
+def _removed_time_ms(segment: Run) -> int:
     """The running maximum of entry times up to the segment's first entry that is still there."""
     if segment.cut_rows:
         return segment.row(segment.cut_rows - 1).time_ms
     return segment.header.entry_time_floor_ms
 
 
-def _time_max_ms(segment: Segment) -> int:
-    return segment.index.time_max_ms
+def _time_max_ms(segment: Run) -> int:
+    return segment.time_max_ms
 
 
-def _first_index(segment: Segment) -> int:
+def _first_index(segment: Run) -> int:
     return segment.first_index
 
 
@@ -207,7 +207,7 @@ _Place = tuple[Position, int, int, int, int]
 """Position, first index, last index, message count, entry time: the head of Found."""
 
 
-def _place(segment: Segment, row: int, time_ms: int, io: IoCount) -> _Place:
+def _place(segment: Run, row: int, time_ms: int, io: IoCount) -> _Place:
     """A row's place; its time is given, or, as -1, the running maximum is its own."""
     chunk = segment.chunk(row, io)
     at = row - chunk.first_row
@@ -223,17 +223,17 @@ def _place(segment: Segment, row: int, time_ms: int, io: IoCount) -> _Place:
     )
 
 
-def _place_by_index(segment: Segment, time_ms: int, io: IoCount) -> _Place | None:
+def _place_by_index(segment: Run, time_ms: int, io: IoCount) -> _Place | None:
     row = segment.find_time(time_ms, segment.entry_count, io)
     return _place(segment, row, -1, io) if row < segment.entry_count else None
 
 
-def _place_by_prefixes(segment: Segment, time_ms: int, io: IoCount) -> _Place | None:
+def _place_by_prefixes(segment: Run, time_ms: int, io: IoCount) -> _Place | None:
     sample = segment.prefix_sample()
     number = bisect_left(sample.times, time_ms)
-    row = max(0, (number - 1) * STRIDE_ROWS)
+    row, offset = _sampled_row(segment, sample, number, io)
     last = min(number * STRIDE_ROWS, segment.entry_count - 1)
-    for probe in segment.probes(row, sample.offsets[row // STRIDE_ROWS], last + 1 - row, io):
+    for probe in segment.probes(row, offset, last + 1 - row, io):
         own_ms = probe.stamp_ms
         if own_ms < 0:
             own_ms = _publish_time_of(segment, probe.row, probe.append_time_ms, io)
@@ -244,18 +244,26 @@ def _place_by_prefixes(segment: Segment, time_ms: int, io: IoCount) -> _Place | 
     return None
 
 
-def _row_by_prefixes_of_index(segment: Segment, index: int, io: IoCount) -> int:
+def _sampled_row(segment: Run, sample: PrefixSample, number: int, io: IoCount) -> tuple[int, int]:
+    """The row before the sample's ``number``-th, and where it begins; none that was removed."""
+    row = max(0, (number - 1) * STRIDE_ROWS)
+    if row < segment.cut_rows:
+        return segment.cut_rows, segment.row(segment.cut_rows, io).offset
+    return row, sample.offsets[row // STRIDE_ROWS]
+
+
+def _row_by_prefixes_of_index(segment: Run, index: int, io: IoCount) -> int:
     sample = segment.prefix_sample()
     number = bisect_right(sample.nexts, index - segment.first_index)
-    row = max(0, (number - 1) * STRIDE_ROWS)
+    row, offset = _sampled_row(segment, sample, number, io)
     last = min(number * STRIDE_ROWS, segment.entry_count - 1)
-    for probe in segment.probes(row, sample.offsets[row // STRIDE_ROWS], last + 1 - row, io):
+    for probe in segment.probes(row, offset, last + 1 - row, io):
         if probe.index >= index:
             return probe.row
     return last
 
 
-def _time_of(segment: Segment, row: int, io: IoCount) -> int:
+def _time_of(segment: Run, row: int, io: IoCount) -> int:
     """An entry's own time; of a damaged one what the index says."""
     for probe in segment.probes(row, segment.row(row, io).offset, 1, io):
         if probe.stamp_ms >= 0:
@@ -264,7 +272,7 @@ def _time_of(segment: Segment, row: int, io: IoCount) -> int:
     return segment.row(row, io).time_ms
 
 
-def own_time_ms(segment: Segment, row: int, head: RecordHead, io: IoCount) -> int:
+def own_time_ms(segment: Run, row: int, head: RecordHead, io: IoCount) -> int:
     """The entry time of a row whose head has been read; reads the entry if it has no stamp."""
     metadata = peek(head.prefix)
     if metadata is not None and metadata.HasField("broker_timestamp"):
@@ -272,7 +280,7 @@ def own_time_ms(segment: Segment, row: int, head: RecordHead, io: IoCount) -> in
     return _publish_time_of(segment, row, head.append_time_ms, io)
 
 
-def _publish_time_of(segment: Segment, row: int, append_time_ms: int, io: IoCount) -> int:
+def _publish_time_of(segment: Run, row: int, append_time_ms: int, io: IoCount) -> int:
     """PIP-70's fallback for an entry without broker time; reads the entry."""
     try:
         entry = segment.read(row, 1, 0)[0]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, TopicLog
-from ..ledger.local.segment.segment import DamagedRecordError
+from ..ledger.rows import DamagedRecordError
 from ..metadata import entry_time_ms, peek
 from ..proto import seek_pb2 as pb
 from .messages import int64, tag_messages

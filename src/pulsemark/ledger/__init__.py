@@ -1,10 +1,12 @@
-"""The ledger store: append-only ledgers of stamped entries in local files.
+"""The ledger store: append-only ledgers of stamped entries, in local files or in memory.
 
-Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to read beside a writer.
+Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to read beside a writer;
+``MemoryStore.open()`` needs no folder. Another engine has to be a `store.LedgerStore`.
 docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
 """
 
 from .appended import Appended
+from .commit.commit import Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochStart
@@ -23,21 +25,25 @@ from .errors import (
     InvalidCursorError,
     InvalidEntryError,
     LedgerError,
+    OwnershipLostError,
     StaleEpochError,
     StoreClosedError,
     StoreFailedError,
     TopicNotFoundError,
     UnsupportedVersionError,
 )
-from .local.commit.commit import Batch, Commit
 from .local.folder_reader import FolderLog, FolderReader
 from .local.segment.segment import Segment
-from .local.segment.time_index import IoCount
 from .local.store import LocalStore
 from .managed_ledger import ManagedLedger
+from .memory.folder import MemoryFolder
+from .memory.store import MemoryStore
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
+from .rows import IoCount
+from .run import Run
 from .topic_log import TopicLog
+from .topic_store import TopicStore
 
 __all__ = [
     "EARLIEST",
@@ -68,8 +74,12 @@ __all__ = [
     "LedgerError",
     "LocalStore",
     "ManagedLedger",
+    "MemoryFolder",
+    "MemoryStore",
+    "OwnershipLostError",
     "Position",
     "RecordHead",
+    "Run",
     "Segment",
     "StaleEpochError",
     "StoreClosedError",
@@ -77,5 +87,6 @@ __all__ = [
     "StoreOptions",
     "TopicLog",
     "TopicNotFoundError",
+    "TopicStore",
     "UnsupportedVersionError",
 ]

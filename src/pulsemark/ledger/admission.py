@@ -7,25 +7,21 @@ from typing import NoReturn
 from ..metadata import (
     MESSAGE_MAGIC,
     PREFIX_MAGIC,
+    Buffer,
     MessageFormatError,
     MessageHeader,
     verify_checksum,
 )
 from .entry import EntryKind
 from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
-from .local.io.files import Buffer
-from .local.segment.segment_format import (
+from .limits import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
     CHECKED_BODY_BYTES,
+    MAX_MESSAGE_COUNT,
     MAX_PREFIX_BYTES,
 )
 
-MAX_MESSAGE_COUNT = 2**20
-"""Messages in one entry. A batch of Pulsar's largest size, 5 MiB, cannot hold as many: each takes
-six bytes at least. Higher counts would end a segment every few entries, for a segment's messages
-are counted in 32 bits."""
-MAX_INDEX = 2**63 - 1
 _MESSAGE_MAGIC = MESSAGE_MAGIC.to_bytes(2, "big")
 _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
 

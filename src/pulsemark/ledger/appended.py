@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .local.commit.commit import Commit
+from .commit.commit import Commit
 from .position import Position
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar, cast
 
-from .local.opening.store_state import StoreState
+from .store_state import StoreState
 
 _T = TypeVar("_T")
 _ALIVE_POLL_S = 0.2

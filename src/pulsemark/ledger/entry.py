@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ..metadata import MessageFormatError, PrefixError, entry_time_ms, peek
 from .position import Position
 
 
@@ -71,3 +72,14 @@ class RecordHead:
     def first_index(self) -> int:
         """Index of the entry's first message."""
         return self.index - self.message_count + 1
+
+
+def time_of(append_time_ms: int, entry: memoryview, body: memoryview) -> int:
+    """PIP-70's entry time: broker time, else publish time; for what has neither, append time.
+
+    Entries that are not Pulsar messages (control entries, cursors) have no publish time.
+    """
+    try:
+        return entry_time_ms(peek(entry), body)
+    except (PrefixError, MessageFormatError):
+        return append_time_ms

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import StaleEpochError
-from .local.segment.segment import Segment
 from .position import Position
+from .run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class EpochStart:
     position: Position
 
 
-def epoch_starts(segments: Sequence[Segment]) -> list[EpochStart]:
+def epoch_starts(segments: Sequence[Run]) -> list[EpochStart]:
     """Where each leader epoch that has entries begins, oldest first."""
     starts: list[EpochStart] = []
     for segment in segments:
@@ -49,8 +49,8 @@ def check_epoch(topic: str, epoch: int, current: int) -> None:
 class TailCut:
     """Where a log is to end: which segments stay, the last one of them shortened."""
 
-    kept: tuple[Segment, ...]
-    dropped: tuple[Segment, ...]
+    kept: tuple[Run, ...]
+    dropped: tuple[Run, ...]
     last_count: int
     """How many entries of the last segment that is kept stay."""
 
@@ -60,7 +60,7 @@ class TailCut:
             self.kept[-1].truncate(self.last_count)
 
 
-def find_cut(segments: Sequence[Segment], index: int) -> TailCut:
+def find_cut(segments: Sequence[Run], index: int) -> TailCut:
     """Where all messages from ``index`` on are cut off; changes nothing.
 
     Raises ValueError where ``index`` lies inside a batch, OSError.
@@ -80,7 +80,7 @@ def find_cut(segments: Sequence[Segment], index: int) -> TailCut:
     return TailCut(tuple(segments[:kept]), tuple(segments[kept:]), row)
 
 
-def _begins_before(segment: Segment, index: int) -> bool:
+def _begins_before(segment: Run, index: int) -> bool:
     """Whether a segment has entries that stand before the message with ``index``, or none at all.
 
     Entries of no messages at its beginning do, where its first message has that index.

@@ -18,6 +18,7 @@ LedgerError
  +-- FencedError               the append was not made durable and never will be
  +-- StoreClosedError
  +-- StoreFailedError          the store stopped: something in it failed that it cannot repair
+ +-- OwnershipLostError        another owner has taken over what the store writes to
  +-- ForkedStoreError          the store was opened by the parent of this process
  +-- CallbackError             it would wait for the thread that calls the callback it stands in
 
@@ -211,6 +212,14 @@ class StoreFailedError(LedgerError):
         self.folder = folder
         self.reason = reason
         super().__init__(f"the store of {folder} has stopped: {reason}")
+
+
+class OwnershipLostError(LedgerError):
+    """Another owner has taken over: nothing that this one does gets in any more."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} has another owner now")
 
 
 class ForkedStoreError(LedgerError):

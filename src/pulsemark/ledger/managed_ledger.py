@@ -5,33 +5,57 @@ How entries are appended is the matter of `LedgerWriter`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..metadata import BrokerEntryMetadata, add_application_tags
 from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
 from .appended import Appended
+from .commit.commit import Batch, Commit
+from .commit.group import Group
+from .commit.record_builder import Record
+from .commit.tail import Tail
+from .cursors.cursor import Cursor
+from .cursors.cursor_store import CursorStore
 from .entry import EntryKind
 from .epochs import EpochStart, check_epoch, epoch_starts, find_cut
-from .local.commit.commit import Batch, Commit
-from .local.commit.group import Group
-from .local.commit.record_builder import Record
-from .local.commit.tail import Tail
-from .local.ledger_writer import LedgerWriter
-from .local.segment.head_removal import rows_before, segments_before
-from .local.segment.segment import Segment
-from .local.segment.segment_format import BODY_CRC_OURS
+from .errors import LedgerError
+from .ledger_writer import LedgerWriter
+from .limits import BODY_CRC_OURS
 from .position import Position
+from .run import Run
+from .store_core import StoreCore
 
-if TYPE_CHECKING:
-    from .cursors.cursor import Cursor
+_log = logging.getLogger(__name__)
 
 
 class ManagedLedger(LedgerWriter):
-    """One topic of a LocalStore, open for appending."""
+    """One topic of a store, open for appending."""
+
+    def __init__(
+        self,
+        store: StoreCore,
+        name: str,
+        topic_id: int,
+        segments: Sequence[Run],
+        ledger_id: int,
+        *,
+        index_floor: int = 0,
+        cursors: CursorStore | None = None,
+    ) -> None:
+        """As `LedgerWriter`; ``cursors`` None: it is the cursor ledger itself."""
+        super().__init__(store, name, topic_id, segments, ledger_id, index_floor=index_floor)
+        self._cursor_store = cursors
+        if cursors is not None:
+            cursors.attach(self)
+
+    @property
+    def _all_cursors(self) -> CursorStore:
+        assert self._cursor_store is not None, "the cursor ledger has no cursors"
+        return self._cursor_store
 
     def append_control(
         self, control_type: ControlType, *, tags: Mapping[str, bytes] | None = None
@@ -86,7 +110,7 @@ class ManagedLedger(LedgerWriter):
         return self._store.aside.run(partial(self._truncate_tail, index, epoch))
 
     def _truncate_tail(self, index: int, epoch: int) -> Appended:
-        store, committer = self._store, self._committer
+        engine, committer = self._engine, self._committer
         with committer.between_batches(), committer.lock:
             committer.commit_all()  # and nothing is appended until this is done
             self._check_open()
@@ -100,11 +124,11 @@ class ManagedLedger(LedgerWriter):
             assert tail.segment is not None
             group = Group(None, Batch(None), self, tail.segment, 0)
             appended = self._add(tail, mark, group)
-            store.segment_began(tail.segment)
+            engine.began(tail.segment)
             try:
                 committer.write_now(group)
             except BaseException:
-                store.segment_void(tail.segment)
+                engine.void(tail.segment)
                 raise
             try:
                 cut.make()
@@ -115,14 +139,23 @@ class ManagedLedger(LedgerWriter):
             self._leave_segment()
             for shortened in cut.kept[-1:]:
                 shortened.assigned_count = shortened.entry_count
-                store.segment_ended(shortened)
+                engine.sealed(shortened)
             self._segments = (*cut.kept, tail.segment)
             self.tail = tail
-        store.removal.drop(self.name, self.topic_id, cut.dropped)
+        self._drop(cut.dropped)
         return appended
 
+    def _drop(self, dropped: Sequence[Run]) -> None:
+        """Forget runs that a later header has cut off; what fails, the next opening does."""
+        for segment in dropped:
+            segment.mark_removed()
+        try:
+            self._engine.remove(self.topic_id, dropped)()
+        except (OSError, LedgerError) as error:
+            _log.warning("%s: a tail that was cut off still takes space: %s", self.name, error)
+
     def _mark(
-        self, epoch: int, index: int, kept: Sequence[Segment], last_count: int | None = None
+        self, epoch: int, index: int, kept: Sequence[Run], last_count: int | None = None
     ) -> tuple[Tail, Record]:
         """A new ledger behind ``kept``, and the control entry that begins ``epoch`` there.
 
@@ -165,7 +198,7 @@ class ManagedLedger(LedgerWriter):
         """
         return len(self._store.aside.run(partial(self._trim_alone, before)))
 
-    def _trim_alone(self, before: Position) -> Sequence[Segment]:
+    def _trim_alone(self, before: Position) -> Sequence[Run]:
         self._check_open()
         with self._removing:
             return self._trim(before)
@@ -190,21 +223,21 @@ class ManagedLedger(LedgerWriter):
             cut = row - first.cut_rows
             if cut <= 0:
                 return count
-            self._store.removal.freeing(lambda: first.cut_head(row))
+            self._engine.freeing(partial(first.cut_head, row))
             with self._committer.lock:  # what is just being shown comes first
                 self.recent.removed_before(Position(first.ledger_id, first.first_entry_id + row))
             return count + cut
 
-    def _trim(self, before: Position) -> Sequence[Segment]:
+    def _trim(self, before: Position) -> Sequence[Run]:
         """Remove whole segments, as `trim` says; which they were."""
         with self._store.committer.lock:
             gone = segments_before(self._segments, before)
         if gone:
-            self._store.removal.unlist(self.topic_id, gone)
+            give_back_space = self._engine.remove(self.topic_id, gone)
             with self._store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
                 self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
-            self._store.removal.remove(gone)
+            give_back_space()
         return gone
 
     def open_cursor(
@@ -222,7 +255,7 @@ class ManagedLedger(LedgerWriter):
         ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
         """
         self._check_open()
-        return self._store.cursors.open(
+        return self._all_cursors.open(
             self,
             name,
             initial=initial,
@@ -233,7 +266,7 @@ class ManagedLedger(LedgerWriter):
 
     def delete_cursor(self, name: str) -> Commit:
         """Forget a subscription; durable when the commit is done."""
-        return self._store.cursors.delete(self, name)
+        return self._all_cursors.delete(self, name)
 
     @contextmanager
     def refusing_appends(self) -> Iterator[None]:
@@ -251,7 +284,7 @@ class ManagedLedger(LedgerWriter):
         with self._store.committer.lock:
             self._deleted = True
             for segment in self._segments:
-                segment.removed = True
+                segment.mark_removed()
             self.recent.clear()
         self.close()
 
@@ -270,3 +303,23 @@ def _control(control_type: ControlType, epoch: int) -> BrokerEntryMetadata:
     if epoch:
         base.leader_epoch = epoch
     return base
+
+
+def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
+    """The first runs, whose entries all stand before ``before``.
+
+    The last one with visible entries is none of them: it carries the index on.
+    """
+    keep = next(
+        (n for n, s in enumerate(segments) if Position(s.ledger_id, s.end_entry_id) > before),
+        len(segments),
+    )
+    last = max((n for n, s in enumerate(segments) if s.entry_count), default=0)
+    return segments[: min(keep, last)]
+
+
+def rows_before(segment: Run, before: Position) -> int:
+    """How many of a run's visible rows stand before ``before``, in whatever ledger that is."""
+    if segment.ledger_id == before.ledger_id:
+        return min(segment.entry_count, max(0, before.entry_id - segment.first_entry_id))
+    return segment.entry_count if segment.ledger_id < before.ledger_id else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .local.segment.segment_format import MAX_ENTRY_ID, MAX_SEGMENT_BYTES
+from .limits import MAX_ENTRY_ID, MAX_RUN_BYTES
 
 MAX_SYNC_INTERVAL_MS = 60_000
 
@@ -43,8 +43,8 @@ class StoreOptions:
 
     def __post_init__(self) -> None:
         limits = {
-            "max_entry_size_bytes": MAX_SEGMENT_BYTES // 2,
-            "segment_size_bytes": MAX_SEGMENT_BYTES // 2,
+            "max_entry_size_bytes": MAX_RUN_BYTES // 2,
+            "segment_size_bytes": MAX_RUN_BYTES // 2,
             "ledger_size_bytes": 2**62,
             "ledger_entries": MAX_ENTRY_ID,
             "ledger_age_ms": 2**62,

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 
 from ..compaction.current_view import claim_kept
 from ..metadata import PrefixError, peek
-from .entry import RecordHead
-from .local.segment.scan import time_of
-from .local.segment.segment import DamagedRecordError, Segment
-from .local.store import SEEN_PROPERTY_KIND
+from .entry import RecordHead, time_of
 from .managed_ledger import ManagedLedger
 from .position import Position
+from .rows import DamagedRecordError
+from .run import Run
 from .topic_log import TopicLog
+from .topic_store import SEEN_PROPERTY_KIND
 
 _SEEN = struct.Struct("<3Q")
 _AHEAD_MS = 1000
@@ -185,13 +185,13 @@ def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:
     return cut
 
 
-def _first_row_at(segment: Segment, offset: int) -> int:
+def _first_row_at(segment: Run, offset: int) -> int:
     """The first row whose record begins at ``offset`` or behind; ``entry_count`` if none does."""
     rows = range(segment.cut_rows, segment.entry_count)
     return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
 
 
-def _first_alive(segments: list[Segment], oldest_ms: int) -> Position | None:
+def _first_alive(segments: list[Run], oldest_ms: int) -> Position | None:
     """The first entry that was appended since ``oldest_ms`` and has an entry time since then."""
     for segment in segments[_first_segment(segments, oldest_ms) :]:
         row = _first_row_appended(segment, oldest_ms)
@@ -207,16 +207,16 @@ def _first_alive(segments: list[Segment], oldest_ms: int) -> Position | None:
     return None
 
 
-def _first_segment(segments: list[Segment], time_ms: int) -> int:
+def _first_segment(segments: list[Run], time_ms: int) -> int:
     """The first segment with an entry appended at ``time_ms`` or later."""
     return bisect_left(segments, time_ms, key=_append_time_max_ms)
 
 
-def _append_time_max_ms(segment: Segment) -> int:
+def _append_time_max_ms(segment: Run) -> int:
     return segment.append_time_max_ms
 
 
-def _first_row_appended(segment: Segment, time_ms: int) -> int:
+def _first_row_appended(segment: Run, time_ms: int) -> int:
     """The first row that was appended at ``time_ms`` or later; ``entry_count`` if there is none.
 
     Append times never decrease. A damaged row tells nothing; it goes with those behind it.
@@ -232,7 +232,7 @@ def _first_row_appended(segment: Segment, time_ms: int) -> int:
     return low
 
 
-def _next_head(segment: Segment, row: int, end: int) -> tuple[int, RecordHead | None]:
+def _next_head(segment: Run, row: int, end: int) -> tuple[int, RecordHead | None]:
     """The first row from ``row`` on whose head is readable."""
     while row < end:
         try:
@@ -242,7 +242,7 @@ def _next_head(segment: Segment, row: int, end: int) -> tuple[int, RecordHead | 
     return row, None
 
 
-def _entry_time_ms(segment: Segment, row: int) -> int:
+def _entry_time_ms(segment: Run, row: int) -> int:
     """An entry's own time (PIP-70); 0 of a damaged one: there is nothing to wait for."""
     try:
         metadata = peek(segment.head(row).prefix)
@@ -254,5 +254,5 @@ def _entry_time_ms(segment: Segment, row: int) -> int:
     return time_of(entry.append_time_ms, entry.stored, entry.body)
 
 
-def _position(segment: Segment, row: int) -> Position:
+def _position(segment: Run, row: int) -> Position:
     return Position(segment.ledger_id, segment.first_entry_id + row)

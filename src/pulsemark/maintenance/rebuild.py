@@ -157,8 +157,6 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     Raises FolderLockedError, ForeignFolderError, CatalogError, OSError; UnsupportedVersionError
     where a newer version wrote the catalog or a segment: nothing is changed then.
     """
-    from ..ledger.local.store import LocalStore
-
     files = files or OsFiles()
     check_marker(files, folder)
     lock_fd = lock_folder(files, folder)
@@ -167,6 +165,8 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
         moved_to = _move_aside(files, folder)
     finally:
         files.close(lock_fd)
+    from ..ledger.local.store import LocalStore
+
     with LocalStore.open(folder, files=files) as store:
         catalog = store.catalog
         found = catalog.topics()

@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..finder import Finder
-from ..ledger import FolderReader, Position, Segment, TopicLog, TopicNotFoundError
+from ..ledger import FolderReader, Position, Run, TopicLog, TopicNotFoundError
+from ..ledger.local.segment.segment import as_segment
 from .errors import DataLossError
 from .expected import Expected, expected_of
 from .options import Bound, BoundKind, ReadOptions, select_topics
@@ -198,13 +199,13 @@ def _entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
     return Position(segment.ledger_id, segment.first_entry_id + row), segment.index_before(row)
 
 
-def _first_index(segment: Segment) -> int:
+def _first_index(segment: Run) -> int:
     return segment.first_index
 
 
 def _size_bytes(log: TopicLog, part: Slice) -> int:
     """About how many bytes of segments a slice covers."""
-    whole = sum(segment.index.end_offset for segment in log.segments())
+    whole = sum(as_segment(segment).index.end_offset for segment in log.segments())
     return whole * part.message_count // max(1, log.next_index - log.first_index)
 
 

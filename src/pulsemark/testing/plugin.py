@@ -7,7 +7,9 @@
 - `pulsemark_broker`: a fresh one for each test.
 
 Both run in this process on free ports, with HTTP, without gRPC, over a temporary data folder, and
-hand out what `running_broker` does. Nothing but pytest is imported before a test asks for one.
+hand out what `running_broker` does. With `pulsemark_storage = memory` in pytest's configuration
+they keep everything in memory, and need no disk. Nothing but pytest is imported before a test asks
+for one.
 """
 
 from __future__ import annotations
@@ -23,19 +25,28 @@ if TYPE_CHECKING:
 __all__ = ["pulsar_broker", "pulsemark_broker"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the setting of the fixtures."""
+    parser.addini(
+        "pulsemark_storage",
+        "where the broker fixtures keep entries: files or memory",
+        default="files",
+    )
+
+
 @pytest.fixture(scope="session")
-def pulsar_broker() -> Iterator[BrokerThread]:
+def pulsar_broker(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
     """A broker shared by all tests of the session."""
     from .running import running_broker
 
-    with running_broker() as broker:
+    with running_broker(storage=pytestconfig.getini("pulsemark_storage")) as broker:
         yield broker
 
 
 @pytest.fixture
-def pulsemark_broker() -> Iterator[BrokerThread]:
+def pulsemark_broker(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
     """A broker of the test's own."""
     from .running import running_broker
 
-    with running_broker() as broker:
+    with running_broker(storage=pytestconfig.getini("pulsemark_storage")) as broker:
         yield broker

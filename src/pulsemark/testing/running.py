@@ -4,7 +4,8 @@
         client = pulsar.Client(broker.service_url)
 
 Every setting of `BrokerConfig` can be given by name. The broker runs in a thread of this process;
-when the block ends it is closed in order, and a temporary data folder is removed.
+when the block ends it is closed in order, and a temporary data folder is removed. With
+`storage="memory"` it needs no disk.
 """
 
 from __future__ import annotations

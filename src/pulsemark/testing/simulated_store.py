@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..ledger import LocalStore, StoreOptions
 from ..ledger.local.io.folder import CATALOG_NAME
+from ..ledger.store_core import StoreCore
 from ..metadata import Clock
 from .clock import SettableClock
 from .disk_contents import Survival
@@ -58,7 +59,7 @@ class SimulatedStore:
             checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS
         )
         self._syncs = syncs
-        self._threaded = threaded
+        self.threaded = threaded
         self._catalog: bytes | None = None
         self._ended = False
         self.store: LocalStore | None = None
@@ -77,7 +78,7 @@ class SimulatedStore:
             clock=self.clock,
             options=self.options,
             files=files,
-            threaded=self._threaded,
+            threaded=self.threaded,
         )
         return self.store
 
@@ -148,6 +149,6 @@ def _silence() -> Iterator[None]:
         log.setLevel(before)
 
 
-def settle(store: LocalStore) -> None:
+def settle(store: StoreCore) -> None:
     """Commit what is pending."""
     store.committer.flush()

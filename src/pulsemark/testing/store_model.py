@@ -24,10 +24,10 @@ from ..ledger import (
     Entry,
     EntryKind,
     LedgerError,
-    LocalStore,
     ManagedLedger,
     Position,
     TopicLog,
+    TopicStore,
 )
 from ..metadata import PrefixError, peek
 
@@ -297,7 +297,7 @@ class StoreModel:
         """The model of a topic, made when first asked for."""
         return self.topics.setdefault(name, TopicModel(name))
 
-    def delete_topic(self, store: LocalStore, name: str) -> None:
+    def delete_topic(self, store: TopicStore, name: str) -> None:
         """Delete a topic. Whether it is gone, if that fails, is seen by its name."""
         self.deleting.add(name)
         try:
@@ -305,7 +305,7 @@ class StoreModel:
         finally:
             self.forget_deleted(store)
 
-    def forget_deleted(self, store: LocalStore) -> None:
+    def forget_deleted(self, store: TopicStore) -> None:
         """Forget the topics whose deletion was asked for, and which the store no longer has."""
         for name in self.deleting - set(store.topic_names()):
             self.topics.pop(name, None)

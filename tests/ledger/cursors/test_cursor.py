@@ -17,9 +17,9 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
+from pulsemark.ledger.commit.commit import DONE
 from pulsemark.ledger.cursors import partial_batches
 from pulsemark.ledger.cursors.cursor import Cursor
-from pulsemark.ledger.local.commit.commit import DONE
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = "persistent://public/default/orders"

@@ -20,7 +20,7 @@ from pulsemark.ledger.local.commit.journal_format import JOURNAL_HEADER_SIZE
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import index_path
 from pulsemark.ledger.local.segment.scan import scan_records
-from pulsemark.ledger.local.segment.segment import read_segment_header
+from pulsemark.ledger.local.segment.segment import as_segment, read_segment_header
 from pulsemark.ledger.local.segment.segment_format import (
     pack_body_crc,
     pack_record_head,
@@ -111,7 +111,7 @@ def make_sample(folder, bodies, counts=None, *, before=0):
     for body, count in zip(bodies, counts, strict=True):
         last = topic.append(body, message_count=count)
     last.commit.wait(10)
-    (segment,) = topic.segments()
+    (segment,) = map(as_segment, topic.segments())
     offsets = [segment.row(n).offset for n in range(len(bodies))] + [segment.index.end_offset]
     store.close()
     return Sample(folder, bodies, counts, segment.path, offsets).remember()
@@ -191,7 +191,7 @@ def test_segment_cut_anywhere_is_made_whole_from_the_journal(memory_folder):
     bodies = some_bodies(6, 60)
     for body in bodies:
         topic.append(body).commit.wait(10)
-    path = topic.segments()[0].path
+    path = as_segment(topic.segments()[0]).path
     simulated.kill()
     good = simulated.disk.contents(path)
     catalog = simulated._catalog
@@ -224,8 +224,8 @@ def test_journal_cut_anywhere_keeps_what_was_before(memory_folder):
             ends = []
             for number in range(5):
                 topic.append(b"%d" % number * 40).commit.wait(10)
-                ends.append(store._journal.size_bytes + JOURNAL_HEADER_SIZE)
-            path = topic.segments()[0].path
+                ends.append(store.engine._journal.size_bytes + JOURNAL_HEADER_SIZE)
+            path = as_segment(topic.segments()[0]).path
             simulated.kill()
             journal = folder / "journal" / "00000000.journal"
             cut = ends[-1] - back
@@ -246,7 +246,7 @@ def test_rot_in_either_copy_of_a_journals_header_loses_nothing(memory_folder):
         simulated = SimulatedStore(folder, options=options)
         topic = simulated.open().open_topic(ORDERS)
         topic.append(b"kept").commit.wait(10)
-        path = topic.segments()[0].path
+        path = as_segment(topic.segments()[0]).path
         simulated.kill()
         journal = folder / "journal" / "00000000.journal"
         byte = simulated.disk.contents(journal)[bit // 8] ^ 1 << bit % 8
@@ -282,9 +282,9 @@ def test_segment_lost_from_the_middle_of_a_ledger_is_told(memory_folder):
         first, second, *_ = topic.segments()
         simulated.close()
         process = simulated.disk.process()
-        process.unlink(second.path)
+        process.unlink(as_segment(second).path)
         if not sealed:
-            process.unlink(index_path(first.path))
+            process.unlink(index_path(as_segment(first).path))
         for _ in range(2):
             topic = simulated.open().open_topic(ORDERS)
             bodies, lost = read_all(topic)
@@ -484,10 +484,10 @@ def test_index_deleted_under_a_live_store_does_no_harm(open_store):
                 path.write_bytes(os.urandom(path.stat().st_size))
             else:
                 path.unlink(missing_ok=True)
-        store._chunks._chunks.clear()
+        store.engine._chunks._chunks.clear()
         with_fds = [index_path(s.path) for s in topic.segments()]
         for path in with_fds:
-            store._fds.forget(path)
+            store.engine._fds.forget(path)
         assert [bytes(e.body) for e in all_entries(topic)] == bodies
     store.close()
     assert [bytes(e.body) for e in all_entries(open_store().open_topic(ORDERS))] == bodies
@@ -500,8 +500,8 @@ def test_end_and_index_of_a_segment_lost_under_a_live_store(long_sample):
         whole = 2200
         index_path(long_sample.segment).write_bytes(b"")
         os.truncate(long_sample.segment, long_sample.offsets[whole])
-        store._fds.forget(index_path(long_sample.segment))
-        store._chunks._chunks.clear()
+        store.engine._fds.forget(index_path(long_sample.segment))
+        store.engine._chunks._chunks.clear()
         lost = list(range(whole, 2500))
         assert read_all(topic) == (dict(enumerate(long_sample.bodies[:whole])), lost)
         assert topic.next_index == 2500
@@ -530,7 +530,7 @@ def test_index_of_a_fenced_segment_can_be_made_again_identical(memory_folder, fa
         topic.append(b"%d" % number)
         clock.advance(1)
     settle(store)
-    path = topic.segments()[0].path
+    path = as_segment(topic.segments()[0]).path
     # The journal is written first, then the segment.
     files.fail(fault, path_part="journal" if fault == "fdatasync" else ".log", times=2)
     with store.committer.lock:

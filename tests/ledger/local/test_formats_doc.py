@@ -29,10 +29,12 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
     errors,
+    limits,
     options,
 )
 from pulsemark.ledger.entry import EntryKind
-from pulsemark.ledger.local import ledger_writer
+from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
+from pulsemark.ledger.local import ledgers
 from pulsemark.ledger.local.catalog import catalog as catalog_module
 from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.ledger.local.commit import journal_format
@@ -61,9 +63,8 @@ from pulsemark.ledger.local.segment.index_format import (
     unpack_chunk,
     unpack_trailer,
 )
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import (
-    BODY_CRC_OURS,
-    BODY_CRC_PRODUCER,
     SegmentHeader,
     pack_body_crc,
     pack_record_head,
@@ -239,7 +240,7 @@ def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
         folder, segment_format, index_format, head_cut, journal_format, view_format,
-        catalog_module, options, rebuild,
+        catalog_module, limits, options, rebuild,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
@@ -273,7 +274,7 @@ def test_numbers_in_the_text() -> None:
     journal = import_module("pulsemark.ledger.local.commit.journal")
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written behind it" in DOCUMENT
-    store = import_module("pulsemark.ledger.local.store")
+    store = import_module("pulsemark.ledger.store_core")
     assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
     more = f"more than {cursors.COMPACT_MIN_RECORDS} records"
@@ -439,7 +440,7 @@ def make_example(path: Path) -> bytes:
 
     Secrets are drawn at random: here they are all the one of the document.
     """
-    with patch.object(ledger_writer, "new_secret", lambda: HEADER.secret):
+    with patch.object(ledgers, "new_secret", lambda: HEADER.secret):
         return _make_example(path)
 
 
@@ -463,7 +464,7 @@ def _make_example(path: Path) -> bytes:
         clock.set(START_MS + 125)
         orders.stampers = StamperChain()
         orders.append(message(b"old", START_MS + 124, checksum=False)).commit.wait(10)
-        segment = orders.segments()[-1].path.read_bytes()
+        segment = as_segment(orders.segments()[-1]).path.read_bytes()
         orders.truncate_head(Position(7, 1))
     return segment
 

@@ -22,7 +22,7 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.ledger.local.commit.group_commit import GroupCommit
+from pulsemark.ledger.commit.group_commit import GroupCommit
 from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain

@@ -212,14 +212,14 @@ def test_checkpoints_are_made_by_size_and_by_time(open_store, tmp_path):
     checkpoints, deadline = 0, time.monotonic() + 60
     while checkpoints < 4:
         assert time.monotonic() < deadline
-        before = store._journal.size_bytes
+        before = store.engine._journal.size_bytes
         for _ in range(20):
             last = topic.append(bytes(1000))
         last.commit.wait(10)
-        checkpoints += store._journal.size_bytes < before
+        checkpoints += store.engine._journal.size_bytes < before
     assert len(list((tmp_path / "data" / "journal").iterdir())) < 10
     store.checkpoint()
-    assert store._journal.size_bytes == 0
+    assert store.engine._journal.size_bytes == 0
     assert store.catalog.segments(topic.topic_id)
 
 
@@ -305,7 +305,7 @@ def test_dropped_segments_go_after_a_crash_right_after_the_cut(simulated, everyt
     topic = fill(store, model, ORDERS)
     before = set(list_segments(simulated.disk.process(), simulated.folder))
     kept = topic.first_index if everything else topic.segments()[1].first_index
-    store.removal.unlist = lambda *_: simulated.kill()
+    store.engine.remove = lambda *_: simulated.kill()
     with suppress(Exception):
         topic.truncate_tail(kept, epoch=1)
     assert set(list_segments(simulated.disk.process(), simulated.folder)) >= before

@@ -18,6 +18,7 @@ from pulsemark.ledger import (
     StoreFailedError,
     StoreOptions,
 )
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
@@ -132,7 +133,7 @@ def test_a_child_does_not_keep_the_folder_locked(tmp_path):
 def test_a_closed_store_closes_no_file_of_others_in_a_child(tmp_path):
     """The lock's descriptor is another file's once the store is closed, in a child, too."""
     store = LocalStore.open(tmp_path)
-    lock_fd = store._lock_fd
+    lock_fd = store.engine._lock_fd
     store.close()
     others = []
     try:
@@ -327,7 +328,7 @@ def test_a_callback_that_notify_runs_at_once_is_refused_what_would_wait(tmp_path
 @pytest.mark.parametrize("threaded", [False, True])
 def test_more_unwaited_appends_than_may_be_pending(tmp_path, monkeypatch, threaded):
     """They make room themselves where no other thread does, and in callbacks."""
-    monkeypatch.setattr("pulsemark.ledger.local.commit.pending.MAX_PENDING_ENTRIES", 100)
+    monkeypatch.setattr("pulsemark.ledger.commit.pending.MAX_PENDING_ENTRIES", 100)
     with LocalStore.open(tmp_path / "data", threaded=threaded) as store:
         topic = store.open_topic(ORDERS)
         done = threading.Event()
@@ -388,7 +389,7 @@ def test_fencing_reads_no_file(tmp_path, cause):
     topic.append(b"last").commit.wait(10)
     other.append(b"x").commit.wait(10)
     store.drop_read_caches()
-    path = topic.segments()[0].path
+    path = as_segment(topic.segments()[0]).path
     if cause == "EMFILE":
         files.fail("open", error=24, times=None, path_part=".idx")
     else:
@@ -415,11 +416,11 @@ def fail_in(place, store, monkeypatch):
         raise RuntimeError("a fault of our own")
 
     if place == "commit":
-        monkeypatch.setattr("pulsemark.ledger.local.commit.group.Group.show", broken)
+        monkeypatch.setattr("pulsemark.ledger.commit.group.Group.show", broken)
     elif place == "thread":
         monkeypatch.setattr(store.committer.thread, "_gather", broken)
     else:
-        monkeypatch.setattr(store._checkpointer, "_sync", broken)
+        monkeypatch.setattr(store.engine._checkpointer, "_sync", broken)
 
 
 @pytest.mark.parametrize("place", ["commit", "thread", "checkpoint"])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pulsemark.ledger import CorruptEntryError, FolderReader, LocalStore, Position, TopicLog
 from pulsemark.ledger.local.segment.index_format import CHUNK_ROWS
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import (
     BrokerEntryMetadata,
     BrokerTimeStamper,
@@ -189,7 +190,7 @@ def test_damage_costs_what_is_damaged(
     count = 20_000
     name = many_small_entries(tmp_path, count)
     with FolderReader(tmp_path) as reader:
-        segment = reader.log(name).segments()[0]
+        segment = as_segment(reader.log(name).segments()[0])
         offsets = [segment.row(row).offset for row in range(count)]
     data = bytearray(segment.path.read_bytes())
     at = len(data) // 3
@@ -228,7 +229,7 @@ def test_scattered_damage_does_not_scatter_the_tables(tmp_path: Path) -> None:
     name = many_small_entries(tmp_path, 5000)
     with FolderReader(tmp_path) as reader:
         log = reader.log(name)
-        segment = log.segments()[0]
+        segment = as_segment(log.segments()[0])
         data = bytearray(segment.path.read_bytes())
         for row in range(0, 5000, 10):
             data[segment.row(row).offset + 20] ^= 1
@@ -291,7 +292,7 @@ def test_damage_is_told_as_by_the_ledger(
     log = reader.log(name)
     start, end = log.first_position, log.end_position
     assert start is not None
-    first_record = log.segments()[0].row(0).offset
+    first_record = as_segment(log.segments()[0]).row(0).offset
     rotten = bytearray(original)
     for place, bit in flips:
         at = first_record + int(place * (len(rotten) - first_record - 1))
@@ -324,5 +325,5 @@ def damaged_log(
     path = tmp_path_factory.mktemp("damage")
     name = many_small_entries(path, 40)
     with FolderReader(path) as reader:
-        segment = reader.log(name).segments()[0].path
+        segment = as_segment(reader.log(name).segments()[0]).path
         yield reader, name, segment, segment.read_bytes()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ...ledger import StoreOptions
+from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ..errors import ConfigError
 
@@ -19,6 +19,7 @@ __all__ = ["BrokerConfig"]
 
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
+STORAGES = ("files", "memory")
 #: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 MAY_BE_ZERO = ("active_consumer_failover_delay_ms", "publish_gathering_ms")
@@ -29,8 +30,13 @@ class BrokerConfig:
     """All settings of a broker. The defaults make a usable standalone broker."""
 
     # Data folder and addresses
-    #: Data folder. None: a temporary folder, removed when the broker closes.
+    #: Where entries are kept: in "files", or in "memory", which ends with the process.
+    storage: str = "files"
+    #: Data folder. None: a temporary folder, removed when the broker closes. Not with "memory".
     data_dir: Path | None = None
+    #: The content with which a broker in memory starts, and which the next broker can take over.
+    #: None: it starts empty.
+    memory: MemoryFolder | None = None
     host: str = "127.0.0.1"
     #: Port of the binary protocol; 0 picks a free one (see `Broker.port`).
     port: int = 6650
@@ -137,8 +143,7 @@ class BrokerConfig:
                 continue
             if spec.name.endswith(AMOUNTS) or spec.name.startswith("max_"):
                 _check_positive(spec.name, getattr(self, spec.name))
-        if self.data_dir is not None and not isinstance(self.data_dir, Path):
-            raise ConfigError("data_dir", self.data_dir, "must be a pathlib.Path or None")
+        _check_storage(self)
         if self.max_message_size_bytes < 1024:
             raise ConfigError(
                 "max_message_size_bytes", self.max_message_size_bytes, "must be at least 1024"
@@ -153,6 +158,20 @@ def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
         return replace(config.store_options, sync_interval_ms=interval_ms)
     except ValueError as error:
         raise ConfigError("sync_interval_ms", interval_ms, str(error)) from error
+
+
+def _check_storage(config: BrokerConfig) -> None:
+    storage, data_dir, memory = config.storage, config.data_dir, config.memory
+    if storage not in STORAGES:
+        raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
+    if data_dir is not None and not isinstance(data_dir, Path):
+        raise ConfigError("data_dir", data_dir, "must be a pathlib.Path or None")
+    if data_dir is not None and storage == "memory":
+        raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
+    if memory is not None and not isinstance(memory, MemoryFolder):
+        raise ConfigError("memory", memory, "must be a MemoryFolder or None")
+    if memory is not None and storage != "memory":
+        raise ConfigError("memory", memory, "goes with storage='memory' only")
 
 
 def _check_ports(config: BrokerConfig) -> None:

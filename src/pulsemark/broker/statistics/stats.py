@@ -14,7 +14,7 @@ from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
-from ...ledger import Position, Segment
+from ...ledger import Position, Run
 from ...proto.pulsar_api_pb2 import ProducerAccessMode
 from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
@@ -74,7 +74,7 @@ def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
     return size_bytes
 
 
-def segment_size_bytes(segment: Segment) -> int:
+def segment_size_bytes(segment: Run) -> int:
     """Bytes of a segment's durable entries, from its index."""
     return segment.row(segment.entry_count - 1).end_offset if segment.entry_count else 0
 

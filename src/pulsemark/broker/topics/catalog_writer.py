@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from ...ledger import LocalStore
+from ...ledger import TopicStore
 from ..background import Background
 
 __all__ = ["CatalogWriter"]
@@ -30,7 +30,7 @@ Change = tuple[str, str, bytes | None]
 class CatalogWriter:
     """The only one that changes the catalog's properties while the broker runs."""
 
-    def __init__(self, store: LocalStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, store: TopicStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store
         self._catalog = store.catalog
         self._run_blocking = run_blocking
@@ -73,9 +73,7 @@ class CatalogWriter:
         """
         assert self._is_current()
         if frees or all(value is None for _, _, value in changes):
-            await self._run_blocking(
-                self._store.removal.freeing, partial(self._catalog.write, changes)
-            )
+            await self._run_blocking(self._store.freeing, partial(self._catalog.write, changes))
         else:
             await self._run_blocking(self._catalog.write, changes)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...ledger.local.catalog.catalog import Catalog
+from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import check_namespace
 from ..errors import RefusedError
@@ -27,7 +27,7 @@ DEFAULT_NAMESPACE = "public/default"
 class Namespaces(Mapping[str, Settings]):
     """The settings of each namespace, by `tenant/namespace`; `tenants` has those of tenants."""
 
-    def __init__(self, catalog: Catalog, writer: CatalogWriter) -> None:
+    def __init__(self, catalog: MetadataStore, writer: CatalogWriter) -> None:
         self.tenants: dict[str, Settings] = {}
         self._catalog = catalog
         self._writer = writer

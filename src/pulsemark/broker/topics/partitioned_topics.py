@@ -12,7 +12,7 @@ The `REMEMBERED_MAX` latest deletions are remembered.
 
 from __future__ import annotations
 
-from ...ledger.local.catalog.catalog import Catalog
+from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
@@ -29,7 +29,7 @@ REMEMBERED_MAX = 10_000
 class PartitionedTopics:
     """The numbers of partitions, and the names that are not to be used for now."""
 
-    def __init__(self, catalog: Catalog, writer: CatalogWriter) -> None:
+    def __init__(self, catalog: MetadataStore, writer: CatalogWriter) -> None:
         self._catalog = catalog
         self._writer = writer
         self._counts: dict[str, int] = {}

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ...ledger import LedgerError, LocalStore, TopicNotFoundError
-from ...ledger.local.catalog.catalog import Catalog
+from ...ledger import LedgerError, TopicNotFoundError, TopicStore
+from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
@@ -60,7 +60,7 @@ class Topics:
 
     def __init__(
         self,
-        store: LocalStore,
+        store: TopicStore,
         config: BrokerConfig,
         stampers: StamperChain,
         run_blocking: RunBlocking,
@@ -131,7 +131,7 @@ class Topics:
         return epochs
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> MetadataStore:
         """The store's catalog; its calls block."""
         return self._store.catalog
 

@@ -48,7 +48,7 @@ from ..long_work import Turns
 from .catalog_writer import CatalogWriter
 
 if TYPE_CHECKING:
-    from ...ledger.local.catalog.catalog import Catalog
+    from ...ledger.store import MetadataStore
     from .namespaces import Namespaces
     from .partitioned_topics import PartitionedTopics
     from .topic import Topic
@@ -205,7 +205,7 @@ class StampPolicies:
     def _exists(self, name: TopicName) -> bool:
         return str(name) in self._names or name in self._partitioned
 
-    def load(self, catalog: Catalog) -> None:
+    def load(self, catalog: MetadataStore) -> None:
         """Take over what the catalog has, and import the stampers that it names. Blocks."""
         for name, value in catalog.items(TOPIC_POLICY_KIND):
             if self._exists(TopicName.parse(name)):

@@ -18,17 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ...proto.cursor_pb2 import CursorRecord
+from ..commit.commit import DONE, Batch, Commit
 from ..errors import LedgerError
-from ..local.commit.commit import DONE, Batch, Commit
 from ..position import LATEST, Position
+from ..topic_log import TopicLog
 from .partial_batches import PartialBatches, bits_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
-
-if TYPE_CHECKING:
-    from ..topic_log import TopicLog
 
 _CHANGES_PER_SNAPSHOT = 1000
 _MAX_RANGE_ENTRIES = 2**31

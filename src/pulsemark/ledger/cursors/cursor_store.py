@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
 from ...proto.cursor_pb2 import CursorRecord
+from ..appended import Appended
+from ..commit.commit import DONE, Commit
 from ..entry import Entry, EntryKind
 from ..errors import CorruptEntryError, InvalidCursorError
-from ..local.commit.commit import DONE, Commit
+from ..ledger_writer import LedgerWriter
+from ..options import StoreOptions
 from ..position import EARLIEST, Position
+from ..run import Run
 from ..topic_log import TopicLog
 from .cursor import Cursor, RecordLimits
-
-if TYPE_CHECKING:
-    from ..managed_ledger import ManagedLedger
 
 _log = logging.getLogger(__name__)
 CURSOR_TOPIC = "cursors"
@@ -49,12 +50,39 @@ _RANGE_SIZE_BYTES = 64
 """What a range takes in a record at most, in round figures."""
 
 
+class CursorLedger(Protocol):
+    """The managed ledger that keeps the records, as it is used here."""
+
+    @property
+    def ledger_id(self) -> int:
+        """The ledger that the next entry goes to."""
+
+    @property
+    def end_position(self) -> Position:
+        """One past the last durable entry."""
+
+    def segments(self) -> list[Run]:
+        """The runs with visible entries."""
+
+    def read(self, start: Position, *, max_entries: int) -> list[Entry]:
+        """Entries from ``start`` on."""
+
+    def append(self, body: bytes, *, kind: EntryKind) -> Appended:
+        """Add an entry."""
+
+    def roll(self) -> None:
+        """End the current ledger."""
+
+    def trim(self, before: Position) -> int:
+        """Remove the runs before a position."""
+
+
 class CursorStore:
     """The cursor ledger and what it says. Used on one thread, as cursors are."""
 
-    def __init__(self, ledger: ManagedLedger) -> None:
+    def __init__(self, ledger: CursorLedger, options: StoreOptions) -> None:
         self._ledger = ledger
-        self._limits = _record_limits(ledger)
+        self._limits = _record_limits(options)
         self._stored: dict[int, dict[str, Cursor]] = {}
         self._count = 0
         self._records = 0
@@ -143,7 +171,7 @@ class CursorStore:
         """Subscriptions of a topic that have a durable cursor."""
         return sorted(self._stored.get(topic_id, {}))
 
-    def attach(self, ledger: ManagedLedger) -> None:
+    def attach(self, ledger: LedgerWriter) -> None:
         """Bring the durable cursors of a topic that is being opened to life."""
         of_topic = self._stored.get(ledger.topic_id, {})
         for name in sorted(of_topic):
@@ -153,7 +181,7 @@ class CursorStore:
 
     def open(
         self,
-        ledger: ManagedLedger,
+        ledger: LedgerWriter,
         name: str,
         *,
         initial: Position,
@@ -193,7 +221,7 @@ class CursorStore:
         cursor.persist()
         return cursor
 
-    def delete(self, ledger: ManagedLedger, name: str) -> Commit:
+    def delete(self, ledger: LedgerWriter, name: str) -> Commit:
         """Forget a cursor; durable when the commit is done."""
         is_stored = name in self._stored.get(ledger.topic_id, {})
         commit = self._write(_deleted(ledger.topic_id, name)) if is_stored else DONE
@@ -267,9 +295,8 @@ class CursorStore:
         commits[0].add_done_callback(then)
 
 
-def _record_limits(ledger: ManagedLedger) -> RecordLimits:
+def _record_limits(options: StoreOptions) -> RecordLimits:
     """What the store's options allow, and what fits into an entry whatever they allow."""
-    options = ledger.store.options
     half_bytes = max(options.max_entry_size_bytes // 2 - 1024, 0)
     return RecordLimits(
         ranges=min(options.max_unacked_ranges_to_persist, half_bytes // _RANGE_SIZE_BYTES),

@@ -16,9 +16,10 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from ..errors import CorruptFileError, TopicNotFoundError
+from ..run import Run
 from ..topic_log import TopicLog
 from .io.fd_cache import FdCache
 from .io.files import Files, OsFiles
@@ -56,13 +57,15 @@ class FolderLog(TopicLog):
         Takes time for what is new, not for what is there; other threads may read meanwhile.
         """
         with self._refreshing:
-            self._segments = self._reader.load(self.name, known=self._segments)
+            self._segments = self._reader.load(
+                self.name, known=cast("Sequence[Segment]", self._segments)
+            )
 
-    def _is_deleted(self, _: Segment) -> bool:
+    def _is_deleted(self, _: Run) -> bool:
         """False: the list of segments is only brought up to date by the next refresh."""
         return False
 
-    def has_lost(self, segments: Sequence[Segment]) -> bool:
+    def has_lost(self, segments: Sequence[Run]) -> bool:
         """As TopicLog's; segments whose files are gone are left out from then on."""
         with self._refreshing:
             self._segments = tuple(s for s in self._segments if not s.is_gone(s.entry_count))

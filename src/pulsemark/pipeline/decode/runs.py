@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
+from ...ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
+from ...ledger.local.segment.segment import as_segment
 from ...ledger.local.segment.segment_format import (
-    BODY_CRC_OURS,
-    BODY_CRC_PRODUCER,
-    CHECKED_BODY_BYTES,
     CORE_OFFSET,
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
@@ -77,7 +76,8 @@ def read_tables(
         on_damage: told of each damaged entry, which is then left out; it may raise. It is told
             before the table comes that the entry would be in.
     """
-    for segment, first, last in log.stretches(start, end):
+    for part, first, last in log.stretches(start, end):
+        segment = as_segment(part)
         row = first
         while row < last:
             try:

@@ -213,7 +213,7 @@ def test_reserve_is_whole_after_opening(tmp_path, before):
     files = GivesBack()
     with LocalStore.open(folder, files=files) as store:
         assert place.stat().st_size == RESERVE_BYTES
-        assert store._reserve._give_back()
+        assert store.engine._reserve._give_back()
         files.fail("pwritev", error=errno.ENOSPC, times=None, path_part=RESERVE_NAME)
         with pytest.raises(OSError, match="No space"):
             store.probe()

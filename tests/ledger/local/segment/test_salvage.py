@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position, StoreOptions
-from pulsemark.ledger.local import ledger_writer
+from pulsemark.ledger.local import ledgers
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import list_segments, segment_path
 from pulsemark.ledger.local.segment.salvage import (
@@ -19,6 +19,7 @@ from pulsemark.ledger.local.segment.salvage import (
     read_named_header,
     salvage_headers,
 )
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import (
     SegmentHeader,
     pack_body_crc,
@@ -56,7 +57,7 @@ def folder(open_store, clock):
 @pytest.fixture
 def old_folder(open_store, clock, monkeypatch):
     """A closed data folder as version 1 wrote it."""
-    monkeypatch.setattr(ledger_writer, "new_secret", bytes)
+    monkeypatch.setattr(ledgers, "new_secret", bytes)
     return closed_folder(open_store, clock)
 
 
@@ -264,8 +265,8 @@ def test_the_copy_is_there_before_the_journal_forgets_the_header(open_store):
     orders = store.open_topic(ORDERS)
     orders.append(b"one").commit.wait(10)
     store.checkpoint()
-    path = orders.segments()[0].path
-    spoil(path, 0, bytes(orders.segments()[0].header.size_bytes))
+    path = as_segment(orders.segments()[0]).path
+    spoil(path, 0, bytes(as_segment(orders.segments()[0]).header.size_bytes))
     with FolderReader(store.folder) as reader:
         assert [bytes(e.body) for e in reader.log(ORDERS).read(EARLIEST)] == [b"one"]
 
@@ -276,7 +277,7 @@ def test_the_copy_is_there_when_a_killed_store_was_opened(memory_folder):
     simulated = SimulatedStore(memory_folder / "data", options=options)
     orders = simulated.open().open_topic(ORDERS)
     orders.append(b"one").commit.wait(10)
-    segment = orders.segments()[0]
+    segment = as_segment(orders.segments()[0])
     simulated.kill()
     simulated.open()
     simulated.disk.overwrite(segment.path, bytes(segment.header.size_bytes))
@@ -290,14 +291,17 @@ def test_forged_records_are_not_salvaged(open_store):
     store = open_store()
     orders = store.open_topic(ORDERS)
     orders.append(b"first").commit.wait(10)
-    ledger_id = orders.segments()[0].ledger_id
+    ledger_id = as_segment(orders.segments()[0]).ledger_id
     key = version_1_key(ledger_id)
     forged = b"".join(
         pack_record_head(key, n, 0, 1, 5, n, b"", b"evil", 0) + b"evil" + pack_body_crc(b"evil")
         for n in range(5)
     )
     orders.append(forged).commit.wait(10)
-    path, size_bytes = orders.segments()[0].path, orders.segments()[0].header.size_bytes
+    path, size_bytes = (
+        as_segment(orders.segments()[0]).path,
+        as_segment(orders.segments()[0]).header.size_bytes,
+    )
     store.close()
     spoil(path, 0, bytes(size_bytes))
     path.with_suffix(".idx").unlink()

@@ -5,11 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.ledger import CorruptFileError, UnsupportedVersionError
+from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_ENTRY_ID, MAX_PREFIX_BYTES
 from pulsemark.ledger.local.segment.segment_format import (
-    BODY_CRC_OURS,
-    BODY_CRC_PRODUCER,
-    MAX_ENTRY_ID,
-    MAX_PREFIX_BYTES,
     RECORD_HEADER_SIZE,
     BadRecordError,
     SegmentHeader,

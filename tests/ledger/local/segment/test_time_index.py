@@ -18,7 +18,8 @@ from pulsemark.ledger.local.segment.index_format import (
     chunk_offset,
     index_seed,
 )
-from pulsemark.ledger.local.segment.time_index import IoCount, TimeIndex
+from pulsemark.ledger.local.segment.time_index import TimeIndex
+from pulsemark.ledger.rows import IoCount
 
 FLOOR_MS = 1000
 COUNTS = sorted({0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 4095, 4096, 4097, 10_000})

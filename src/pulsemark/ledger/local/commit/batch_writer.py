@@ -13,14 +13,16 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import cast
 
+from ...commit.commit import Batch
+from ...commit.entry_writer import Outcome
+from ...commit.group import ROW_FIELDS, Group, Owner, all_buffers
 from ..io.fd_cache import FdCache
 from ..io.files import Files, write_all
 from ..segment.index_format import CHUNK_ROWS
 from ..segment.segment import Segment
-from .commit import Batch
-from .group import ROW_FIELDS, Group, Owner, all_buffers
 from .journal import Journal
 from .journal_format import GroupRef
 
@@ -34,15 +36,6 @@ class Written:
     segment: Segment
     owner: Owner
     fd: int
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a batch's groups."""
-
-    good: list[Group] = field(default_factory=list)
-    failed: list[Group] = field(default_factory=list)
-    error: Exception | None = None
 
 
 class BatchWriter:
@@ -79,7 +72,7 @@ class BatchWriter:
             try:
                 self.write_to_segment(group)
             except Exception as error:  # noqa: BLE001 - the other groups must go on
-                _log_unless_disk(str(group.segment.path), error)
+                _log_unless_disk(str(_segment(group).path), error)
                 self._show_what_came_whole(group)
                 outcome.failed.append(group)
                 failed_owners.add(id(group.owner))
@@ -96,11 +89,17 @@ class BatchWriter:
         if not self.journal.is_plain:
             return False
         for group in groups:
-            segment = group.segment
+            segment = _segment(group)
             row = segment.index.count % CHUNK_ROWS
             if not 0 < row < CHUNK_ROWS - group.entry_count or segment not in self._dirty:
                 return False
         return True
+
+    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
+        """As ``write``, where an exception may end it at any step. Raises OSError."""
+        self.write_to_journal(batch, groups)
+        for group in groups:
+            self.write_to_segment(group)
 
     def write_to_journal(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> None:
         """Write the batch's block, unless that was done.
@@ -114,11 +113,11 @@ class BatchWriter:
         refs = []
         for group in groups:
             group.join_small_buffers()
-            header = group.segment.header
+            header = _segment(group).header
             refs.append(
                 GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
             )
-        sync = sync or any(group.segment not in self._dirty for group in groups)
+        sync = sync or any(_segment(group) not in self._dirty for group in groups)
         try:
             self.journal.write(refs, all_buffers(groups), sync=sync)
         except OSError as error:
@@ -129,7 +128,7 @@ class BatchWriter:
 
     def write_to_segment(self, group: Group) -> None:
         """Write a group's bytes where they belong, and its rows, unless that was done."""
-        segment = group.segment
+        segment = _segment(group)
         if segment.index.end_offset < group.end_offset:
             written = self._dirty.get(segment) or self._open(group)
             write_all(self._files, written.fd, group.buffers, group.offset)
@@ -138,13 +137,13 @@ class BatchWriter:
     def _open(self, group: Group) -> Written:
         if len(self._dirty) >= self._fds.limit:
             self._sync_some()
-        fd = self._fds.acquire(group.segment.path, create=True)
-        written = self._dirty[group.segment] = Written(group.segment, group.owner, fd)
+        fd = self._fds.acquire(_segment(group).path, create=True)
+        written = self._dirty[_segment(group)] = Written(_segment(group), group.owner, fd)
         return written
 
     def _show_what_came_whole(self, group: Group) -> None:
         """A reader of the folder may have seen these already: what was seen stays."""
-        written = self._dirty.get(group.segment)
+        written = self._dirty.get(_segment(group))
         if written is None:
             return
         try:
@@ -158,7 +157,7 @@ class BatchWriter:
 
     def _add_rows(self, group: Group, count: int) -> None:
         """Add the group's first entries, which are written, to the segment's index."""
-        index = group.segment.index
+        index = _segment(group).index
         rows = group.rows if count == group.entry_count else group.rows[: count * ROW_FIELDS]
         if index.end_offset < rows[-1]:
             index.append_many(rows[1::ROW_FIELDS], rows[2::ROW_FIELDS], rows[3::ROW_FIELDS])
@@ -190,21 +189,37 @@ class BatchWriter:
                 self._fds.release(written.fd)
                 del self._dirty[written.segment]
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the journal is being synced just now."""
+        return self.journal.is_syncing
+
+    def sync(self) -> None:
+        """Sync what was written to the journal without. Raises OSError."""
+        self.journal.sync()
+
+    def shown(self, groups: Sequence[Group]) -> None:
+        """Move full chunks of rows to the index files."""
+        for group in groups:
+            segment = _segment(group)
+            try:
+                segment.index.flush(segment.entry_count)
+            except OSError as error:
+                # The index file is a cache: its rows stay in memory and are written later.
+                _log.warning("%s: index not written: %s", segment.path, error)
+
     def rotate(self) -> tuple[int, list[Written]]:
-        """End the journal's file; see ``GroupCommit.rotate_journal``."""
+        """End the journal's file, between two batches.
+
+        Returns the highest journal id that ended, and every segment written since the last
+        rotation. Those who get them release their descriptors.
+        """
         written, self._dirty = list(self._dirty.values()), {}
         return self.journal.rotate(), written
 
 
-def flush_indexes(groups: Sequence[Group]) -> None:
-    """Move full chunks of rows to the index files."""
-    for group in groups:
-        segment = group.segment
-        try:
-            segment.index.flush(segment.entry_count)
-        except OSError as error:
-            # The index file is a cache: its rows stay in memory and are written later.
-            _log.warning("%s: index not written: %s", segment.path, error)
+def _segment(group: Group) -> Segment:
+    return cast("Segment", group.segment)
 
 
 def _log_unless_disk(what: str, error: Exception) -> None:

@@ -16,6 +16,8 @@ import logging
 import threading
 from pathlib import Path
 
+from ...commit.group import Owner
+from ...commit.group_commit import GroupCommit
 from ...errors import CatalogError
 from ...options import StoreOptions
 from ..catalog.catalog import Catalog, SegmentId
@@ -24,9 +26,7 @@ from ..io.files import Files
 from ..io.folder import ledgers_folder
 from ..opening.recovery import remove_segment_files
 from ..segment.segment import Segment
-from .batch_writer import Written
-from .group import Owner
-from .group_commit import GroupCommit
+from .batch_writer import BatchWriter, Written
 from .journal import Journal
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class Checkpointer:
         folder: Path,
         catalog: Catalog,
         journal: Journal,
+        writer: BatchWriter,
         committer: GroupCommit,
         options: StoreOptions,
     ) -> None:
@@ -51,6 +52,7 @@ class Checkpointer:
         self._folder = folder
         self._catalog = catalog
         self._journal = journal
+        self._writer = writer
         self._committer = committer
         self._options = options
         self._began: list[Segment] = []
@@ -135,7 +137,8 @@ class Checkpointer:
             with self._committer.lock:
                 # Taken before the journal's file ends: no later file speaks of these.
                 removed = set(self._removed)
-            last_id, written = self._committer.rotate_journal()
+            with self._committer.all_durable():
+                last_id, written = self._writer.rotate()
             kept_before, self._kept_up_to = self._kept_up_to, last_id  # until it is all synced
             began, ended, void = self._new_segments()
             if self._sync(written) and self._remove(void):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ...entry import LAST_KIND
+from ...entry import LAST_KIND, time_of
+from ...limits import MAX_ENTRY_ID
 from ..io.files import Files, read_up_to
 from .head_cut import NO_CUT, HeadCut
-from .scan import scan_records, time_of
+from .scan import scan_records
 from .segment_format import (
     BROKER_TIMESTAMP_TAG,
     FIRST_TAG_AT,
-    MAX_ENTRY_ID,
     RECORD_HEADER_SIZE,
     BadRecordError,
     SegmentHeader,

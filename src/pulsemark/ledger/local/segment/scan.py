@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ....metadata import MessageFormatError, PrefixError, entry_time_ms, peek
+from ...entry import time_of
+from ...limits import CHECKED_BODY_BYTES
 from ..io.files import Files, read_up_to
 from .segment_format import (
-    CHECKED_BODY_BYTES,
     RECORD_HEADER_SIZE,
     BadRecordError,
     RecordFields,
@@ -173,14 +173,3 @@ def _record_at(window: _Window, offset: int, key: RecordKey) -> ScannedRecord | 
     if damage is None or fields.prefix_size_bytes:  # the header's checksum covers the prefix
         time_ms = time_of(fields.append_time_ms, entry, entry[fields.prefix_size_bytes :])
     return ScannedRecord(offset, fields, time_ms, record, damage)
-
-
-def time_of(append_time_ms: int, entry: memoryview, body: memoryview) -> int:
-    """PIP-70's entry time: broker time, else publish time; for what has neither, append time.
-
-    Entries that are not Pulsar messages (control entries, cursors) have no publish time.
-    """
-    try:
-        return entry_time_ms(peek(entry), body)
-    except (PrefixError, MessageFormatError):
-        return append_time_ms

@@ -6,38 +6,41 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind, RecordHead
+from ...limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
+from ...rows import DamagedRecordError, IoCount, Probe, Row
+from ...run import Run
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, read_up_to
 from .head_cut import HeadCut, read_cut, write_cut
 from .index_format import CHUNK_ROWS, BadIndexError, Chunk
 from .indexing import index_from_records, index_lost_rows
-from .own_times import OwnTimes
-from .prefix_sample import PrefixSample
 from .segment_format import (
+    BODY_CRC_SIZE,
     BROKER_TIMESTAMP_TAG,
-    CHECKED_BODY_BYTES,
     FIRST_TAG_AT,
-    MAX_PREFIX_BYTES,
+    RECORD_HEADER,
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_LIMIT,
     BadRecordError,
     RecordTuple,
     SegmentHeader,
+    pack_body_crc,
+    pack_record_head,
     record_size_bytes,
     split_records,
     unpack_segment_header,
     whole_head,
     whole_record,
 )
-from .time_index import IoCount, Row, TimeIndex
+from .time_index import TimeIndex
 
 _PROBE_BYTES = 64
 """Header, prefix with broker time and index below 2^28, the body bytes the checksum covers."""
@@ -45,16 +48,7 @@ _LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
 _log = logging.getLogger(__name__)
 
 
-class DamagedRecordError(Exception):
-    """The row's record is no good; the log turns this into a CorruptEntryError."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        self.row = row
-        self.reason = reason
-        super().__init__(reason)
-
-
-class Segment:
+class Segment(Run):
     """A run of entries in one file. ``entry_count`` is what readers may see."""
 
     def __init__(
@@ -65,46 +59,69 @@ class Segment:
         header: SegmentHeader,
         index: TimeIndex,
     ) -> None:
+        super().__init__(header)
         self._files = files
         self._fds = fds
         self.path = path
-        self.header = header
+        self._header = header
         self.index = index
-        self.append_time_max_ms = header.stamp_floor_ms
         self.record_key = header.record_key
-        self.ledger_id = header.ledger_id
-        self.first_entry_id = header.first_entry_id
-        self.first_index = header.first_index
-        self.entry_count = 0
-        self.cut_rows = 0
-        """First entries that were removed; readers do not see them."""
-        self.removed = False
-        """The file was unlinked: the entries were trimmed, or the topic deleted."""
         self.sync_failed = False
         """A sync of the file failed: it must never be synced again."""
-        self.assigned_count = 0
-        """Set when the segment ends: entries that have got their number. Those at or behind
-        ``entry_count`` are not yet durable."""
-        self._next_message = 0
-        self._sample: PrefixSample | None = None
-        self._own_times: OwnTimes | None = None
         self._map = memoryview(b"")
         self._mending = threading.Lock()
 
     @property
-    def first_position(self) -> Position:
-        """Position of the first entry."""
-        return Position(self.ledger_id, self.first_entry_id)
+    def header(self) -> SegmentHeader:
+        """What its file begins with."""
+        return self._header
 
     @property
-    def end_entry_id(self) -> int:
-        """One past the last visible entry's id."""
-        return self.first_entry_id + self.entry_count
+    def time_max_ms(self) -> int:
+        """As ``Run.time_max_ms``."""
+        return self.index.time_max_ms
 
     @property
-    def next_index(self) -> int:
-        """Index the message behind the last visible entry gets."""
-        return self.first_index + self._next_message
+    def written_count(self) -> int:
+        """As ``Run.written_count``."""
+        return self.index.count
+
+    overhead_bytes = (RECORD_HEADER_SIZE + BODY_CRC_SIZE, RECORD_HEADER_SIZE)
+
+    def first_bytes(self) -> bytes:
+        """The segment's header."""
+        return self._header.pack()
+
+    def pack(
+        self,
+        entry_id: int,
+        kind: EntryKind,
+        message_count: int,
+        append_time_ms: int,
+        index: int,
+        prefix: bytes,
+        body: Buffer,
+        body_check: int,
+    ) -> tuple[Buffer, ...]:
+        """The entry's record, in parts: header and prefix, body, and its checksum if it is ours."""
+        head = pack_record_head(
+            self.record_key,
+            entry_id,
+            kind,
+            message_count,
+            append_time_ms,
+            index,
+            prefix,
+            body,
+            body_check,
+        )
+        if body_check == BODY_CRC_OURS:
+            return head, body, pack_body_crc(body)
+        return head, body
+
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        """As `Run.unpacker`."""
+        return partial(_unpack_entries, self.ledger_id)
 
     def truncate(self, entry_count: int) -> None:
         """Forget all entries from ``entry_count`` on: they no longer count, or never did.
@@ -141,12 +158,6 @@ class Segment:
     def show(self, entry_count: int) -> None:
         """Let readers see the first ``entry_count`` entries: they are durable now."""
         self._next_message = self.index.next_before(entry_count)
-        self.entry_count = entry_count
-
-    def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
-        """As ``show``, by a caller who knows what comes into view."""
-        self._next_message = next_message
-        self.append_time_max_ms = append_time_ms
         self.entry_count = entry_count
 
     # Bringing the index in line with the file
@@ -250,32 +261,7 @@ class Segment:
             self._mend_index(bad.row)
             return self.index.find_message(message, limit, io)
 
-    def index_before(self, row: int) -> int:
-        """Index of the first message at or behind ``row``."""
-        return self.first_index + (self.row(row - 1).next_message if row else 0)
-
-    def prefix_sample(self) -> PrefixSample:
-        """The sample for searching by prefixes, up to date."""
-        if self._sample is None:
-            self._sample = PrefixSample(self)
-        self._sample.extend()
-        return self._sample
-
-    def own_times(self, time_ms: int) -> OwnTimes:
-        """Running maxima of the entries that are still there, good for finding ``time_ms``."""
-        own = self._own_times
-        if own is None or own.max_before(self.cut_rows) >= time_ms:
-            own = self._own_times = OwnTimes(self)
-        return own
-
     # Entries
-
-    def entry_or_none(self, row: int) -> Entry | None:
-        """One entry; None if it is damaged."""
-        try:
-            return self.read(row, 1, 0)[0]
-        except DamagedRecordError:
-            return None
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.
@@ -419,19 +405,40 @@ class Segment:
         )
 
 
-@dataclass(slots=True)
-class Probe:
-    """One record, as far as a search wants to know it."""
-
-    row: int
-    stamp_ms: int
-    """Its broker time; -1 where it was stored without."""
-    append_time_ms: int
-    index: int
-    message_count: int
-
-
 _KINDS = tuple(EntryKind)
+
+
+def _unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
+    """The entries whose records ``data`` is, as views on it."""
+    view = memoryview(data)
+    unpack, size = RECORD_HEADER.unpack_from, len(data)
+    entries = []
+    at = 0
+    while at < size:
+        record = unpack(data, at)
+        _, _, stored_size, prefix_size, kind, body_check, entry_id, count, time_ms, index = record
+        start = at + RECORD_HEADER_SIZE
+        end = start + stored_size
+        entries.append(
+            Entry(
+                Position(ledger_id, entry_id),
+                _KINDS[kind],
+                count,
+                index,
+                time_ms,
+                prefix_size,
+                view[start:end],
+            )
+        )
+        at = end if body_check == BODY_CRC_PRODUCER else end + BODY_CRC_SIZE
+    return entries
+
+
+def as_segment(run: Run) -> Segment:
+    """A run of the local engine, for code that goes to its file. Raises TypeError."""
+    if not isinstance(run, Segment):
+        raise TypeError(f"a {type(run).__name__} has no file")
+    return run
 
 
 def read_segment_header(files: Files, path: Path) -> SegmentHeader:

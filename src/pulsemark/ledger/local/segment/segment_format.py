@@ -67,12 +67,18 @@ from typing import NamedTuple
 from ....metadata import PREFIX_HEADER_SIZE_BYTES
 from ....metadata.crc import crc32c
 from ...errors import CorruptFileError, UnsupportedVersionError
+from ...limits import (
+    BODY_CRC_PRODUCER,
+    CHECKED_BODY_BYTES,
+    MAX_RUN_BYTES,
+    MAX_TOPIC_NAME_BYTES,
+)
+from ...run import RunHeader
 from ..io.files import Buffer
 
 SEGMENT_MAGIC = b"PMKSEGM\n"
 SEGMENT_VERSION = 2
 KNOWN_FEATURES = 0
-MAX_TOPIC_NAME_BYTES = 4096
 SECRET_SIZE = 8
 
 _FIXED = struct.Struct("<8sHHIQIIQQQQQqQI")
@@ -87,19 +93,14 @@ RECORD_CORE = struct.Struct("<IHBBIIQq")
 """The part of the record header that its checksum covers."""
 CORE_OFFSET = RECORD_HEADER_SIZE - RECORD_CORE.size
 RECORD_LEAD = struct.Struct("<4sI")
-CHECKED_BODY_BYTES = 6
-"""Body bytes under the header's checksum: the producer's magic and CRC32C."""
 _PRODUCER_CRC = struct.Struct(">I")
 _VIEW_FROM_BYTES = 2048
 RecordTuple = tuple[bytes, int, int, int, int, int, int, int, int, int]
 """A record header as it is unpacked: marker, CRC32C, entry size, prefix size, kind, body check,
 entry id, message count, append time, index."""
 
-BODY_CRC_OURS = 0
-BODY_CRC_PRODUCER = 1
-MAX_ENTRY_ID = 2**32 - 1
-MAX_PREFIX_BYTES = 2**16 - 1
-MAX_SEGMENT_BYTES = 2**32 - 1
+MAX_SEGMENT_BYTES = MAX_RUN_BYTES
+BODY_CRC_SIZE = 4
 assert (RECORD_HEADER_SIZE, CORE_OFFSET) == (40, 8)
 
 _LEDGER_ID = struct.Struct("<Q")
@@ -133,20 +134,9 @@ def new_secret() -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentHeader:
+class SegmentHeader(RunHeader):
     """What a segment says of itself; enough to rebuild a topic without the catalog."""
 
-    topic: str
-    topic_id: int
-    ledger_id: int
-    segment_no: int
-    first_entry_id: int
-    first_index: int
-    entry_time_floor_ms: int
-    stamp_floor_ms: int
-    previous_ledger_id: int
-    previous_entry_count: int
-    epoch: int = 0
     secret: bytes = field(default=b"", repr=False)
     """What makes the segment's records its own (see `new_secret`); empty: a segment of version 1.
     Not to be shown to clients, nor written into messages."""

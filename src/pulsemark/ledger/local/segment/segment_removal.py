@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...cursors.cursor_store import CURSOR_TOPIC
-from ...errors import CatalogError, LedgerError
+from ...errors import CatalogError
 from ..catalog.catalog import Catalog, SegmentId
 from ..commit.checkpoint import Checkpointer
 from ..io.fd_cache import FdCache
@@ -60,7 +60,7 @@ class SegmentRemoval:
         ids = segment_ids(segments)
         self.freeing(lambda: self._catalog.remove_segments(topic_id, ids))
         for segment in segments:
-            segment.removed = True
+            segment.mark_removed()
 
     def remove(self, segments: Sequence[Segment]) -> None:
         """Remove files of unlisted segments. Raises OSError: the next opening removes them then."""
@@ -73,6 +73,13 @@ class SegmentRemoval:
         remove_segment_files(self._files, self._fds, self._folder, segments)
         self._checkpointer.segments_removed(set(segments))
 
+    def remove_files_of_topic(self, segments: Sequence[SegmentId]) -> None:
+        """As `remove_files`, for all that a deleted topic had."""
+        try:
+            self.remove_files(segments)
+        finally:
+            self.take_space_back()
+
     def take_space_back(self) -> None:
         """Where removing took from the reserve, fill it up from what was removed."""
         if self._reserve.is_whole:
@@ -82,16 +89,6 @@ class SegmentRemoval:
         except (OSError, CatalogError) as error:
             _log.warning("%s: no checkpoint: %s", self._folder, error)
         self._reserve.try_to_fill_up()
-
-    def drop(self, name: str, topic_id: int, segments: Sequence[Segment]) -> None:
-        """Forget segments that a later header has cut off; what fails, the next opening does."""
-        for segment in segments:
-            segment.removed = True
-        try:
-            self.unlist(topic_id, segments)
-            self.remove(segments)
-        except (OSError, LedgerError) as error:
-            _log.warning("%s: files of a tail that was cut off stay: %s", name, error)
 
     def left_over(self, name: str, topic_id: int, segments: Sequence[Segment]) -> None:
         """On opening: remove segments of a tail that was cut off before a crash."""

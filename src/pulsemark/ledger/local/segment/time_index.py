@@ -19,11 +19,10 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from ....metadata.crc import crc32c
+from ...rows import IoCount, Row
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, read_up_to, write_all
 from .chunk_cache import ChunkCache
@@ -44,30 +43,6 @@ from .index_format import (
 )
 
 _CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
-
-
-@dataclass(slots=True)
-class IoCount:
-    """What a search cost: system calls that read, and the bytes they brought."""
-
-    reads: int = 0
-    bytes_read: int = 0
-
-    def add(self, size_bytes: int) -> None:
-        """Count one read."""
-        self.reads += 1
-        self.bytes_read += size_bytes
-
-
-class Row(NamedTuple):
-    """One entry's row."""
-
-    time_ms: int
-    """Running maximum of entry times."""
-    next_message: int
-    """Messages of the segment up to and with this entry."""
-    offset: int
-    end_offset: int
 
 
 def sealed_end(files: Files, path: Path, ledger_id: int, segment_no: int) -> int | None:

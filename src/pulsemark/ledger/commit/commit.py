@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from ..segment.segment import Segment
+    from ..run import Run
     from .group import Group
     from .group_commit import GroupCommit
 
@@ -46,14 +46,14 @@ class Batch(_Awaited[Callable[[], None]]):
 
     def __init__(self, committer: GroupCommit | None) -> None:
         super().__init__(committer)
-        self.groups: dict[Segment, Group] = {}
+        self.groups: dict[Run, Group] = {}
         self.size_bytes = 0
         self.is_cut_short = False
         """Groups were taken out: it has to be finished even if no group is left."""
         self.is_in_journal = False
-        """Its block is synced."""
+        """For the engine: the batch is durable."""
         self.journal_error: OSError | None = None
-        """Its block could not be written or synced."""
+        """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call ``callback()`` when every commit of the batch is done; at once if they are.

@@ -21,27 +21,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ...metadata import BrokerEntryMetadata, MessageHeader, Sender, StamperChain
-from ..admission import MAX_MESSAGE_COUNT, body_check_of, check_count, check_kind, plain_body
-from ..appended import Appended
-from ..entry import Entry, EntryKind
-from ..errors import CatalogError, StaleEpochError, StoreClosedError
-from ..position import Position
-from ..topic_log import TopicLog
+from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
+from .admission import body_check_of, check_count, check_kind, plain_body
+from .appended import Appended
 from .commit.group import Group
 from .commit.pending import MAX_BATCH_BYTES
 from .commit.record_builder import NewEntry, Record, RecordBuilder
 from .commit.tail import LEDGER, Tail
-from .io.files import Buffer
-from .segment.segment import Segment
-from .segment.segment_format import SegmentHeader, new_secret
-
-if TYPE_CHECKING:
-    from ...compaction.current_view import CompactionState
-    from ..cursors.cursor import Cursor
-    from .store import LocalStore
+from .cursors.cursor import Cursor
+from .entry import Entry, EntryKind
+from .errors import CatalogError, StaleEpochError, StoreClosedError
+from .limits import MAX_MESSAGE_COUNT
+from .position import Position
+from .run import Run, RunHeader
+from .store_core import StoreCore
+from .topic_log import TopicLog
 
 
 class LedgerWriter(TopicLog):
@@ -49,10 +45,10 @@ class LedgerWriter(TopicLog):
 
     def __init__(
         self,
-        store: LocalStore,
+        store: StoreCore,
         name: str,
         topic_id: int,
-        segments: Sequence[Segment],
+        segments: Sequence[Run],
         ledger_id: int,
         *,
         index_floor: int = 0,
@@ -60,6 +56,7 @@ class LedgerWriter(TopicLog):
         """``index_floor``: indexes below it were given, though the ledger that had them is lost."""
         super().__init__(name, segments)
         self._store = store
+        self._engine = store.engine
         self._state = store.state
         self._committer = store.committer
         self._pending = store.committer.pending
@@ -73,7 +70,7 @@ class LedgerWriter(TopicLog):
         self.cursors: dict[str, Cursor] = {}
         self.recent = store.tail_cache.of_topic(self._mark_deletes)
         """The newest entries, kept for those who read at the end of the log."""
-        self.compaction: CompactionState | None = None
+        self.compaction: Any = None
         """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self.stampers = StamperChain()
         self._closed = False
@@ -93,7 +90,7 @@ class LedgerWriter(TopicLog):
             offset=0,
             next_index=self.next_index,
             stamp_floor_ms=max((s.append_time_max_ms for s in segments), default=0),
-            entry_time_max_ms=segments[-1].index.time_max_ms if segments else 0,
+            entry_time_max_ms=segments[-1].time_max_ms if segments else 0,
             ledger_bytes=0,
             ledger_age_ms=0,
             clock_ms=0,
@@ -101,7 +98,7 @@ class LedgerWriter(TopicLog):
         )
 
     @property
-    def store(self) -> LocalStore:
+    def store(self) -> StoreCore:
         """The store that the topic is in."""
         return self._store
 
@@ -311,7 +308,7 @@ class LedgerWriter(TopicLog):
     def _tail_of_new(
         self,
         tail: Tail,
-        kept: Sequence[Segment],
+        kept: Sequence[Run],
         segment_no: int,
         first_entry_id: int,
         last_count: int | None = None,
@@ -320,7 +317,7 @@ class LedgerWriter(TopicLog):
         previous = next(
             (s for s in reversed(kept) if s.ledger_id != tail.ledger_id and self._assigned(s)), None
         )
-        header = SegmentHeader(
+        header = RunHeader(
             topic=self.name,
             topic_id=self.topic_id,
             ledger_id=tail.ledger_id,
@@ -335,11 +332,10 @@ class LedgerWriter(TopicLog):
             + (self._assigned(previous) if last_count is None else last_count)
             if previous
             else 0,
-            secret=new_secret(),
         )
         began = replace(
             tail,
-            segment=self._store.make_segment(header),
+            segment=self._engine.create(header),
             entry_id=first_entry_id,
             offset=0,
         )
@@ -347,7 +343,7 @@ class LedgerWriter(TopicLog):
             return began
         return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
 
-    def _assigned(self, segment: Segment) -> int:
+    def _assigned(self, segment: Run) -> int:
         """How many entries of a segment have got their number."""
         tail = self.tail
         assigned = tail.assigned_count if segment is tail.segment else segment.assigned_count
@@ -356,7 +352,7 @@ class LedgerWriter(TopicLog):
     def _begin(self, tail: Tail) -> None:
         """Go on at ``tail``, whose segment is new. Cannot fail."""
         assert tail.segment is not None
-        self._store.segment_began(tail.segment)
+        self._engine.began(tail.segment)
         self._leave_segment()
         self._segments = (*self._segments, tail.segment)
         self.tail = tail
@@ -368,10 +364,10 @@ class LedgerWriter(TopicLog):
             return
         segment.assigned_count = self.tail.assigned_count
         if segment.assigned_count:
-            self._store.segment_ended(segment)
+            self._engine.sealed(segment)
         else:  # it was begun for an entry that did not come
             self._segments = tuple(s for s in self._segments if s is not segment)
-            self._store.segment_void(segment)
+            self._engine.void(segment)
         self.tail = replace(self.tail, segment=None, entry_id=0, offset=0)
 
     # What the committer calls
@@ -386,9 +382,9 @@ class LedgerWriter(TopicLog):
         for segment in self._segments:
             segment.assigned_count = segment.entry_count
             if not segment.entry_count:
-                self._store.segment_void(segment)
+                self._engine.void(segment)
         if tail.segment is not None and tail.segment.entry_count:
-            self._store.segment_ended(tail.segment)
+            self._engine.sealed(tail.segment)
         self._segments = kept
         last = kept[-1] if kept else None
         self.tail = replace(
@@ -397,7 +393,7 @@ class LedgerWriter(TopicLog):
             entry_id=0,
             offset=0,
             next_index=self.next_index,
-            entry_time_max_ms=last.index.time_max_ms if last else 0,
+            entry_time_max_ms=last.time_max_ms if last else 0,
             epoch=last.header.epoch if last else 0,
             needs_ledger_id=True,
         )

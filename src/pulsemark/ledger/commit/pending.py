@@ -15,7 +15,7 @@ import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ..segment.segment import Segment
+from ..run import Run
 from .commit import Batch
 from .group import Group, Owner
 from .tail import MAX_PENDING_ENTRIES
@@ -67,7 +67,7 @@ class Pending:
 
     # All that follows: under ``lock``
 
-    def group(self, owner: Owner, segment: Segment, offset: int) -> Group:
+    def group(self, owner: Owner, segment: Run, offset: int) -> Group:
         """The group that gathers for ``segment``; a new one begins at ``offset``."""
         batch = self.gathering
         if batch.size_bytes >= MAX_BATCH_BYTES:

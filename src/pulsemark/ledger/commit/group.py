@@ -1,4 +1,4 @@
-"""Appends that are not yet durable: what one batch adds to one segment.
+"""Appends that are not yet durable: what one batch adds to one run.
 
 A pending append is its record's bytes and one row in the group, and nothing else: no object is
 made for it that the garbage collector would have to follow. What the caller holds is an
@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from ..io.files import Buffer
+from ...metadata import Buffer
+from ..run import Run
 from .commit import Batch, Commit
 
 if TYPE_CHECKING:
-    from ...tail_cache import RecentEntries
-    from ..segment.segment import Segment
+    from ..tail_cache import RecentEntries
     from .group_commit import GroupCommit
 
 _JOIN_BELOW_BYTES = 16 * 1024
@@ -41,7 +41,7 @@ class Owner(Protocol):
 
 
 class Group(Commit):
-    """What one batch adds to one segment."""
+    """What one batch adds to one run."""
 
     __slots__ = ("buffers", "offset", "owner", "rows", "segment")
 
@@ -50,7 +50,7 @@ class Group(Commit):
         committer: GroupCommit | None,
         batch: Batch,
         owner: Owner,
-        segment: Segment,
+        segment: Run,
         offset: int,
     ) -> None:
         """``offset``: where the group begins in the segment."""
@@ -92,7 +92,7 @@ class Group(Commit):
         """
         end = len(self.rows) if count is None else count * ROW_FIELDS
         append_time_ms, _, next_message, _ = self.rows[end - ROW_FIELDS : end]
-        self.segment.show_group(self.segment.index.count, next_message, append_time_ms)
+        self.segment.show_group(self.segment.written_count, next_message, append_time_ms)
 
     def forget_content(self) -> None:
         """Free the bytes and rows: the caller may keep the commit for long."""

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, StoreOptions
-from pulsemark.ledger.local.commit import committer_thread
+from pulsemark.ledger.commit import committer_thread
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
 

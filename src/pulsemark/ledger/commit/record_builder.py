@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from ....metadata import (
+from ...metadata import (
     BrokerEntryMetadata,
+    Buffer,
     Clock,
     MessageHeader,
     Sender,
@@ -13,21 +14,13 @@ from ....metadata import (
     pack,
     pack_stamp,
 )
-from ...admission import MAX_INDEX, raise_too_large, time_of_entry
-from ...entry import EntryKind
-from ...errors import InvalidEntryError
-from ...options import StoreOptions
-from ..io.files import Buffer
-from ..segment.segment_format import (
-    BODY_CRC_OURS,
-    MAX_PREFIX_BYTES,
-    RECORD_HEADER_SIZE,
-    pack_body_crc,
-    pack_record_head,
-)
+from ..admission import raise_too_large, time_of_entry
+from ..entry import EntryKind
+from ..errors import InvalidEntryError
+from ..limits import MAX_INDEX, MAX_PREFIX_BYTES
+from ..options import StoreOptions
 from .tail import LEDGER, Tail, what_begins
 
-_OWN_CRC_SIZE = 4
 _PLAIN_TIME_END_MS = 2**63
 
 
@@ -86,18 +79,15 @@ class RecordBuilder:
             prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without asking it
         else:
             prefix = self._prefix(entry, now_ms, index - 1)
-        size = self._record_size_bytes(prefix, body, body_check)
+        size = self._entry_size_bytes(prefix, body) + segment.overhead_bytes[body_check]
         if begins := what_begins(tail, size, messages, age_ms, self._options):
             return begins
-        parts: tuple[Buffer, ...] = pack_record_head(
-            segment.record_key, tail.entry_id, kind, messages, now_ms, index - 1, prefix, body,
-            body_check,
-        ), body  # fmt: skip
-        if body_check == BODY_CRC_OURS:
-            parts += (pack_body_crc(body),)
+        parts = segment.pack(
+            tail.entry_id, kind, messages, now_ms, index - 1, prefix, body, body_check
+        )
         start = tail.offset
         if start == 0:
-            parts = (segment.header.pack(), *parts)
+            parts = (segment.first_bytes(), *parts)
             start = len(parts[0])
         time_ms = now_ms
         if not (self.stamps_time and prefix):
@@ -106,16 +96,6 @@ class RecordBuilder:
             time_ms = tail.entry_time_max_ms
         row = now_ms, time_ms, index - segment.first_index, start + size
         return parts, row, size, index, age_ms, clock_ms
-
-    def _record_size_bytes(self, prefix: bytes, body: Buffer, body_check: int) -> int:
-        """From marker to the next record. Raises EntryTooLargeError."""
-        prefix_size = len(prefix)
-        size = prefix_size + len(body)
-        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
-            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
-        if body_check == BODY_CRC_OURS:
-            return size + RECORD_HEADER_SIZE + _OWN_CRC_SIZE
-        return size + RECORD_HEADER_SIZE
 
     def _prefix(self, entry: NewEntry, now_ms: int, index: int) -> bytes:
         """What the stampers and ``base`` say of an entry."""
@@ -126,3 +106,11 @@ class RecordBuilder:
             self._topic, now_ms, index, messages, body, base=base, sender=sender, header=header
         )
         return pack(base) if base is not None and not prefix else prefix
+
+    def _entry_size_bytes(self, prefix: bytes, body: Buffer) -> int:
+        """Prefix and body together. Raises EntryTooLargeError."""
+        prefix_size = len(prefix)
+        size = prefix_size + len(body)
+        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
+            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
+        return size

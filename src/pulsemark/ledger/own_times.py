@@ -1,4 +1,4 @@
-"""Running maxima of the entry times of one segment, without those of entries that are gone.
+"""Running maxima of the entry times of one run, without those of entries that are gone.
 
 The index has running maxima over all that was ever appended. Where a producer's clock was wrong by
 years, and the entry is trimmed by now, that one time stays the maximum of all rows after it: then
@@ -13,23 +13,36 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from .scan import time_of
-from .time_index import IoCount
-
-if TYPE_CHECKING:
-    from .segment import Segment
+from .entry import Entry, time_of
+from .rows import IoCount, Probe, Row
 
 STRIDE_ROWS = 64
 
 
-class OwnTimes:
-    """Of the entries from ``segment.cut_rows`` on, as it is when this is made."""
+class TimedRun(Protocol):
+    """What is asked of a run (see `Run`)."""
 
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._first_row = segment.cut_rows
+    cut_rows: int
+    entry_count: int
+
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        """One entry's row."""
+
+    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
+        """What entries say of themselves."""
+
+    def entry_or_none(self, row: int) -> Entry | None:
+        """One entry."""
+
+
+class OwnTimes:
+    """Of the entries from ``run.cut_rows`` on, as it is when this is made."""
+
+    def __init__(self, run: TimedRun) -> None:
+        self._run = run
+        self._first_row = run.cut_rows
         self._maxima: array[int] = array("Q")
         self._filling = threading.Lock()
 
@@ -47,8 +60,8 @@ class OwnTimes:
         with self._filling:
             self._fill(time_ms, check, io)
         strides = bisect_left(self._maxima, time_ms)
-        first = max(self._first_row + strides * STRIDE_ROWS, self._segment.cut_rows)
-        for row, own_ms in self._times(first, self._segment.entry_count, io):
+        first = max(self._first_row + strides * STRIDE_ROWS, self._run.cut_rows)
+        for row, own_ms in self._times(first, self._run.entry_count, io):
             check()
             if own_ms >= time_ms:
                 return row, own_ms
@@ -58,7 +71,7 @@ class OwnTimes:
         """Go on up to the stride that reaches ``time_ms``, or the last full one."""
         maximum = self._maxima[-1] if self._maxima else 0
         row = self._first_row + len(self._maxima) * STRIDE_ROWS
-        while maximum < time_ms and row + STRIDE_ROWS <= self._segment.entry_count:
+        while maximum < time_ms and row + STRIDE_ROWS <= self._run.entry_count:
             for _, own_ms in self._times(row, row + STRIDE_ROWS, io):
                 check()
                 maximum = max(maximum, own_ms)
@@ -67,13 +80,13 @@ class OwnTimes:
 
     def _times(self, row: int, end: int, io: IoCount) -> Iterator[tuple[int, int]]:
         """Rows with their entries' own times; damaged ones are left out."""
-        segment = self._segment
+        run = self._run
         if row >= end:
             return
-        for probe in segment.probes(row, segment.row(row, io).offset, end - row, io):
+        for probe in run.probes(row, run.row(row, io).offset, end - row, io):
             own_ms = probe.stamp_ms
             if own_ms < 0:
-                entry = segment.entry_or_none(probe.row)
+                entry = run.entry_or_none(probe.row)
                 if entry is None:
                     continue
                 io.add(len(entry.stored))

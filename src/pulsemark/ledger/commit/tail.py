@@ -7,16 +7,13 @@ or ends a segment puts another tail in its place.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ...options import StoreOptions
-    from ..segment.segment import Segment
+from ..limits import MAX_RUN_MESSAGES
+from ..options import StoreOptions
+from ..run import Run
 
 MAX_PENDING_ENTRIES = 128 * 1024
 """Appends wait while more are not yet durable: as many a recovery may have to read again."""
-MAX_SEGMENT_MESSAGES = 2**32 - 1
-"""The rows of an index count a segment's messages in 32 bits."""
 
 
 @dataclass(slots=True)
@@ -24,7 +21,7 @@ class Tail:
     """The end of a topic, entries included that are not yet durable."""
 
     ledger_id: int
-    segment: Segment | None
+    segment: Run | None
     """Where the next entry goes; None: it begins one."""
     entry_id: int
     """Of the next entry."""
@@ -72,7 +69,7 @@ def what_begins(
         return LEDGER
     if (
         offset + size_bytes > options.segment_size_bytes
-        or tail.next_index - segment.first_index + messages > MAX_SEGMENT_MESSAGES
+        or tail.next_index - segment.first_index + messages > MAX_RUN_MESSAGES
     ):
         return SEGMENT
     return NOTHING

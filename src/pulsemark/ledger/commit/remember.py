@@ -7,18 +7,11 @@ nothing has to be checked again when they are read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from functools import partial
 
-from ...entry import Entry, EntryKind
-from ...position import Position
-from ..segment.segment_format import BODY_CRC_PRODUCER, RECORD_HEADER, RECORD_HEADER_SIZE
 from .group import ROW_FIELDS, Group
 
 PIECE_BYTES = 64 * 1024
 """More than this is kept in pieces: a view on one entry keeps no more than that in memory."""
-
-_KINDS = tuple(EntryKind)
-_OWN_CRC_SIZE = 4
 
 
 def remember(group: Group) -> None:
@@ -31,9 +24,9 @@ def remember(group: Group) -> None:
     if not recent.is_wanted():
         return
     segment = group.segment
-    unpack = partial(unpack_entries, segment.ledger_id)
-    # The segment's header stands before its first entry.
-    skip = segment.header.size_bytes if group.offset == 0 else 0
+    unpack = segment.unpacker()
+    # What the run begins with stands before its first entry.
+    skip = len(segment.first_bytes()) if group.offset == 0 else 0
     pieces = _cut(group, skip) if len(group.buffers) == 1 else _one_by_one(group, skip)
     first_entry_id = segment.end_entry_id - group.entry_count
     recent.add(segment.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces])
@@ -68,29 +61,3 @@ def _one_by_one(group: Group, skip: int) -> list[tuple[int, bytes]]:
             pieces.append((1, data[skip:] if skip else data))
             parts, skip, end = [], 0, next(ends, None)
     return pieces
-
-
-def unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
-    """The entries whose records ``data`` is, as views on it."""
-    view = memoryview(data)
-    unpack, size = RECORD_HEADER.unpack_from, len(data)
-    entries = []
-    at = 0
-    while at < size:
-        record = unpack(data, at)
-        _, _, stored_size, prefix_size, kind, body_check, entry_id, count, time_ms, index = record
-        start = at + RECORD_HEADER_SIZE
-        end = start + stored_size
-        entries.append(
-            Entry(
-                Position(ledger_id, entry_id),
-                _KINDS[kind],
-                count,
-                index,
-                time_ms,
-                prefix_size,
-                view[start:end],
-            )
-        )
-        at = end if body_check == BODY_CRC_PRODUCER else end + _OWN_CRC_SIZE
-    return entries

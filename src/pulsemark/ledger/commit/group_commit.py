@@ -29,15 +29,15 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from ...aside import holds
-from ...errors import CallbackError, FencedError, LedgerError
-from ...read_turns import ReadTurns
-from ...waiting import Waiters
-from ..opening.store_state import StoreState
-from .batch_writer import BatchWriter, Outcome, Written, flush_indexes
+from ..aside import holds
+from ..errors import CallbackError, FencedError, LedgerError
+from ..read_turns import ReadTurns
+from ..store_state import StoreState
+from ..waiting import Waiters
 from .commit import Batch, Commit
 from .committer_thread import CommitterThread
 from .delivery import Delivery
+from .entry_writer import EntryWriter, Outcome
 from .group import Group, Owner
 from .pending import Pending
 from .remember import remember
@@ -60,7 +60,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        writer: BatchWriter,
+        writer: EntryWriter,
         state: StoreState,
         delivery: Delivery,
         *,
@@ -85,7 +85,7 @@ class GroupCommit:
         self._confirmed: dict[int, Owner] = {}
         """Owners that have new durable entries, and whose listeners are to be called."""
         self.read_turns = ReadTurns(
-            lambda: not self.pending.size_bytes or writer.journal.is_syncing,
+            lambda: not self.pending.size_bytes or writer.is_waiting,
             lambda: delivery.notified_thread,
         )
         self.thread = CommitterThread(self, threaded=threaded)
@@ -234,9 +234,8 @@ class GroupCommit:
                 return False
             batch = pending.take()
         assert batch is not None
-        self._writer.write_to_journal(batch, groups)
+        self._writer.write_plainly(batch, groups)
         for group in groups:
-            self._writer.write_to_segment(group)
             group.show()
         self.read_turns.committed()
         with self.settling:
@@ -320,7 +319,7 @@ class GroupCommit:
             for group in (*outcome.failed, *dropped):
                 calls += group.settle(FencedError(group.owner.name, str(outcome.error)))
         self._delivery.put(calls)
-        flush_indexes(outcome.good)
+        self._writer.shown(outcome.good)
 
     def _end_batch(self, batch: Batch) -> None:
         """All its commits are settled: call those who wait for the batch, and for entries."""
@@ -358,16 +357,13 @@ class GroupCommit:
 
     # What is done between two batches
 
-    def rotate_journal(self) -> tuple[int, list[Written]]:
-        """End the journal's file between two batches.
-
-        Returns the highest journal id that ended, and every segment written since the last
-        rotation. Those who get them release their descriptors.
-        """
+    @contextmanager
+    def all_durable(self) -> Iterator[None]:
+        """As ``between_batches``, once all that is pending is committed and synced."""
         with self.between_batches():
             self.commit_all()
             self.sync_if_due(at_once=True)
-            return self._writer.rotate()
+            yield
 
     def fence(self, owners: Collection[Owner], error: Exception) -> None:
         """Fail whatever these have pending; they go on in new ledgers."""
@@ -394,7 +390,7 @@ class GroupCommit:
             return
         owners = self.unsynced.take()
         try:
-            self._writer.journal.sync()
+            self._writer.sync()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
             _log.error("acknowledged entries of the last interval may be lost: %s", error)
             self._show_or_fence(Outcome(error=error), owners)

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from ...errors import ForkedStoreError, LedgerError, StoreClosedError, StoreFailedError
+from .errors import ForkedStoreError, LedgerError, StoreClosedError, StoreFailedError
 
 _states: weakref.WeakSet[StoreState] = weakref.WeakSet()
 
@@ -40,6 +40,11 @@ class StoreState:
         if self._failure is None:
             self._failure = error
         self.is_over = True
+
+    @property
+    def name(self) -> str:
+        """What the store is called in errors: its folder."""
+        return str(self._folder)
 
     @property
     def has_failed(self) -> bool:

@@ -1,0 +1,1 @@
+"""Group commit over any engine: what waits, what is committed together, who is told."""

@@ -1,0 +1,232 @@
+"""The engine on local files: the parts of a data folder, joined, as a `LedgerStore`.
+
+Made: the catalog is opened, the journal's blocks are written into the segments and synced, the
+catalog is completed if it knows less than the folder, the journal is freed. The folder's lock is
+taken before, and given back by ``close``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+from ..commit.group_commit import GroupCommit
+from ..options import StoreOptions
+from ..run import Run, RunHeader
+from ..store_state import ForeignCatalog, StoreState
+from .catalog.catalog import Catalog
+from .commit.batch_writer import BatchWriter
+from .commit.checkpoint import Checkpointer
+from .commit.journal import Journal
+from .io.fd_cache import FdCache
+from .io.files import Files
+from .io.folder import CATALOG_NAME, probe_folder
+from .io.reserve import Reserve
+from .opening.recovery import recover, remove_journal
+from .segment.chunk_cache import ChunkCache
+from .segment.segment import Segment
+from .segment.segment_format import SegmentHeader, new_secret
+from .segment.segment_removal import SegmentRemoval, segment_ids
+from .segment.topic_segments import TopicSegments, make_segment
+
+T = TypeVar("T")
+
+
+class LocalLedgers:
+    """Ledgers in one data folder, which this process has locked."""
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Files,
+        state: StoreState,
+        options: StoreOptions,
+        reserve: Reserve,
+        *,
+        lock_fd: int,
+        threaded: bool,
+    ) -> None:
+        """Raises UnsupportedVersionError, CorruptFileError, CatalogError, OSError."""
+        self._folder = folder
+        self._files = files
+        self._state = state
+        self._options = options
+        self._reserve = reserve
+        self._lock_fd = lock_fd
+        self._threaded = threaded
+        self._is_finished = False
+        self._checkpointer: Checkpointer | None = None
+        self._fds = FdCache(files, limit=options.fd_limit)
+        self._chunks = ChunkCache()
+        with ExitStack() as on_failure:
+            on_failure.callback(self._fds.close)
+            self._catalog = Catalog(folder / CATALOG_NAME)
+            on_failure.callback(self._catalog.close)
+            files.sync_folder(folder)
+            last_id = recover(files, self._fds, folder, self._catalog)
+            self._segments = TopicSegments(files, self._fds, folder, self._catalog, self._chunks)
+            interval_ms = options.sync_interval_ms
+            self._journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
+            self._writer = BatchWriter(files, self._fds, self._journal)
+            on_failure.pop_all()
+        state.on_fork = self._forked
+
+    def start(self, committer: GroupCommit) -> None:
+        """Begin to make checkpoints."""
+        self._checkpointer = Checkpointer(
+            self._files,
+            self._fds,
+            self._folder,
+            self._catalog,
+            self._journal,
+            self._writer,
+            committer,
+            self._options,
+        )
+        self._removal = SegmentRemoval(
+            self._files, self._fds, self._folder, self._catalog, self._checkpointer, self._reserve
+        )
+        if self._threaded:
+            self._checkpointer.start()
+
+    def _forked(self) -> None:
+        """In a child process: it has no part in the folder, nor in its lock."""
+        self._parents_catalog = self._catalog  # SQLite must not close it here
+        self._catalog = ForeignCatalog(self._state)  # type: ignore[assignment]
+        with suppress(Exception):
+            self._files.close(self._lock_fd)
+
+    @property
+    def _checkpoints(self) -> Checkpointer:
+        assert self._checkpointer is not None, "the engine was not started"
+        return self._checkpointer
+
+    @property
+    def metadata(self) -> Catalog:
+        """The catalog."""
+        return self._catalog
+
+    @property
+    def writer(self) -> BatchWriter:
+        """Writes journal and segments."""
+        return self._writer
+
+    # Ledgers
+
+    def create(self, header: RunHeader) -> Segment:
+        """A segment to append to; its file comes with the first commit."""
+        segment_header = SegmentHeader(
+            topic=header.topic,
+            topic_id=header.topic_id,
+            ledger_id=header.ledger_id,
+            segment_no=header.segment_no,
+            first_entry_id=header.first_entry_id,
+            first_index=header.first_index,
+            entry_time_floor_ms=header.entry_time_floor_ms,
+            stamp_floor_ms=header.stamp_floor_ms,
+            previous_ledger_id=header.previous_ledger_id,
+            previous_entry_count=header.previous_entry_count,
+            epoch=header.epoch,
+            secret=new_secret(),
+        )
+        segment = make_segment(self._files, self._fds, self._folder, segment_header, self._chunks)
+        segment.index.end_offset = segment_header.size_bytes
+        return segment
+
+    def open(self, name: str, topic_id: int) -> list[Run]:
+        """The segments that count; files of a tail that was cut off are removed."""
+        counting, dropped = self._segments.of_topic(name, topic_id)
+        if dropped:
+            self._removal.left_over(name, topic_id, dropped)
+        return list(counting)
+
+    def began(self, segment: Run) -> None:
+        """The next checkpoint lists the segment."""
+        self._checkpoints.segment_began(cast("Segment", segment))
+
+    def sealed(self, segment: Run) -> None:
+        """The next checkpoint seals its index."""
+        self._checkpoints.segment_ended(cast("Segment", segment))
+
+    def void(self, segment: Run) -> None:
+        """The next checkpoint removes what a failed write may have left."""
+        self._checkpoints.segment_void(cast("Segment", segment))
+
+    # Removing
+
+    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
+        """Off the catalog's list now; the files go when the answer is called."""
+        mine = cast("Sequence[Segment]", segments)
+        self._removal.unlist(topic_id, mine)
+        return partial(self._removal.remove, mine)
+
+    def remove_topic(
+        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+    ) -> Callable[[], None]:
+        """Out of the catalog now; the files go when the answer is called."""
+        unlisted = segment_ids(cast("Sequence[Segment]", segments))
+        removed = self._reserve.with_space_for(
+            lambda: self._catalog.delete_topic(topic_id, unlisted=unlisted, note=note)
+        )
+        return partial(self._removal.remove_files_of_topic, removed)
+
+    def freeing(self, work: Callable[[], T]) -> T:
+        """Do what makes room, with the reserve where the disk is full (see `reserve`)."""
+        return self._removal.freeing(work)
+
+    def drop_read_caches(self) -> None:
+        """Forget what was kept of index files."""
+        self._chunks.clear()
+
+    # The whole
+
+    def probe(self) -> None:
+        """See whether the disk takes writes, and has room for the reserve. Raises OSError."""
+        self._reserve.fill_up()
+        probe_folder(self._files, self._folder)
+
+    def checkpoint(self) -> None:
+        """Sync all segments and free the journal."""
+        self._checkpoints.checkpoint()
+
+    def finish(self) -> None:
+        """Make a last checkpoint."""
+        self._reserve.with_space_for(self._checkpoints.stop)
+        self._is_finished = True
+
+    def abandon(self) -> None:
+        """No store could be made of it: close all files, and leave the lock to the caller."""
+        self._state.on_fork = None
+        with ExitStack() as at_the_end:
+            at_the_end.callback(self._catalog.close)
+            at_the_end.callback(self._fds.close)
+            at_the_end.callback(self._journal.close)
+            self._end_checkpoints()
+
+    def _end_checkpoints(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.end()
+
+    def close(self) -> None:
+        """Close all files and give the folder's lock back; a folder that is whole needs no
+        journal, and so no recovery.
+        """
+        with ExitStack() as at_the_end:
+            at_the_end.callback(self._give_lock_back)
+            at_the_end.callback(self._catalog.close)
+            at_the_end.callback(self._fds.close)
+            at_the_end.callback(self._journal.close)
+            self._end_checkpoints()
+            if self._is_finished:
+                self._journal.close()
+                if self._checkpoints.complete and not self._state.has_failed:
+                    remove_journal(self._files, self._folder)
+                self._reserve.try_to_fill_up()
+
+    def _give_lock_back(self) -> None:
+        # From here on the descriptor's number may be another file's: a child must not close it.
+        self._state.on_fork = None
+        self._files.close(self._lock_fd)

@@ -1,0 +1,1 @@
+"""The engine in memory: ledgers that live as long as their `MemoryFolder`."""

@@ -1,0 +1,155 @@
+"""What stands in for a data folder: ledgers and metadata in memory, which one store owns.
+
+It outlives the stores that are opened on it, as a folder does. Opening a second store takes it
+over: the first one's appends and changes raise OwnershipLostError from then on, as those of a
+fenced writer do in BookKeeper, and nothing of them gets in.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import CatalogError, OwnershipLostError
+from ..run import RunHeader
+
+
+class Content:
+    """The entries of one run, and their rows. Only ever appended to; what is cut makes a new one.
+
+    Readers take no lock: they look at no more rows than they were shown.
+    """
+
+    def __init__(self, header: RunHeader) -> None:
+        self.header = header
+        self.entries: list[bytes] = []
+        """Each with its head in front (see `run`); b"" where it was removed."""
+        self.times: array[int] = array("Q")
+        self.nexts: array[int] = array("I")
+        self.starts: array[int] = array("I")
+        self.ends: array[int] = array("I")
+        """Where each entry begins and ends, as if they stood one after another."""
+        self.append_times: array[int] = array("Q")
+        self.cut_rows = 0
+
+    def add(self, data: bytes, append_time_ms: int, time_ms: int, next_message: int) -> None:
+        """Add an entry; ``time_ms`` is the running maximum of times."""
+        self.entries.append(data)
+        self.times.append(time_ms)
+        self.nexts.append(next_message)
+        self.append_times.append(append_time_ms)
+        start = self.ends[-1] if self.ends else 0
+        self.starts.append(start)
+        self.ends.append(start + len(data))
+
+    def first(self, rows: int) -> Content:
+        """The first rows, as a content of its own."""
+        part = Content(self.header)
+        part.entries = self.entries[:rows]
+        part.times, part.nexts = self.times[:rows], self.nexts[:rows]
+        part.starts, part.ends = self.starts[:rows], self.ends[:rows]
+        part.append_times = self.append_times[:rows]
+        part.cut_rows = min(self.cut_rows, rows)
+        return part
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+class MemoryFolder:
+    """Ledgers and metadata in memory. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._owner: object = None
+        self.refusal: OSError | None = None
+        """For tests of failures: while it is set, writes and changes fail with it."""
+        self.topics: dict[str, int] = {}
+        self.values: dict[str, dict[str, bytes]] = {}
+        self.next_topic_id = 1
+        self.next_ledger_id = 0
+        self._ledgers: dict[int, list[Content]] = {}
+
+    def take_over(self, owner: object) -> None:
+        """From now on ``owner`` alone may change anything."""
+        with self._lock:
+            self._owner = owner
+
+    def give_back(self, owner: object) -> None:
+        """There is no owner, if it was this one."""
+        with self._lock:
+            if self._owner is owner:
+                self._owner = None
+
+    @contextmanager
+    def owned_by(self, owner: object) -> Iterator[None]:
+        """Do something as the owner. Raises OwnershipLostError."""
+        with self._lock:
+            if self._owner is not owner:
+                raise OwnershipLostError("memory")
+            yield
+
+    @contextmanager
+    def changed_by(self, owner: object) -> Iterator[MemoryFolder]:
+        """Change something, as a whole. Raises OwnershipLostError, and CatalogError where it fails:
+        nothing has changed then.
+        """
+        with self.owned_by(owner):
+            if self.refusal is not None:
+                raise CatalogError(Path("memory"), str(self.refusal))
+            yield self
+
+    # Ledgers: within one of these
+
+    def keep(self, content: Content) -> None:
+        """A run is a part of its topic from now on."""
+        self._ledgers.setdefault(content.header.topic_id, []).append(content)
+
+    def replace(self, old: Content, new: Content) -> None:
+        """``new`` stands where ``old`` stood, if that is still there."""
+        kept = self._ledgers.get(old.header.topic_id, [])
+        kept[:] = [new if each is old else each for each in kept]
+
+    def forget(self, topic_id: int, gone: Sequence[Content]) -> None:
+        """A topic no longer has these."""
+        names = {id(content) for content in gone}
+        kept = self._ledgers.get(topic_id, [])
+        kept[:] = [each for each in kept if id(each) not in names]
+
+    def forget_topic(self, topic_id: int) -> None:
+        """A topic no longer has any."""
+        self._ledgers.pop(topic_id, None)
+
+    def counting(self, topic_id: int) -> list[Content]:
+        """The runs that make a topic's log, oldest first, and of them what counts.
+
+        From the newest ledger back: each names the one before it, and how many of that one's
+        entries count. What is not reached that way counts no more, and is forgotten.
+        """
+        ledgers: dict[int, list[Content]] = {}
+        for content in self._ledgers.get(topic_id, []):
+            ledgers.setdefault(content.header.ledger_id, []).append(content)
+        newest_first: list[Content] = []
+        ledger_id, count = max(ledgers, default=-1), None
+        while ledger_id in ledgers:
+            members = ledgers.pop(ledger_id)
+            newest_first += _first_entries(members, count)
+            header = members[0].header
+            ledger_id, count = header.previous_ledger_id, header.previous_entry_count
+        counting = self._ledgers[topic_id] = newest_first[::-1]
+        return list(counting)
+
+
+def _first_entries(members: Iterable[Content], count: int | None) -> list[Content]:
+    """The runs of one ledger, newest first, cut to its first ``count`` entries; None: all."""
+    kept = []
+    for content in members:
+        rows = len(content)
+        if count is not None:
+            rows = min(rows, count - content.header.first_entry_id)
+        if rows > 0:
+            kept.append(content if rows == len(content) else content.first(rows))
+    return kept[::-1]

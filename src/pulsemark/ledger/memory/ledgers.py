@@ -1,0 +1,229 @@
+"""The engine in memory, as a `LedgerStore`: the second one, which shows that the seam holds.
+
+It has no files, no segments and no journal. Entries are durable as soon as the folder has them:
+that is, as long as the process lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar, cast
+
+from ..commit.commit import Batch
+from ..commit.entry_writer import Outcome
+from ..commit.group import ROW_FIELDS, Group, Owner
+from ..commit.group_commit import GroupCommit
+from ..run import Run, RunHeader
+from .folder import Content, MemoryFolder
+from .run import MemoryRun
+
+T = TypeVar("T")
+
+
+class MemoryMetadata:
+    """The metadata of a `MemoryFolder`, for one owner. Each call raises OwnershipLostError."""
+
+    def __init__(self, folder: MemoryFolder, owner: object) -> None:
+        self._folder = folder
+        self._owner = owner
+
+    def topics(self) -> dict[str, int]:
+        """Every topic's id by name."""
+        with self._folder.owned_by(self._owner):
+            return dict(self._folder.topics)
+
+    def create_topic(self, name: str) -> int:
+        """Add a topic and return its id; the id of the one there is, if there is one."""
+        with self._folder.changed_by(self._owner) as folder:
+            if name not in folder.topics:
+                folder.topics[name] = folder.next_topic_id
+                folder.next_topic_id += 1
+            return folder.topics[name]
+
+    def reserve_ledger_ids(self, count: int) -> int:
+        """Reserve ``count`` ledger ids, never given before; the first."""
+        with self._folder.changed_by(self._owner) as folder:
+            first = folder.next_ledger_id
+            folder.next_ledger_id += count
+            return first
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """What is stored under (kind, key); None where nothing is."""
+        with self._folder.owned_by(self._owner):
+            return self._folder.values.get(kind, {}).get(key)
+
+    def items(self, kind: str) -> list[tuple[str, bytes]]:
+        """All of a kind, by key."""
+        with self._folder.owned_by(self._owner):
+            return sorted(self._folder.values.get(kind, {}).items())
+
+    def put(self, kind: str, key: str, value: bytes) -> None:
+        """Store ``value`` under (kind, key)."""
+        self.write([(kind, key, value)])
+
+    def delete(self, kind: str, key: str) -> bool:
+        """Remove (kind, key); whether it was there."""
+        with self._folder.changed_by(self._owner) as folder:
+            return folder.values.get(kind, {}).pop(key, None) is not None
+
+    def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
+        """Store several values, or remove them (None): (kind, key, value)."""
+        checked = [(kind, key, None if v is None else bytes(v)) for kind, key, v in changes]
+        with self._folder.changed_by(self._owner) as folder:
+            for kind, key, value in checked:
+                if value is None:
+                    folder.values.get(kind, {}).pop(key, None)
+                else:
+                    folder.values.setdefault(kind, {})[key] = value
+
+
+class MemoryWriter:
+    """Appends entries to the ledgers of a `MemoryFolder`."""
+
+    is_waiting = False
+
+    def __init__(self, folder: MemoryFolder, owner: object) -> None:
+        self._folder = folder
+        self._owner = owner
+        self.broken: list[Owner] = []
+
+    def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+        """As `EntryWriter.write`: all groups get in, or none. Raises OwnershipLostError."""
+        outcome = Outcome()
+        with self._folder.owned_by(self._owner):
+            if self._folder.refusal is not None:
+                outcome.failed, outcome.error = list(groups), self._folder.refusal
+                return outcome
+            for group in groups:
+                content = cast("MemoryRun", group.segment).content
+                if not len(content):
+                    self._folder.keep(content)
+                _add(content, group)
+                outcome.good.append(group)
+        return outcome
+
+    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
+        """False: a thread that no exception interrupts writes."""
+        return False
+
+    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
+        """As `EntryWriter.write_plainly`, which is not asked for."""
+        raise NotImplementedError("can_be_repeated says no")
+
+    def sync(self) -> None:
+        """Nothing is left to do."""
+
+    def shown(self, groups: Sequence[Group]) -> None:
+        """Nothing is left to do."""
+
+
+class MemoryLedgers:
+    """Ledgers in a `MemoryFolder`, which this engine takes over."""
+
+    def __init__(self, folder: MemoryFolder) -> None:
+        self._folder = folder
+        folder.take_over(self)
+        self._metadata = MemoryMetadata(folder, self)
+        self._writer = MemoryWriter(folder, self)
+
+    @property
+    def metadata(self) -> MemoryMetadata:
+        """As `LedgerStore.metadata`."""
+        return self._metadata
+
+    @property
+    def writer(self) -> MemoryWriter:
+        """As `LedgerStore.writer`."""
+        return self._writer
+
+    def start(self, committer: GroupCommit) -> None:
+        """There is no work in the background."""
+
+    # Ledgers
+
+    def create(self, header: RunHeader) -> MemoryRun:
+        """A run that the folder has from its first entry on."""
+        return MemoryRun(Content(header), self._replace)
+
+    def open(self, name: str, topic_id: int) -> list[Run]:
+        """The runs that count, each at its end. Raises OwnershipLostError."""
+        with self._folder.owned_by(self):
+            contents = self._folder.counting(topic_id)
+        runs = [MemoryRun(content, self._replace) for content in contents]
+        for run in runs:
+            run.show_all()
+        return list(runs)
+
+    def _replace(self, old: Content, new: Content) -> None:
+        with self._folder.owned_by(self):
+            self._folder.replace(old, new)
+
+    def began(self, segment: Run) -> None:
+        """Nothing is left to do."""
+
+    def sealed(self, segment: Run) -> None:
+        """Nothing is left to do."""
+
+    def void(self, segment: Run) -> None:
+        """It is no part of the topic, and holds nothing."""
+        segment.mark_removed()
+
+    # Removing
+
+    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
+        """As `LedgerStore.remove`."""
+        runs = cast("Sequence[MemoryRun]", segments)
+        with self._folder.changed_by(self) as folder:
+            folder.forget(topic_id, [run.content for run in runs])
+        for run in runs:
+            run.mark_removed()
+        return partial(_drop, runs)
+
+    def remove_topic(
+        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+    ) -> Callable[[], None]:
+        """As `LedgerStore.remove_topic`."""
+        kind, key = note
+        with self._folder.changed_by(self) as folder:
+            folder.values.setdefault(kind, {})[key] = b""
+            for name in [name for name, each in folder.topics.items() if each == topic_id]:
+                del folder.topics[name]
+            folder.forget_topic(topic_id)
+        return partial(_drop, cast("Sequence[MemoryRun]", segments))
+
+    def freeing(self, work: Callable[[], T]) -> T:
+        """Memory keeps no reserve."""
+        return work()
+
+    # The whole
+
+    def probe(self) -> None:
+        """Raises the OSError that tests have set; else writes are taken."""
+        if self._folder.refusal is not None:
+            raise self._folder.refusal
+
+    def checkpoint(self) -> None:
+        """Everything is in its place."""
+
+    def finish(self) -> None:
+        """There is no work in the background."""
+
+    def close(self) -> None:
+        """Give the folder back."""
+        self._folder.give_back(self)
+
+
+def _add(content: Content, group: Group) -> None:
+    """The group's entries, cut out of its bytes at their rows' ends."""
+    data, start = b"".join(group.buffers), group.offset
+    rows = iter(group.rows)
+    for append_time_ms, time_ms, next_message, end in zip(*[rows] * ROW_FIELDS, strict=True):
+        entry = data[start - group.offset : end - group.offset]
+        content.add(entry, append_time_ms, time_ms, next_message)
+        start = end
+
+
+def _drop(runs: Sequence[MemoryRun]) -> None:
+    for run in runs:
+        run.drop()

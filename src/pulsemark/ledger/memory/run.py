@@ -1,0 +1,257 @@
+"""A run of entries in memory.
+
+An entry is kept as one piece of bytes: a head with what neither its prefix nor its payload need
+say (kind, message count, append time, index), then the entry as Pulsar would store it.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ...metadata import Buffer, PrefixError, peek
+from ..entry import Entry, EntryKind, RecordHead
+from ..position import Position
+from ..rows import DamagedRecordError, IoCount, Probe, Row
+from ..run import Run, RunHeader
+from .folder import Content
+
+_HEAD = struct.Struct("<BIQqHII")
+"""Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
+_KINDS = tuple(EntryKind)
+
+
+@dataclass(frozen=True, slots=True)
+class _AllRows:
+    """See `Rows`: all rows of a run at once."""
+
+    times: Sequence[int]
+    nexts: Sequence[int]
+    offsets: Sequence[int]
+    first_row: int = 0
+    next_before: int = 0
+
+
+class MemoryRun(Run):
+    """See the module."""
+
+    overhead_bytes = (_HEAD.size, _HEAD.size)
+
+    def __init__(self, content: Content, replace: Callable[[Content, Content], None]) -> None:
+        """``replace`` has the folder keep another content in the place of this one."""
+        super().__init__(content.header)
+        self.content = content
+        self._replace = replace
+
+    def show_all(self) -> None:
+        """Let readers see what there is: the run was opened again."""
+        content = self.content
+        count = len(content)
+        self.cut_rows = content.cut_rows
+        self.show_group(count, content.nexts[-1], content.append_times[-1])
+
+    @property
+    def header(self) -> RunHeader:
+        """As `Run.header`."""
+        return self.content.header
+
+    @property
+    def time_max_ms(self) -> int:
+        """As `Run.time_max_ms`."""
+        times = self.content.times
+        return times[-1] if times else self.content.header.entry_time_floor_ms
+
+    @property
+    def written_count(self) -> int:
+        """As `Run.written_count`."""
+        return len(self.content.times)
+
+    # Appending
+
+    def first_bytes(self) -> bytes:
+        """Nothing: what the header says is kept as it is."""
+        return b""
+
+    def pack(
+        self,
+        entry_id: int,
+        kind: EntryKind,
+        message_count: int,
+        append_time_ms: int,
+        index: int,
+        prefix: bytes,
+        body: Buffer,
+        body_check: int,
+    ) -> tuple[Buffer, ...]:
+        """Head, prefix and body. Memory needs no checksum."""
+        size = len(prefix) + len(body)
+        head = _HEAD.pack(kind, message_count, append_time_ms, index, len(prefix), entry_id, size)
+        return head, prefix, body
+
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        """As `Run.unpacker`."""
+        return partial(_entries_of, self.ledger_id)
+
+    # Rows
+
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        """As `Run.row`."""
+        content = self.content
+        return Row(content.times[row], content.nexts[row], content.starts[row], content.ends[row])
+
+    def chunk(self, row: int, io: IoCount | None = None) -> _AllRows:
+        """All rows: they are in memory anyway."""
+        content = self.content
+        return _AllRows(content.times, content.nexts, content.starts)
+
+    def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
+        """As `Run.find_time`."""
+        return bisect_left(self.content.times, time_ms, 0, limit)
+
+    def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
+        """As `Run.find_message`."""
+        return bisect_right(self.content.nexts, message, 0, limit)
+
+    # Entries
+
+    def _data(self, row: int) -> bytes:
+        try:
+            data = self.content.entries[row]
+        except IndexError:
+            data = b""
+        if data:
+            return data
+        if self.removed:
+            raise FileNotFoundError(f"ledger {self.ledger_id} was removed")
+        raise DamagedRecordError(row, "the entry was removed")
+
+    def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        """As `Run.read`."""
+        return [
+            _entry(self.ledger_id, memoryview(data))
+            for _, data in self._entries(row, max_entries, max_bytes)
+        ]
+
+    def read_stored(
+        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
+    ) -> list[memoryview]:
+        """As `Run.read_stored`."""
+        return [
+            memoryview(data)[_HEAD.size :] for _, data in self._entries(row, max_entries, max_bytes)
+        ]
+
+    def _entries(self, row: int, max_entries: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        for number in range(row, min(row + max_entries, self.entry_count)):
+            try:
+                data = self._data(number)
+            except (DamagedRecordError, FileNotFoundError):
+                if found:
+                    break
+                raise
+            size += len(data)
+            if found and size > max_bytes:
+                break
+            found.append((number, data))
+        return found
+
+    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
+        """As `Run.probes`."""
+        for number in range(row, row + count):
+            try:
+                head = self.head(number, io)
+            except DamagedRecordError:
+                continue
+            yield Probe(
+                number,
+                _stamp_of(head.prefix),
+                head.append_time_ms,
+                head.index,
+                head.message_count,
+            )
+
+    def head(self, row: int, io: IoCount | None = None) -> RecordHead:
+        """As `Run.head`."""
+        data = self._data(row)
+        kind, message_count, append_time_ms, index, prefix_size, _, _ = _HEAD.unpack_from(data)
+        if io is not None:
+            io.add(_HEAD.size + prefix_size)
+        return RecordHead(
+            Position(self.ledger_id, self.first_entry_id + row),
+            _KINDS[kind],
+            message_count,
+            index,
+            append_time_ms,
+            memoryview(data)[_HEAD.size : _HEAD.size + prefix_size],
+            len(data) - _HEAD.size - prefix_size,
+            len(data),
+        )
+
+    # Removing
+
+    def is_gone(self, row: int) -> bool:
+        """As `Run.is_gone`; another owner may have removed it."""
+        self.removed = self.removed or not self.content.entries
+        self.cut_rows = max(self.cut_rows, self.content.cut_rows)
+        return self.removed or row < self.cut_rows
+
+    def truncate(self, entry_count: int) -> None:
+        """As `Run.truncate`."""
+        content = self.content.first(entry_count)
+        self._replace(self.content, content)
+        self._sample = self._own_times = None
+        self.entry_count = min(self.entry_count, entry_count)
+        self.content = content
+        if entry_count:
+            self.show_group(entry_count, content.nexts[-1], content.append_times[-1])
+        else:
+            self.show_group(0, 0, content.header.stamp_floor_ms)
+
+    def cut_head(self, rows: int) -> None:
+        """As `Run.cut_head`."""
+        self.content.cut_rows = rows
+        self.cut_rows = rows
+        self.content.entries[:rows] = [b""] * rows
+
+    def drop(self) -> None:
+        """Give the memory back: the run was removed."""
+        self.content.entries = []
+
+
+def _stamp_of(prefix: memoryview) -> int:
+    try:
+        metadata = peek(prefix)
+    except PrefixError:
+        return -1
+    if metadata is None or not metadata.HasField("broker_timestamp"):
+        return -1
+    return metadata.broker_timestamp
+
+
+def _entry(ledger_id: int, data: memoryview) -> Entry:
+    """The entry that begins there."""
+    kind, message_count, append_time_ms, index, prefix_size, entry_id, size = _HEAD.unpack_from(
+        data
+    )
+    return Entry(
+        Position(ledger_id, entry_id),
+        _KINDS[kind],
+        message_count,
+        index,
+        append_time_ms,
+        prefix_size,
+        data[_HEAD.size : _HEAD.size + size],
+    )
+
+
+def _entries_of(ledger_id: int, data: bytes) -> list[Entry]:
+    """All entries that stand there, one after another."""
+    view, entries, at = memoryview(data), [], 0
+    while at < len(data):
+        entries.append(_entry(ledger_id, view[at:]))
+        at += _HEAD.size + len(entries[-1].stored)
+    return entries

@@ -1,0 +1,75 @@
+"""A store in memory: for tests, fixtures, and what need not outlive the process."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from ...metadata import Clock, SystemClock
+from ..aside import made_aside
+from ..commit.delivery import Notify
+from ..options import StoreOptions
+from ..store_state import StoreState
+from ..topic_store import TopicStore
+from .folder import MemoryFolder
+from .ledgers import MemoryLedgers
+
+_NAME = Path("memory")
+
+
+class MemoryStore(TopicStore):
+    """Topics in memory. Make one with ``MemoryStore.open``.
+
+    Raises what a `TopicStore` does. What it holds, ``memory`` holds: another store can be opened on
+    that, after this one was closed or instead of it.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryFolder,
+        *,
+        clock: Clock,
+        options: StoreOptions,
+        notify: Notify | None,
+        threaded: bool,
+    ) -> None:
+        self.memory = memory
+        engine = MemoryLedgers(memory)
+        try:
+            super().__init__(
+                engine,
+                StoreState(_NAME),
+                clock=clock,
+                options=options,
+                notify=notify,
+                threaded=threaded,
+            )
+        except BaseException:
+            engine.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        memory: MemoryFolder | None = None,
+        *,
+        clock: Clock | None = None,
+        options: StoreOptions | None = None,
+        notify: Notify | None = None,
+        threaded: bool = True,
+    ) -> MemoryStore:
+        """Open what ``memory`` holds; without one an empty store. Blocks.
+
+        A store that has ``memory`` open already loses it: its appends and changes fail from now on
+        (OwnershipLostError, then StoreFailedError), and it can only be closed. ``notify`` and
+        ``threaded`` are as for `TopicStore`. Raises CatalogError, OSError.
+        """
+        opening = partial(
+            cls,
+            MemoryFolder() if memory is None else memory,
+            clock=clock or SystemClock(),
+            options=options or StoreOptions(),
+            notify=notify,
+            threaded=threaded,
+        )
+        return made_aside(opening, cls.close) if threaded else opening()

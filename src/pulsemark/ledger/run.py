@@ -1,0 +1,233 @@
+"""A run: entries of one ledger that follow one another, as their engine keeps them.
+
+A topic's log is a list of runs, oldest first. What a run is in an engine is the engine's matter:
+a segment file of the local engine, a list in the memory engine, a whole ledger in BookKeeper.
+Rows count a run's entries from 0: row = entry id - first entry id. ``entry_count`` is what readers
+may see; an entry is shown once it is durable, and never before.
+
+Reading takes no lock, and beside a removal it either succeeds or raises DamagedRecordError or
+FileNotFoundError. The caller then asks ``is_gone``: what was removed is no damage.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..metadata import Buffer
+from .entry import Entry, EntryKind, RecordHead
+from .own_times import OwnTimes
+from .position import Position
+from .prefix_sample import PrefixSample
+from .rows import DamagedRecordError, IoCount, Probe, Row, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """What a run says of itself. Durable with the run's first entry, or before it.
+
+    The headers alone say which runs make a topic's log: each ledger names the one before it, and
+    how many of that one's entries count.
+    """
+
+    topic: str
+    topic_id: int
+    ledger_id: int
+    segment_no: int
+    """Which run of its ledger it is, from 0."""
+    first_entry_id: int
+    first_index: int
+    entry_time_floor_ms: int
+    """The highest entry time (PIP-70) of the topic before this run."""
+    stamp_floor_ms: int
+    """The last append time of the topic before this run."""
+    previous_ledger_id: int
+    """The ledger before this run's; -1: there is none."""
+    previous_entry_count: int
+    epoch: int = 0
+    """The leader epoch of all entries of the run."""
+
+
+class Run(ABC):
+    """See the module. The author of an engine fills in what is abstract here."""
+
+    def __init__(self, header: RunHeader) -> None:
+        self.ledger_id = header.ledger_id
+        self.first_entry_id = header.first_entry_id
+        self.first_index = header.first_index
+        self.append_time_max_ms = header.stamp_floor_ms
+        """The last append time of the entries that are shown."""
+        self.entry_count = 0
+        self.cut_rows = 0
+        """First entries that were removed; readers do not see them."""
+        self.removed = False
+        """All of it was removed: the entries were trimmed, or the topic deleted."""
+        self.assigned_count = 0
+        """Set when the run ends: entries that have got their number. Those at or behind
+        ``entry_count`` are not yet durable."""
+        self._next_message = 0
+        self._sample: PrefixSample | None = None
+        self._own_times: OwnTimes | None = None
+
+    # What the engine says of it
+
+    @property
+    @abstractmethod
+    def header(self) -> RunHeader:
+        """What it was begun with."""
+
+    @property
+    @abstractmethod
+    def time_max_ms(self) -> int:
+        """The highest entry time up to the last written entry, the topic's earlier ones
+        included. May count entries that are not yet shown.
+        """
+
+    @property
+    @abstractmethod
+    def written_count(self) -> int:
+        """Entries that are written, shown or not."""
+
+    @abstractmethod
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        """One entry's row; ``io`` counts what had to be read for it."""
+
+    @abstractmethod
+    def chunk(self, row: int, io: IoCount | None = None) -> Rows:
+        """Some rows, among them ``row``. The first of them begins a stretch of the engine's."""
+
+    @abstractmethod
+    def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
+        """The first row whose running maximum of times is >= ``time_ms``; ``limit`` if none is."""
+
+    @abstractmethod
+    def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
+        """The row with the run's message number ``message``; ``limit`` if none has it."""
+
+    @abstractmethod
+    def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.
+
+        Ends before a damaged entry; raises DamagedRecordError when ``row`` itself is damaged.
+        """
+
+    @abstractmethod
+    def read_stored(
+        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
+    ) -> list[memoryview]:
+        """As ``read``, but only the stored bytes of each entry: prefix and body.
+
+        ``mapped`` allows views on memory that the disk stands behind.
+        """
+
+    @abstractmethod
+    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
+        """What up to ``count`` entries from ``row`` on say of themselves, without their payload.
+
+        ``offset`` is where the first one begins. Damaged entries are left out.
+        """
+
+    @abstractmethod
+    def head(self, row: int, io: IoCount | None = None) -> RecordHead:
+        """All of an entry but its payload. Raises DamagedRecordError."""
+
+    @abstractmethod
+    def is_gone(self, row: int) -> bool:
+        """Whether the entry of ``row`` was removed: asked when it could not be read."""
+
+    @abstractmethod
+    def truncate(self, entry_count: int) -> None:
+        """Forget all entries from ``entry_count`` on: they count no more, or never did.
+
+        It is a later header that says so durably. Raises OSError before anything has changed,
+        never after that.
+        """
+
+    @abstractmethod
+    def cut_head(self, rows: int) -> None:
+        """Remove the first ``rows`` entries: durable before they disappear. Raises OSError."""
+
+    # What appending asks
+
+    overhead_bytes: tuple[int, int]
+    """What an entry takes in the run beside its own bytes: with BODY_CRC_OURS, and with
+    BODY_CRC_PRODUCER."""
+
+    @abstractmethod
+    def first_bytes(self) -> bytes:
+        """What is written before the first entry; may be b""."""
+
+    @abstractmethod
+    def pack(
+        self,
+        entry_id: int,
+        kind: EntryKind,
+        message_count: int,
+        append_time_ms: int,
+        index: int,
+        prefix: bytes,
+        body: Buffer,
+        body_check: int,
+    ) -> tuple[Buffer, ...]:
+        """What is written for one entry: prefix and body, and what the engine adds to give all of
+        it back; ``overhead_bytes`` more than the two. ``body_check`` says who guards the body.
+        """
+
+    @abstractmethod
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        """What makes entries of this run's ledger of their packed bytes, one after another, as
+        views on them. For the tail cache: it keeps bytes, and no run.
+        """
+
+    # What is the same for all
+
+    @property
+    def first_position(self) -> Position:
+        """Position of the first entry."""
+        return Position(self.ledger_id, self.first_entry_id)
+
+    @property
+    def end_entry_id(self) -> int:
+        """One past the last visible entry's id."""
+        return self.first_entry_id + self.entry_count
+
+    @property
+    def next_index(self) -> int:
+        """Index the message after the last visible entry gets."""
+        return self.first_index + self._next_message
+
+    def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
+        """Let readers see the first ``entry_count`` entries: they are durable now."""
+        self._next_message = next_message
+        self.append_time_max_ms = append_time_ms
+        self.entry_count = entry_count
+
+    def mark_removed(self) -> None:
+        """Its entries count no more; readers that meet it are told so."""
+        self.removed = True
+
+    def index_before(self, row: int) -> int:
+        """Index of the first message at or after ``row``."""
+        return self.first_index + (self.row(row - 1).next_message if row else 0)
+
+    def prefix_sample(self) -> PrefixSample:
+        """The sample for searching by prefixes, up to date."""
+        if self._sample is None:
+            self._sample = PrefixSample(self)
+        self._sample.extend()
+        return self._sample
+
+    def own_times(self, time_ms: int) -> OwnTimes:
+        """Running maxima of the entries that are still there, good for finding ``time_ms``."""
+        own = self._own_times
+        if own is None or own.max_before(self.cut_rows) >= time_ms:
+            own = self._own_times = OwnTimes(self)
+        return own
+
+    def entry_or_none(self, row: int) -> Entry | None:
+        """One entry; None if it is damaged."""
+        try:
+            return self.read(row, 1, 0)[0]
+        except DamagedRecordError:
+            return None

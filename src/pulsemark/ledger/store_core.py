@@ -1,0 +1,68 @@
+"""What the topics of a store share: engine, state, group commit, clock, ledger ids."""
+
+from __future__ import annotations
+
+import threading
+
+from ..metadata import Clock
+from .aside import Aside
+from .commit.delivery import Delivery, Notify
+from .commit.group_commit import GroupCommit
+from .options import StoreOptions
+from .store import LedgerStore, MetadataStore
+from .store_state import StoreState
+from .tail_cache import TailCache
+
+_LEDGER_IDS_AT_ONCE = 64
+
+
+class StoreCore:
+    """The parts of an open store that managed ledgers use."""
+
+    def __init__(
+        self,
+        engine: LedgerStore,
+        state: StoreState,
+        *,
+        clock: Clock,
+        options: StoreOptions,
+        notify: Notify | None,
+        threaded: bool,
+    ) -> None:
+        self.engine = engine
+        self.state = state
+        self.clock = clock
+        self.options = options
+        self.tail_cache = TailCache(options.tail_cache_bytes, clock)
+        """The entries committed last, for those who read a topic at its end."""
+        self._ids_lock = threading.Lock()
+        self._spare_ids: list[int] = []
+        self._delivery = Delivery(notify, threaded=threaded)
+        self.committer = GroupCommit(
+            engine.writer,
+            state,
+            self._delivery,
+            max_pending_bytes=options.max_pending_bytes,
+            interval_ms=options.sync_interval_ms,
+            threaded=threaded,
+        )
+        self.aside = Aside(state, self.committer.lock, threaded=threaded)
+        """Runs what must not be left half done."""
+
+    @property
+    def catalog(self) -> MetadataStore:
+        """The engine's metadata; its calls block."""
+        return self.engine.metadata
+
+    def next_ledger_id(self) -> int:
+        """A ledger id that was never used before in this store. Raises CatalogError."""
+        with self._ids_lock:
+            if not self._spare_ids:
+                first = self.catalog.reserve_ledger_ids(_LEDGER_IDS_AT_ONCE)
+                self._spare_ids = list(range(first + _LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
+            return self._spare_ids.pop()
+
+    def _stop_threads(self) -> None:
+        self.committer.stop()
+        self._delivery.stop()
+        self.aside.stop()

@@ -1,0 +1,106 @@
+"""What the parts of the suite share: fixtures, and looking at a whole log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ...ledger import EARLIEST, Entry, ManagedLedger, Position, StoreOptions, TopicLog
+from ...metadata import StamperChain
+from .engines import Engine, MakeEngine
+
+TOPIC = "persistent://public/default/orders"
+OTHER = "persistent://public/default/parcels"
+STAMPED = ("broker-time", "index")
+
+SMALL = StoreOptions(
+    segment_size_bytes=1000,
+    ledger_size_bytes=2500,
+    ledger_entries=12,
+    max_entry_size_bytes=64 * 1024,
+    checkpoint_interval_ms=2**40,
+)
+"""Runs and ledgers of a few entries, so that a short test goes over many of them."""
+
+
+class EngineTests:
+    """The fixtures. A subclass gives ``make_engine``."""
+
+    @pytest.fixture
+    def make_engine(self) -> MakeEngine:
+        """Makes the engine that is tested; to be overridden."""
+        raise NotImplementedError("a conformance suite needs a fixture make_engine")
+
+    @pytest.fixture
+    def engine(self, make_engine: MakeEngine) -> Iterator[Engine]:
+        """One that keeps nothing yet, with small runs and ledgers."""
+        engine = make_engine(SMALL)
+        try:
+            yield engine
+        finally:
+            engine.end()
+
+
+def filled(ledger: ManagedLedger, count: int, *, messages: int = 1, size: int = 50) -> list[Entry]:
+    """Append entries with bodies of their own, wait for them, and read what is new."""
+    start = ledger.end_position
+    appended = [
+        ledger.append(f"{number:04}".encode().ljust(size, b"."), message_count=messages)
+        for number in range(count)
+    ]
+    for each in appended:
+        each.commit.wait(10)
+    return [entry for entry in entries_of(ledger) if entry.position >= start]
+
+
+def stamped(ledger: ManagedLedger) -> ManagedLedger:
+    """The ledger, which stamps time and index from now on."""
+    ledger.stampers = StamperChain.from_names(STAMPED)
+    return ledger
+
+
+def entries_of(log: TopicLog, *, max_entries: int = 7) -> list[Entry]:
+    """All entries, read in small parts."""
+    entries: list[Entry] = []
+    position = EARLIEST
+    while part := log.read(position, max_entries=max_entries):
+        entries += part
+        last = part[-1].position
+        position = Position(last.ledger_id, last.entry_id + 1)
+    return entries
+
+
+Facts = tuple[Position, int, int, int, int, int, bytes]
+
+
+def facts_of(entries: list[Entry]) -> list[Facts]:
+    """All that is known of entries, to be compared."""
+    return [
+        (
+            e.position,
+            e.kind,
+            e.message_count,
+            e.index,
+            e.append_time_ms,
+            e.prefix_size_bytes,
+            bytes(e.stored),
+        )
+        for e in entries
+    ]
+
+
+def bodies_of(log: TopicLog) -> list[bytes]:
+    """The bodies of all entries."""
+    return [bytes(entry.body) for entry in entries_of(log)]
+
+
+def check_chain(log: TopicLog) -> None:
+    """Positions and times go up, and indexes go on without a gap from first to next."""
+    index, time_ms, position = log.first_index, 0, EARLIEST
+    for entry in entries_of(log):
+        assert entry.first_index == index
+        assert entry.position > position
+        assert entry.append_time_ms >= time_ms
+        index, time_ms, position = entry.index + 1, entry.append_time_ms, entry.position
+    assert log.next_index == index

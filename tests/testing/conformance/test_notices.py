@@ -1,0 +1,72 @@
+"""The conformance suite notices engines that break a promise: a suite that cannot fail is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pulsemark.ledger import LedgerError
+from pulsemark.ledger.topic_store import TopicStore
+from pulsemark.testing.conformance import LedgerStoreConformance, MemoryEngine
+from pulsemark.testing.conformance.base import SMALL
+from pulsemark.testing.conformance.model import play_histories
+
+SUITE = LedgerStoreConformance()
+
+
+class Forgetful(MemoryEngine):
+    """Loses the newest entry of each topic in a crash, though it was acknowledged."""
+
+    def kill(self) -> None:
+        """See the class."""
+        super().kill()
+        for contents in self.memory._ledgers.values():
+            if contents and len(contents[-1]) > 1:
+                contents[-1] = contents[-1].first(len(contents[-1]) - 1)
+
+
+class Shared(MemoryEngine):
+    """Lets two owners write at once."""
+
+    def take_over(self) -> TopicStore | None:
+        """See the class."""
+        owner = self.memory._owner
+        second = super().take_over()
+        self.memory._owner = owner
+        return second
+
+
+class Repeating(MemoryEngine):
+    """Gives ledger ids a second time after a crash."""
+
+    def kill(self) -> None:
+        """See the class."""
+        super().kill()
+        self.memory.next_ledger_id = 0
+
+
+BROKEN: list[tuple[type[MemoryEngine], Callable[[MemoryEngine], None]]] = [
+    (Forgetful, lambda e: SUITE.test_another_life_has_it_all(e, "kill")),
+    (Forgetful, lambda e: play_histories(type(e), shrinks=False)),
+    (Shared, SUITE.test_only_one_owner_writes),
+    (Repeating, SUITE.test_ledger_ids_are_never_given_twice),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN)))
+def test_a_broken_engine_is_noticed(number: int) -> None:
+    """Its broken promise fails the claim about it."""
+    make, claim = BROKEN[number]
+    engine = make(SMALL)
+    with pytest.raises((AssertionError, LedgerError, pytest.fail.Exception)):
+        claim(engine)
+    engine.memory.take_over(None)
+
+
+def test_a_sound_engine_passes_the_same_claims() -> None:
+    """It is not the claims that fail by themselves."""
+    for _, claim in BROKEN:
+        engine = MemoryEngine(SMALL)
+        claim(engine)
+        engine.end()
