@@ -71,7 +71,7 @@ async def test_a_piece_that_fails_does_not_stop_what_comes_after(caplog):
         await asyncio.sleep(0)
     assert not work
     assert done == ["failed", "next"]
-    assert "a piece of work failed" in caplog.text
+    assert "a step of long work failed" in caplog.text
 
 
 @pytest.mark.parametrize("sub_type", [Shared, Key_Shared])

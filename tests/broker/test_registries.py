@@ -58,7 +58,7 @@ class Registries(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="pulsemark-registries-", dir=MEMORY))
         self.broker = SimulatedBroker(self.folder / "data")
-        self.broker.told_owner = self.told_owner
+        self.broker.producer_confirmed = self.producer_confirmed
         self.broker.confirmed = self.confirmed
         self.broker.removed = self.removed
         #: What the operator asked for, and the topics that it may delete.
@@ -86,7 +86,7 @@ class Registries(RuleBasedStateMachine):
 
     # -- what the model remembers -----------------------------------------------------------------
 
-    def told_owner(self, asked, body):
+    def producer_confirmed(self, asked, body):
         """An exclusive owner's epoch never lies below one that an owner had before."""
         is_told = body.producer_ready and body.HasField("topic_epoch")
         if is_told and not self.may_be_deleted(asked.topic):

@@ -1,11 +1,11 @@
-"""The metrics page: Pulsar's names and labels, worked out when somebody asks.
+"""The metrics page, with Pulsar's names and labels. It is computed on request.
 
-Nothing is kept for it between two requests but the plain counters of `counters`. A subscription's
-figures are taken at one moment; between two of them, and while the text is put together, others on
-the loop have their turns. As in Pulsar everything is a gauge. Figures of Pulsar's own start with
-`pulsar_`, those that only this broker has with `pulsemark_`.
+Between two requests only the counters in `counters` are kept. The figures of one subscription are
+taken at one moment. Between two subscriptions, and while the text is made, other work runs on the
+event loop. As in Pulsar, every metric is a gauge. Pulsar's metrics start with `pulsar_`, metrics
+that only this broker has start with `pulsemark_`.
 
-A topic that is not open has no producers, consumers or rates; it is listed as soon as it is.
+A topic that is not open has no producers, consumers or rates, and is not listed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZE_BUCKETS = [
 
 
 async def current_page(services: Services) -> bytes:
-    """The page that is being made now, or a new one: whoever asks meanwhile shares it."""
+    """The page that is being made now, or a new one. Concurrent requests get the same page."""
     task = services.metrics_page
     if task is None or task.done():
         task = services.metrics_page = asyncio.ensure_future(render(services))
@@ -49,7 +49,7 @@ async def current_page(services: Services) -> bytes:
 
 
 async def render(services: Services) -> bytes:
-    """The whole page, made in slices that give way to everything else on the loop."""
+    """The whole page, made in time slices so that other work on the loop can run."""
     parts: list[bytes] = []
     await services.topics.turns.work(_render(services, parts))
     return b"".join(parts)
@@ -72,7 +72,7 @@ def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Family:
-    """A metric with its samples: labels as they are written, and values."""
+    """A metric with its samples: labels as text, and values."""
 
     name: str
     text: str
@@ -91,7 +91,7 @@ class _TopicRow:
 
     labels: str
     figures: list[float]
-    #: Labels of each subscription, and its figures as in SUBSCRIPTION_FIGURES.
+    #: The labels of each subscription, and its figures in the order of SUBSCRIPTION_FIGURES.
     subscriptions: list[tuple[str, tuple[float, float, float]]]
     latency: tuple[list[int], float]
     sizes: tuple[list[int], float]
@@ -244,7 +244,7 @@ def _bucket(number: int, counts: list[int], _total: float) -> float:
     return counts[number]
 
 
-#: Emitted as zero for the cluster while there is no topic: readiness checks look for them.
+#: Shown as zero for the cluster while there is no topic, since readiness checks need them.
 COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
 
 SUBSCRIPTION_FIGURES = (

@@ -1,11 +1,11 @@
-"""What a topic looks like from outside: the body of the admin interface's stats.
+"""A topic's statistics, as the admin interface shows them.
 
-Names are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`, `PublisherStats`); figures
-that this broker does not keep are left out instead of being given as zero.
+Names are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`, `PublisherStats`). Figures
+that this broker does not have are left out, not shown as zero.
 
 A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces (see
-`long_work`): each row is true of one moment, sums are the sums of the rows, and what goes away
-meanwhile may be in or not.
+`long_work`). Each row is taken at one moment, and sums are the sums of the rows. A subscription or
+consumer that is removed meanwhile may be missing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..topics.topic import Topic
 __all__ = ["Pieces", "internal_stats", "iso_time", "storage_size_bytes", "topic_stats"]
 
 Pieces = Generator[None, None, dict[str, Any]]
-"""The way to a JSON object, in pieces."""
+"""A generator that makes a JSON object in pieces, and returns it."""
 
 
 def iso_time(time_ms: int) -> str:
-    """A time as Pulsar's interfaces write it: UTC, milliseconds."""
+    """A time in the format of Pulsar's interfaces: UTC, with milliseconds."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def topic_stats(topic: Topic) -> Pieces:
-    """The answer to GET .../stats."""
+    """Make the answer to GET .../stats."""
     counters = topic.counters
     rows: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
@@ -60,7 +60,7 @@ def topic_stats(topic: Topic) -> Pieces:
 
 
 def durability(config: BrokerConfig) -> dict[str, Any]:
-    """What a receipt means: "sync", the entry is on disk; "interval", it will be, so much later."""
+    """What a receipt means. "sync": the entry is on disk. "interval": it will be after a time."""
     interval_ms = config.store_options.sync_interval_ms
     return {"mode": "interval" if interval_ms else "sync", "syncIntervalMs": interval_ms}
 
@@ -80,7 +80,7 @@ def segment_size_bytes(segment: Run) -> int:
 
 
 def internal_stats(topic: Topic) -> Pieces:
-    """The answer to GET .../internalStats: ledgers and cursors."""
+    """Make the answer to GET .../internalStats: ledgers and cursors."""
     ledger = topic.ledger
     ledgers: dict[int, dict[str, int]] = {}
     for segment in ledger.segments():
