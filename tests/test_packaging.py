@@ -103,6 +103,14 @@ def test_layers_are_kept() -> None:
         ("wire/astray.py", "import asyncio", "no I/O"),
         ("finder/astray.py", "from ..wire import Connection", "without the wire protocol"),
         ("metadata/astray.py", "import grpc", "neither gRPC"),
+        ("ledger/commit/astray.py", "from ..topic_store import TopicStore", "Rooms of the ledger"),
+        ("ledger/local/io/astray.py", "from ..segment.segment import Segment", "local engine"),
+        ("ledger/local/segment/astray.py", "from .filer import Filer", "Modules of segments"),
+        (
+            "broker/subscriptions/astray.py",
+            "from ..topics.topic import Topic",
+            "Rooms of the broker",
+        ),
         ("unheard_of/__init__.py", '"""A package no contract names."""', "Layers"),
     ],
 )

@@ -21,6 +21,7 @@ from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.proto import pulsar_api_pb2 as pb
 
 sys.path.insert(0, str(Path(__file__).parent))
+from differential.cleaning_scenarios import CLEANING_SCENARIOS
 from differential.normalize import differences
 from differential.peers import Recorder
 from differential.rest_scenarios import REST_SCENARIOS
@@ -38,7 +39,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write every answer of both here")
     args = parser.parse_args()
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
-    scenarios = {**SCENARIOS, **REST_SCENARIOS}
+    scenarios = {**SCENARIOS, **REST_SCENARIOS, **CLEANING_SCENARIOS}
     chosen = args.only or list(scenarios)
     run = f"{time.time_ns():x}"
     everything: dict[str, Any] = {}

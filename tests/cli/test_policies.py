@@ -177,3 +177,68 @@ def test_somebody_else_answers(pulsemark: Command, answer: bytes, named: str) ->
         ran = pulsemark("policies", "get", "orders", POLICY, "--admin-url", url)
         thread.join(10)
     assert named in ran.error()
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "shown", "value"),
+    [
+        (
+            "retention",
+            ("--time", "2h", "--size", "3G"),
+            "time: 120 minutes, size: 3072 MB",
+            {"retentionTimeInMinutes": 120, "retentionSizeInMB": 3072},
+        ),
+        (
+            "retention",
+            ("--time", "10", "--size", "-1"),
+            "time: 10 minutes, size: -1 MB",
+            {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
+        ),
+        ("messageTTL", ("--seconds", "90"), "90", 90),
+        ("compactionThreshold", ("--bytes", "1000000"), "1000000", 1_000_000),
+    ],
+)
+@pytest.mark.parametrize("target", [NAMESPACE, "orders"])
+def test_cleaning_policies(
+    pulsemark: Command,
+    broker: BrokerThread,
+    target: str,
+    policy: str,
+    options: tuple[str, ...],
+    shown: str,
+    value: Any,
+) -> None:
+    """Retention, TTL and threshold are set, shown and unset, of namespaces and topics."""
+
+    def run(action: str, *more: str) -> Any:
+        return pulsemark("policies", action, target, policy, "--admin-url", broker.http_url, *more)
+
+    assert said(run("get")) == "not set"
+    assert said(run("set", *options)) == ""
+    assert said(run("get")) == shown
+    found = run("get", "--json").json()[0]
+    assert (found["policy"], found["value"]) == (policy, value)
+    assert said(run("unset")) == ""
+    assert run("get", "--json").json()[0]["value"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("retention", "--time", "5"), "retention needs --time and --size"),
+        (("retention", "--time", "5", "--size", "0"), "Invalid retention policy"),
+        (("messageTTL",), "messageTTL needs --seconds"),
+        (("messageTTL", "--bytes", "5"), "--bytes is no option of messageTTL"),
+        (("messageTTL", "--seconds", "-1"), "Invalid value for message TTL"),
+        (("compactionThreshold", "--off"), "--off is no option of compactionThreshold"),
+        (("brokerEntryMetadata",), "brokerEntryMetadata needs --stampers or --off"),
+    ],
+)
+def test_wrong_cleaning_policies(
+    pulsemark: Command, broker: BrokerThread, words: tuple[str, ...], reason: str
+) -> None:
+    """What is missing, or belongs to another policy, or Pulsar refuses, is named."""
+    policy, *options = words
+    ran = pulsemark("policies", "set", NAMESPACE, policy, "--admin-url", broker.http_url, *options)
+    assert ran.status != 0
+    assert reason in ran.err

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pulsemark.compaction import compaction, view_writer
 from pulsemark.compaction import view as compacted_view
-from pulsemark.compaction.compacted_log import CompactedLog, ReadableLog
+from pulsemark.compaction.compacted_log import CompactedLog
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import (
     claim_of,
@@ -31,7 +31,6 @@ from pulsemark.compaction.current_view import (
 )
 from pulsemark.compaction.keys import INCOMPLETE_CHUNKS_AGE_MS
 from pulsemark.compaction.view import Key
-from pulsemark.compaction.view_format import VIEW_PROPERTY_KIND
 from pulsemark.ledger import (
     EARLIEST,
     Entry,
@@ -40,10 +39,12 @@ from pulsemark.ledger import (
     ManagedLedger,
     Position,
     StoreOptions,
+    TopicLog,
     UnsupportedVersionError,
 )
 from pulsemark.ledger.errors import CompactionFailedError, CompactionRunningError
 from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.ledger.view_property import VIEW_PROPERTY_KIND
 from pulsemark.metadata import (
     BrokerEntryMetadata,
     BrokerTimeStamper,
@@ -339,7 +340,7 @@ def check_entry(entry: Entry, original: Entry, kept: set[int] | str) -> None:
         assert now == (then if place in kept else Opened(None, b"", True))
 
 
-def read_all(log: ReadableLog, max_entries: int = 7) -> list[Entry]:
+def read_all(log: TopicLog | CompactedLog, max_entries: int = 7) -> list[Entry]:
     """Read from the beginning to the end, a few at a time."""
     found: list[Entry] = []
     position = EARLIEST
@@ -383,6 +384,11 @@ def check_moves(log: CompactedLog, model: Model, expected: list[Entry]) -> None:
         assert log.count_entries(position, end) == len(at_or_behind)
         assert log.message_count(position, end) == sum(e.message_count for e in at_or_behind)
         assert log.count_entries(EARLIEST, position) == len(before)
+        for count in (0, 1, 2, len(at_or_behind) - 1):
+            far = at_or_behind[count].position if 0 <= count < len(at_or_behind) else None
+            assert count < 0 or log.entry_behind(position, count) == far
+        here = [entry.message_count for entry in expected if entry.position == position]
+        assert log.entry_message_count(position) == (here[0] if here else None)
         read = log.read(position, max_entries=1)
         assert [entry.position for entry in read] == [e.position for e in at_or_behind[:1]]
 
@@ -481,17 +487,9 @@ def put(topic: ManagedLedger, key: str | None, value: bytes | None, **fields: An
     return appended.position
 
 
-def positions(log: ReadableLog) -> list[Position]:
+def positions(log: TopicLog | CompactedLog) -> list[Position]:
     """Of all entries."""
     return [entry.position for entry in read_all(log)]
-
-
-def test_every_log_answers_the_same_questions(topic):
-    """A log and its compacted form can take each other's place where `ReadableLog` is asked for."""
-    questions = {name for name in vars(ReadableLog) if not name.startswith("_")}
-    assert questions >= {"read", "next_position", "previous_position", "end_position"}
-    for log in (topic, compacted_log(topic)):
-        assert questions <= set(dir(log))
 
 
 def test_empty_topic(topic):

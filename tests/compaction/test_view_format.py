@@ -9,19 +9,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsemark.compaction.view_format import (
-    BadViewError,
     BlockPlace,
     ViewBlock,
     ViewRow,
-    ViewSummary,
     pack_block,
     pack_entry_header,
     pack_footer,
     unpack_entry_header,
     unpack_footer,
-    unpack_property,
 )
 from pulsemark.ledger import Position, UnsupportedVersionError
+from pulsemark.ledger.view_property import BadViewError, ViewSummary, unpack_property
 
 ROW = ViewRow(Position(5, 7), 3, 12, 1000, 1001, 1002, 4, 9, Position(8, 6))
 ENTRY_HEX = (

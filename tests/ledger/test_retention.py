@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsemark.compaction.compaction import compact
-from pulsemark.compaction.current_view import compacted_log
+from pulsemark.compaction.current_view import claim_kept, compacted_log
 from pulsemark.ledger import EARLIEST, LATEST, LocalStore, StoreOptions
-from pulsemark.ledger.entry import time_of
 from pulsemark.ledger.retention import apply_retention, expire_position, retention_cut
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing import SettableClock
@@ -91,12 +90,7 @@ def test_against_every_entry(entries, cut_before, options, data):
             kept = [p for number, p in enumerate(positions) if not goes(number)]
             assert cut == (kept[0] if kept else end)
             ttl_ms = data.draw(st.integers(1, 1200))
-            alive = [
-                entry.position
-                for entry in there
-                if min(time_of(entry.append_time_ms, entry.stored, entry.body),
-                       entry.append_time_ms) >= now_ms - ttl_ms
-            ]  # fmt: skip
+            alive = [entry.position for entry in there if entry.append_time_ms >= now_ms - ttl_ms]
             dead = [p for p in positions if not alive or p < alive[0]]
             found = expire_position(topic, now_ms=now_ms, ttl_ms=ttl_ms)
             assert found == (dead[-1] if dead else None)
@@ -113,10 +107,11 @@ def topic(open_store, clock):
     return ledger
 
 
-def apply(topic, **limits):
-    """Apply retention at 1100 ms, without limits but those given."""
+def apply(topic, *, now_ms=1_100, **limits):
+    """Apply retention, without limits but those given; compaction keeps what it needs."""
     every = {"retention_time_ms": None, "retention_size_bytes": None, **limits}
-    return apply_retention(topic, now_ms=1_100, **every)
+    with claim_kept(topic) as claim:
+        return apply_retention(topic, now_ms=now_ms, claim=claim, **every)
 
 
 def left(log):
@@ -202,19 +197,17 @@ def test_wrong_producer_clock(topic, clock):
     """Neither a producer's clock ahead nor one behind changes when its entries go."""
     before = left(topic)
     fill(topic, clock, [(0, 2**50, False, 1), (10, 0, False, 1), (10, 2**50, False, 1)])
-    assert (
-        apply_retention(topic, now_ms=1_200, retention_time_ms=85, retention_size_bytes=None)
-        == len(before) + 2
-    )
+    assert apply(topic, now_ms=1_200, retention_time_ms=85) == len(before) + 2
     assert expire_position(topic, now_ms=1_500, ttl_ms=10) == topic.last_position
 
 
-def test_expiry_by_publish_time(topic, clock):
-    """Without stamps the publish time counts, as far as it is not later than the append."""
-    fill(topic, clock, [(0, 500, False, 1), (0, 1_099, False, 1), (0, 500, False, 1)])
+def test_expiry_by_append_time_without_stamps(topic, clock):
+    """Publish times neither hurry expiry nor hold it up, also where there are no stamps."""
+    before = left(topic)
+    fill(topic, clock, [(0, 500, False, 1), (0, 9_099, False, 1), (0, 500, False, 1)])
     behind_the_stamped = left(topic)[10:]
-    assert expire_position(topic, now_ms=1_110, ttl_ms=15) == behind_the_stamped[0]
-    assert expire_position(topic, now_ms=1_115, ttl_ms=15) == behind_the_stamped[2]
+    assert expire_position(topic, now_ms=1_110, ttl_ms=15) == before[-1]
+    assert expire_position(topic, now_ms=1_116, ttl_ms=15) == behind_the_stamped[2]
 
 
 def test_damaged_entries_do_not_stop_it(topic):
@@ -291,7 +284,7 @@ def test_appended_meanwhile_is_kept(topic, clock):
         return found
 
     topic.segments = segments_then_append
-    removed = apply_retention(topic, now_ms=5_000, retention_time_ms=100, retention_size_bytes=None)
+    removed = apply(topic, now_ms=5_000, retention_time_ms=100)
     del topic.segments
     assert removed == old
     assert len(left(topic)) == 1
@@ -309,9 +302,7 @@ def test_clock_that_was_ahead_does_not_hold_entries(topic, open_store, clock):
     assert left(topic)[-1] == topic.last_position
 
     def apply_at(at_ms):
-        return apply_retention(
-            topic, now_ms=at_ms, retention_time_ms=5_000, retention_size_bytes=None
-        )
+        return apply(topic, now_ms=at_ms, retention_time_ms=5_000)
 
     assert apply_at(now_ms) == 0
     clock.set(now_ms + 3_000)

@@ -187,7 +187,8 @@ class TailMachine(RuleBasedStateMachine):
         starts = [e.first_index for e in walk(self.topic.read) if e.message_count]
         self.files.fail("fdatasync", error=errno.EIO)
         with suppress(LedgerError):
-            self.topic.truncate_tail(starts[-1] if starts else 0, epoch=self.topic.epoch + 1)
+            at = starts[-1] if starts else self.topic.next_index
+            self.topic.truncate_tail(at, epoch=self.topic.epoch + 1)
         self.files.heal()
 
     @rule(share=st.floats(0, 1), whole=st.booleans())

@@ -19,8 +19,10 @@ from pulsemark.ledger import (
     UnsupportedVersionError,
 )
 from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.opening.completion import LEDGER_IDS_SKIPPED
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader
-from pulsemark.maintenance.rebuild import LEDGER_IDS_SKIPPED, rebuild_catalog
+from pulsemark.maintenance.rebuild import rebuild_catalog
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import crc32c
 
 ORDERS = "persistent://public/default/orders"
@@ -92,6 +94,28 @@ def test_missing_catalog_is_made_again(filled, open_store, caplog):
     store.close()
     assert everything(open_store()) == without_empty(expected)
     assert not caplog.text
+
+
+def test_deleted_topic_stays_gone(filled, open_store, monkeypatch):
+    """A topic whose files a crash left behind does not come back from a rebuilt catalog."""
+    expected = without_empty(everything(filled))
+    del expected[ORDERS]
+
+    def disk_fails(segments):
+        raise OSError("the process ends here")
+
+    monkeypatch.setattr(filled.engine.filer, "remove_files", disk_fails)
+    filled.delete_topic(ORDERS)
+    filled.close()
+    assert len(list((filled.folder / "ledgers").glob("*.log"))) > 3
+    report = rebuild_catalog(filled.folder)
+    assert (report.topics, report.kept_topics) == (1, 1)
+    store = open_store()
+    assert without_empty(everything(store)) == expected
+    assert not store.catalog.deleted_topics()
+    assert store.open_topic(ORDERS).cursors == {}
+    left = [finding.path for finding in verify_folder(store.folder) if finding.path]
+    assert left == [store.folder / "catalog.sqlite.old-1"]
 
 
 def test_nothing_is_given_twice(filled, open_store):
@@ -260,7 +284,7 @@ def test_a_lost_ledger_does_not_hide_those_before_it(filled, open_store):
 
 def test_compacted_view_counts_again(filled, open_store):
     """Which view counts was in the catalog alone; without it the newest finished one does."""
-    from pulsemark.compaction.view_format import VIEW_PROPERTY_KIND
+    from pulsemark.ledger.view_property import VIEW_PROPERTY_KIND
 
     views = [f"compacted/{filled.open_topic(AUDIT).topic_id}/{n}" for n in (1, 2)]
     for name in views:

@@ -20,7 +20,8 @@ from pulsemark.ledger import (
 )
 from pulsemark.ledger.local.segment.index_format import TRAILER_SIZE
 from pulsemark.maintenance import findings
-from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries, Severity
+from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries
 from pulsemark.maintenance.verify import Checked, verify_folder
 from pulsemark.metadata import crc32c
 from pulsemark.testing.raw_messages import unbatched_message

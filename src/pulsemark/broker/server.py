@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..ledger import LocalStore, MemoryStore, TopicStore
 from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
+from .cleaning.claims import Claims
+from .cleaning.worker import Cleaning
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, connections_affordable
@@ -172,6 +174,7 @@ class Broker:
         )
         await self._start_seek_server()
         self._housekeeping = Housekeeping(self._services)
+        self._services.cleaning.start()
         for listener in (self._binary, self._http):
             if listener is not None:
                 listener.start()
@@ -288,6 +291,7 @@ class Broker:
         if self._services is None:
             return
         topics = self._services.topics
+        await self._services.cleaning.close()
         await topics.settled()
         for topic in topics.open_topics.values():
             for subscription in topic.subscriptions.values():
@@ -333,7 +337,7 @@ async def make_services(
     http_url: str,
 ) -> Services:
     """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
-    catalog_writer = CatalogWriter(store, run_blocking)
+    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas = Schemas(catalog_writer, config)
     topics = Topics(
         store,
@@ -341,6 +345,7 @@ async def make_services(
         stampers,
         run_blocking,
         catalog_writer,
+        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
         after_delete=schemas.forget,
         broker_name=service_url.partition("://")[2],
     )
@@ -354,6 +359,7 @@ async def make_services(
         output=OutputMemory(config.max_unsent_bytes),
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
+        cleaning=Cleaning(topics, config, run_blocking, claims),
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         service_url=service_url,

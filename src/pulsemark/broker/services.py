@@ -14,6 +14,7 @@ from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
+    from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
     from .topics.registry import Topics
@@ -34,6 +35,7 @@ class Services:
     output: OutputMemory
     kept: KeptMemory
     storage: StorageHealth
+    cleaning: Cleaning
     cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]

@@ -1,12 +1,15 @@
 """`pulsemark policies get|set|unset NAMESPACE|TOPIC POLICY`: a running broker's policies.
 
 It asks the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a namespace; anything
-else is a topic, in short or full form. POLICY is `brokerEntryMetadata`: what entries are stamped
-with, see docs/stamps.md.
+else is a topic, in short or full form. POLICY is one of
+
+- `brokerEntryMetadata`: what entries are stamped with, see docs/stamps.md;
+- `retention`, `messageTTL`, `compactionThreshold`: what is removed, given up and compacted when,
+  see docs/cleaning.md.
 
 `get` prints what is set there, or with `--applied` what holds for the topic wherever it comes from:
-`--json` as {"target", "policy", "stampers"}, where null is "not set" and an empty list "off", and
-"delivered" where consumers get further fields.
+`--json` as {"target", "policy", ...}, where null is "not set". What follows is "stampers" (an empty
+list is "off"), with "delivered" where consumers get further fields; "value" for other policies.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 from http.client import HTTPException
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
@@ -24,11 +27,18 @@ from ..wire import InvalidTopicNameError, TopicName, check_namespace
 from .errors import CliError
 from .options import add_json, json_line
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # CliError says it all: what can fail here fails while asking the broker.
 ERRORS = (InvalidTopicNameError,)
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
-POLICIES = ("brokerEntryMetadata",)
+STAMPS = "brokerEntryMetadata"
+RETENTION = "retention"
+#: Policies whose value is a number, and the option of `set` that gives it.
+NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
+POLICIES = (STAMPS, RETENTION, *NUMBERS)
 TIMEOUT_S = 30
 
 
@@ -42,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what holds for the topic, whether from its own policy, its namespace's or the broker",
     )
     add_json(get)
-    setting = _action(actions, "set", "set it, for every entry from now on")
-    value = setting.add_mutually_exclusive_group(required=True)
+    setting = _action(actions, "set", "set it")
+    value = setting.add_argument_group("brokerEntryMetadata").add_mutually_exclusive_group()
     value.add_argument(
         "--stampers",
         metavar="NAMES",
@@ -57,7 +67,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fields that consumers which ask get besides time and index, separated by commas: "
         "application_tags,producer_name",
     )
+    _add_limits(setting)
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
+
+
+def _add_limits(setting: argparse.ArgumentParser) -> None:
+    retention = setting.add_argument_group("retention: both limits; -1 is without limit")
+    retention.add_argument("--time", type=_limit("mhdw"), metavar="N[m|h|d|w]", help="minutes")
+    retention.add_argument("--size", type=_limit("MGT"), metavar="N[M|G|T]", help="megabytes")
+    setting.add_argument_group("messageTTL").add_argument(
+        "--seconds", type=_limit(""), metavar="N", help="0: messages do not expire"
+    )
+    setting.add_argument_group("compactionThreshold").add_argument(
+        "--bytes", type=_limit(""), metavar="N", help="0: compacted only when asked for"
+    )
+
+
+UNITS = {"m": 1, "h": 60, "d": 1440, "w": 10_080, "M": 1, "G": 1024, "T": 1024 * 1024}
+
+
+def _limit(units: str) -> Callable[[str], int]:
+    """A whole number, with one of these units behind it."""
+
+    def parse(text: str) -> int:
+        unit = text[-1:] if text[-1:] in units else ""
+        number = int(text.removesuffix(unit))
+        return number if number < 0 else number * UNITS.get(unit, 1)
+
+    parse.__name__ = "number"  # argparse: invalid number value
+    return parse
 
 
 def _action(
@@ -85,18 +123,69 @@ def run(args: argparse.Namespace) -> int:
         found = _ask("GET", f"{url}?applied=true" if args.applied else url)
         _print(args, name, found)
     elif args.action == "set":
-        names = () if args.off else split_stamper_names(args.stampers)
-        if not (names or args.off):
-            raise CliError("--stampers names none; --off switches stamps off")
-        delivered = [name.strip() for name in args.deliver.split(",") if name.strip()]
-        more = {"delivered": delivered} if delivered else {}
-        _ask("POST", url, {"stampers": list(names), **more})
+        _set(args, url, of_topic="://" in name)
     else:
         _ask("DELETE", url)
     return 0
 
 
+def _set(args: argparse.Namespace, url: str, *, of_topic: bool) -> None:
+    value = _value(args)
+    if args.policy == "messageTTL" and of_topic:
+        _ask("POST", f"{url}?messageTTL={value}")
+    elif args.policy == "compactionThreshold" and not of_topic:
+        _ask("PUT", url, value)
+    else:
+        _ask("POST", url, value)
+
+
+def _value(args: argparse.Namespace) -> Any:
+    """The policy's value from its options. Raises CliError for those of another policy."""
+    belonging = {
+        STAMPS: ("stampers", "off", "deliver"),
+        RETENTION: ("time", "size"),
+        **{policy: (option,) for policy, option in NUMBERS.items()},
+    }[args.policy]
+    for option in ("stampers", "off", "deliver", "time", "size", "seconds", "bytes"):
+        if option not in belonging and getattr(args, option) not in (None, False, ""):
+            raise CliError(f"--{option} is no option of {args.policy}")
+    if args.policy == STAMPS:
+        return _stamps(args)
+    given = [getattr(args, option) for option in belonging]
+    if None in given:
+        needed = " and ".join(f"--{option}" for option in belonging)
+        raise CliError(f"{args.policy} needs {needed}")
+    if args.policy == RETENTION:
+        return {"retentionTimeInMinutes": args.time, "retentionSizeInMB": args.size}
+    return given[0]
+
+
+def _stamps(args: argparse.Namespace) -> dict[str, list[str]]:
+    if args.stampers is None and not args.off:
+        raise CliError(f"{STAMPS} needs --stampers or --off")
+    names = () if args.off else split_stamper_names(args.stampers)
+    if not (names or args.off):
+        raise CliError("--stampers names none; --off switches stamps off")
+    delivered = [name.strip() for name in args.deliver.split(",") if name.strip()]
+    return {"stampers": list(names), **({"delivered": delivered} if delivered else {})}
+
+
 def _print(args: argparse.Namespace, name: str, found: Any) -> None:
+    if args.policy == STAMPS:
+        _print_stamps(args, name, found)
+        return
+    if args.json:
+        print(json_line({"target": name, "policy": args.policy, "value": found}))
+    elif found is None:
+        print("not set")
+    elif args.policy == RETENTION and isinstance(found, dict):
+        time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
+        print(f"time: {time} minutes, size: {size} MB")
+    else:
+        print(found)
+
+
+def _print_stamps(args: argparse.Namespace, name: str, found: Any) -> None:
     stampers = None if found is None else _names(found, "stampers")
     delivered = [] if found is None else _names({"delivered": [], **found}, "delivered")
     if args.json:

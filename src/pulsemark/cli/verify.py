@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..ledger import LedgerError
-from ..maintenance.findings import Severity
+from ..maintenance.finding import Severity
 from ..maintenance.verify import Checked, verify_folder
 from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, json_line

@@ -1,9 +1,9 @@
 """A topic as consumers of its compacted form read it: the view up to its horizon, then the log.
 
 Positions, indexes, times and stamps are those of the log; what was left out is a gap. The same
-questions can be asked as of a `TopicLog` (`ReadableLog` is what both answer), so a cursor can
-walk either. The one exception are segments: a view has none of its own, and is searched by
-`CompactedView.find` (the finder's CompactedFinder joins it with the log's search).
+questions can be asked as of a `TopicLog`, so a cursor can walk either. The one exception are
+segments: a view has none of its own, and is searched by `CompactedView.find` (the finder's
+CompactedFinder joins it with the log's search).
 
 The view may be replaced at any time by a newer one, which goes further and leaves out more. Every
 call is answered by one view and the log as it stood while that view was current (`ask`), and
@@ -13,40 +13,16 @@ positions mean the same in all views, so reading simply goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CorruptEntryError
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import TopicLog
 from .view import CompactedView, Key
+from .view_format import ViewRow
 
 T = TypeVar("T")
-
-
-class ReadableLog(Protocol):
-    """What can be asked of a log, compacted or not. See `TopicLog` for what each one means."""
-
-    name: str
-
-    @property
-    def first_position(self) -> Position | None: ...  # noqa: D102
-    @property
-    def last_position(self) -> Position | None: ...  # noqa: D102
-    @property
-    def end_position(self) -> Position: ...  # noqa: D102
-    @property
-    def first_index(self) -> int: ...  # noqa: D102
-    @property
-    def next_index(self) -> int: ...  # noqa: D102
-    def read(  # noqa: D102
-        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
-    ) -> list[Entry]: ...
-    def next_position(self, position: Position) -> Position: ...  # noqa: D102
-    def previous_position(self, position: Position) -> Position: ...  # noqa: D102
-    def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
-    def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
-    def index_before(self, position: Position) -> int: ...  # noqa: D102
 
 
 class CompactedLog:
@@ -241,6 +217,35 @@ class CompactedLog:
 
         return self.ask(question, lambda: self.log.message_count(start, end))
 
+    def entry_message_count(self, position: Position) -> int | None:
+        """How many messages the entry at ``position`` holds; None: it is not there."""
+
+        def question(view: CompactedView) -> int | None:
+            if position > view.horizon:
+                return self.log.entry_message_count(position)
+            row = view.find(Key.POSITION, position)
+            return row.message_count if row is not None and row.position == position else None
+
+        return self.ask(question, lambda: self.log.entry_message_count(position))
+
+    def entry_behind(self, start: Position, count: int) -> Position | None:
+        """Position of the entry ``count`` entries behind the first at or behind ``start``."""
+
+        def question(view: CompactedView) -> Position | None:
+            row = view.find(Key.POSITION, start)
+            in_view = 0 if row is None else view.summary.entry_count - row.ordinal
+            if row is None or count >= in_view:
+                return self.log.entry_behind(max(start, view.behind_horizon), count - in_view)
+            return _row_at(view, row, row.ordinal + count).position
+
+        return self.ask(question, lambda: self.log.entry_behind(start, count))
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """Changes whenever entries that were there may be gone: with the tail, or with a view."""
+        view = self._current()
+        return self.log.epoch, view.generation if view is not None else 0
+
     def index_before(self, position: Position) -> int:
         """Index of the first message of the first entry at or behind ``position``."""
 
@@ -251,3 +256,22 @@ class CompactedLog:
             return self.log.index_before(max(position, view.behind_horizon))
 
         return self.ask(question, lambda: self.log.index_before(position))
+
+
+def _row_at(view: CompactedView, row: ViewRow, ordinal: int) -> ViewRow:
+    """The row of that ordinal, which is there, at or behind ``row``: by indexes, which grow."""
+    low, high = row.next_index + 1, view.summary.next_index + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = view.find(Key.INDEX, middle)
+        if found is None or found.ordinal > ordinal:
+            high = middle
+        else:
+            row, low = found, found.next_index + 1
+    # Entries that took no index are found by their positions alone.
+    while row.ordinal < ordinal:
+        behind = Position(row.position.ledger_id, row.position.entry_id + 1)
+        following = view.find(Key.POSITION, behind)
+        assert following is not None, "the ordinal is the view's"
+        row = following
+    return row

@@ -30,12 +30,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..ledger.entry import Entry, time_of
+from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
+from ..ledger.view_property import ViewSummary
 from ..metadata import read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
@@ -51,7 +52,6 @@ from .current_view import (
 )
 from .keys import LatestPerKey, PassCounts, is_batch
 from .view import CompactedView, Key
-from .view_format import ViewSummary
 from .view_writer import ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
@@ -104,6 +104,7 @@ def compact(
     until: Position | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
     check: Callable[[], None] = lambda: None,
+    spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
     """Make a new compacted view of a topic, and let it count. Blocks; may take long.
 
@@ -112,6 +113,7 @@ def compact(
         until: the last entry to take in; None: the last there is. The view never goes back.
         max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
         check: called between reads; what it raises ends the compaction, and the old view stays.
+        spent: told how many bytes were read, or written, before the next ``check``.
 
     Raises:
         CompactionRunningError: one at a time.
@@ -125,7 +127,7 @@ def compact(
         horizon = _horizon(ledger, until)
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
-        return _Compaction(ledger, old, horizon, max_uncompressed_bytes, check).run()
+        return _Compaction(ledger, old, horizon, max_uncompressed_bytes, check, spent).run()
 
 
 def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
@@ -160,12 +162,14 @@ class _Compaction:
         horizon: Position,
         max_uncompressed_bytes: int,
         check: Callable[[], None],
+        spent: Callable[[int], None],
     ) -> None:
         self._ledger = ledger
         self._old = old
         self._horizon = horizon
         self._max_bytes = max_uncompressed_bytes
         self._check = check
+        self._spent = spent
         self._source = CompactedLog(ledger, lambda: old)
         self._segments = ledger.segments()
         self._rewritten = 0
@@ -242,6 +246,7 @@ class _Compaction:
                 continue
             if not entries:
                 break
+            self._spent(sum(len(entry.stored) for entry in entries))
             for entry in entries:
                 if entry.position <= self._horizon:
                     self._count_missing(entry)
@@ -259,12 +264,14 @@ class _Compaction:
 
     def _copy(self, latest: LatestPerKey, writer: ViewWriter) -> None:
         """The second pass."""
-        window = _Window(self._source, self._check)
+        window = _Window(self._source, self._check, self._spent)
         for kept in latest.kept():
+            before_bytes = writer.bytes_written
             entry = window.entry(kept.position)
             body = self._with_holes(entry, kept.places) if kept.places is not None else None
             entry_time_ms, time_max_ms = self._times(entry)
             writer.add(entry, body, entry_time_ms=entry_time_ms, time_max_ms=time_max_ms)
+            self._spent(writer.bytes_written - before_bytes)
 
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
         """A batch without the members that are not in ``places``; None: it stays as it is."""
@@ -285,7 +292,7 @@ class _Compaction:
             if row is None or row.position != entry.position:
                 raise CompactionFailedError(self._ledger.name, f"{entry.position} is gone")
             return row.entry_time_ms, row.time_max_ms
-        own_ms = time_of(entry.append_time_ms, entry.stored, entry.body)
+        own_ms = entry.time_ms
         return own_ms, self._time_max_ms(entry.position)
 
     def _time_max_ms(self, position: Position) -> int:
@@ -303,9 +310,12 @@ class _Compaction:
 class _Window:
     """Entries fetched in order; as many at a time as turn out to be wanted together."""
 
-    def __init__(self, log: CompactedLog, check: Callable[[], None]) -> None:
+    def __init__(
+        self, log: CompactedLog, check: Callable[[], None], spent: Callable[[int], None]
+    ) -> None:
         self._log = log
         self._check = check
+        self._spent = spent
         self._entries: dict[Position, Entry] = {}
         self._size = 16
         self._used = 0
@@ -328,6 +338,7 @@ class _Window:
             raise CompactionFailedError(self._log.name, str(error)) from error
         if not entries or entries[0].position != position:
             raise CompactionFailedError(self._log.name, f"{position} is gone")
+        self._spent(sum(len(entry.stored) for entry in entries))
         self._entries = {entry.position: entry for entry in entries}
         self._used = 0
         return entries[0]

@@ -14,6 +14,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from ..ledger.errors import (
     CompactionRunningError,
@@ -24,21 +25,21 @@ from ..ledger.errors import (
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_store import TopicStore
-from .compacted_log import CompactedLog
-from .view import CompactedView
-from .view_format import (
+from ..ledger.view_property import (
     VIEW_PROPERTY_KIND,
     VIEW_TOPIC_PREFIX,
     BadViewError,
     ViewSummary,
     unpack_property,
 )
+from .compacted_log import CompactedLog
+from .view import CompactedView
 
 _log = logging.getLogger(__name__)
 
 
 class CompactionState:
-    """What this process knows of a topic's compaction; a `ManagedLedger` carries it."""
+    """What this process knows of a topic's compaction."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -172,13 +173,15 @@ def _generations(store: TopicStore) -> dict[int, list[int]]:
 
 
 _making = threading.Lock()
+_states: WeakKeyDictionary[ManagedLedger, CompactionState] = WeakKeyDictionary()
+"""The ledger knows nothing of compaction; what is known of one goes with it."""
 
 
 def _loaded(ledger: ManagedLedger) -> CompactionState:
-    state: CompactionState | None = ledger.compaction
+    state = _states.get(ledger)
     if state is None:
         with _making:
-            state = ledger.compaction = ledger.compaction or CompactionState()
+            state = _states.setdefault(ledger, CompactionState())
     if not state.loaded:
         with state.lock:
             if not state.loaded:

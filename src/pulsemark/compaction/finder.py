@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 from ..finder.search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, Road
 from ..ledger import CorruptEntryError, IoCount, Position
-from ..ledger.entry import time_of
 from .compacted_log import CompactedLog
 from .view import CompactedView, Key
 from .view_format import ViewRow
@@ -120,7 +119,7 @@ class CompactedFinder:
         try:
             entry = log.read(position, max_entries=1)[0]
             io.add(len(entry.stored))
-            time_ms = time_of(entry.append_time_ms, entry.stored, entry.body)
+            time_ms = entry.time_ms
         except CorruptEntryError:
             time_ms = view.summary.time_max_ms
         return position, first, end - 1, end - first, time_ms

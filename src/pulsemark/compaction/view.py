@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
 from copy import copy
 from enum import Enum
@@ -18,21 +17,21 @@ from itertools import accumulate
 
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.errors import CorruptEntryError
-from ..ledger.position import Position
+from ..ledger.lru import Lru
+from ..ledger.position import EARLIEST, Position
 from ..ledger.rows import DamagedRecordError, IoCount
 from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
+from ..ledger.view_property import BadViewError, ViewSummary
 from .view_format import (
     BLOCK_ROWS,
     CONTINUED,
     ENTRY_HEADER_BYTES,
     RECORD,
-    BadViewError,
     BlockPlace,
     RecordType,
     ViewBlock,
     ViewRow,
-    ViewSummary,
     unpack_entry_header,
     unpack_footer,
 )
@@ -69,7 +68,7 @@ class CompactedView:
         self.generation = generation
         self._blocks: list[BlockPlace] | None = None
         self._firsts: dict[Key, list[_Value]] = {}
-        self._cache: OrderedDict[int, ViewBlock] = OrderedDict()
+        self._cache: Lru[int, ViewBlock] = Lru(_BLOCKS_KEPT)
         self._records = _Records(log)
         try:
             self.summary, self._blocks = self._read_footer()
@@ -100,6 +99,20 @@ class CompactedView:
     def behind_horizon(self) -> Position:
         """Where reading goes on in the log."""
         return Position(self.horizon.ledger_id, self.horizon.entry_id + 1)
+
+    @property
+    def ledger_id(self) -> int:
+        """Id of the view's own ledger, its first if it has several."""
+        first = self._log.first_position
+        return -1 if first is None else first.ledger_id
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the view's own records on disk."""
+        return sum(
+            segment.row(end - 1).end_offset - segment.row(first).offset
+            for segment, first, end in self._log.stretches(EARLIEST)
+        )
 
     def before(self, limit: Position, limit_index: int) -> CompactedView:
         """The part of the view that lies before a position of the topic's log, and an index."""
@@ -189,12 +202,7 @@ class CompactedView:
             record, _ = self._whole_record(blocks[number].at)
             io.add(len(record))
             block = ViewBlock(record, number * BLOCK_ROWS)
-            self._cache[number] = block
-            while len(self._cache) > _BLOCKS_KEPT:
-                try:
-                    self._cache.popitem(last=False)
-                except KeyError:
-                    break
+            self._cache.put(number, block)
         return block
 
     # Reading

@@ -53,13 +53,9 @@ from pathlib import Path
 
 from ..ledger.errors import UnsupportedVersionError
 from ..ledger.position import EARLIEST, Position
+from ..ledger.view_property import VIEW_VERSION, BadViewError, ViewSummary
 from ..metadata import Buffer
 
-VIEW_TOPIC_PREFIX = "compacted/"
-"""Names of views begin with this; those of clients' topics have a domain and a namespace."""
-VIEW_PROPERTY_KIND = "compaction"
-"""Kind of the catalog's property that names the view of a topic that counts."""
-VIEW_VERSION = 1
 BLOCK_ROWS = 512
 
 RECORD = struct.Struct("<BB")
@@ -68,7 +64,6 @@ ENTRY_HEADER_BYTES = _ENTRY.size
 _BLOCK = struct.Struct("<BBHI")
 _SUMMARY = struct.Struct("<6Q")
 _BLOCK_PLACE = struct.Struct("<6Q")
-_PROPERTY = struct.Struct("<HHI6Q")
 CONTINUED = 1
 
 
@@ -79,10 +74,6 @@ class RecordType(IntEnum):
     BLOCK = 2
     FOOTER = 3
     MORE = 4
-
-
-class BadViewError(Exception):
-    """The bytes are none of a view's; the view's reader does without them."""
 
 
 @dataclass(slots=True)
@@ -101,51 +92,6 @@ class ViewRow:
     messages_before: int
     at: Position = EARLIEST
     """Of its record, in the view's own ledger."""
-
-
-@dataclass(frozen=True, slots=True)
-class ViewSummary:
-    """What a view is, in the footer and in the catalog."""
-
-    horizon: Position
-    """The last entry of the log that went into it; everything behind it is read from the log."""
-    next_index: int
-    """Index of the first message behind the horizon."""
-    time_max_ms: int
-    """Highest entry time in the log up to the horizon."""
-    entry_count: int
-    message_count: int
-
-    def _numbers(self) -> tuple[int, ...]:
-        return (
-            *self.horizon,
-            self.next_index,
-            self.time_max_ms,
-            self.entry_count,
-            self.message_count,
-        )
-
-    def pack(self, generation: int) -> bytes:
-        """The catalog's property: version and generation of the view, and the summary."""
-        return _PROPERTY.pack(VIEW_VERSION, 0, generation, *self._numbers())
-
-
-def unpack_property(value: bytes, name: str) -> tuple[int, ViewSummary]:
-    """Generation and summary from the catalog. Raises BadViewError, UnsupportedVersionError."""
-    if len(value) < 2:
-        raise BadViewError("the catalog's property is cut off")
-    version = int.from_bytes(value[:2], "little")
-    if version > VIEW_VERSION:
-        raise UnsupportedVersionError(Path(name), "compacted view version", version, VIEW_VERSION)
-    if len(value) != _PROPERTY.size:
-        raise BadViewError(f"the catalog's property has {len(value)} bytes")
-    _, _, generation, *numbers = _PROPERTY.unpack(value)
-    return generation, _summary(numbers)
-
-
-def _summary(numbers: Sequence[int]) -> ViewSummary:
-    ledger_id, entry_id, *others = numbers
-    return ViewSummary(Position(ledger_id, entry_id), *others)
 
 
 def pack_entry_header(row: ViewRow, prefix_size_bytes: int) -> bytes:
@@ -266,7 +212,7 @@ def pack_footer(summary: ViewSummary, blocks: Sequence[BlockPlace]) -> bytes:
     """The record that ends a view."""
     parts = [
         _BLOCK.pack(RecordType.FOOTER, 0, VIEW_VERSION, len(blocks)),
-        _SUMMARY.pack(*summary._numbers()),
+        _SUMMARY.pack(*summary.numbers()),
     ]
     parts += [
         _BLOCK_PLACE.pack(*block.position, block.next_index, block.time_max_ms, *block.at)
@@ -289,7 +235,7 @@ def unpack_footer(record: Buffer, name: str) -> tuple[ViewSummary, list[BlockPla
         raise BadViewError("the footer is cut off") from error
     if kind != RecordType.FOOTER or len(places) != count:
         raise BadViewError("no footer")
-    return _summary(numbers), [
+    return ViewSummary.of(numbers), [
         BlockPlace(Position(ledger, entry), next_index, time_max, Position(at_ledger, at_entry))
         for ledger, entry, next_index, time_max, at_ledger, at_entry in places
     ]

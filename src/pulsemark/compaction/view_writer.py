@@ -11,6 +11,7 @@ from ..ledger.commit.commit import Commit
 from ..ledger.entry import Entry
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import Position
+from ..ledger.view_property import ViewSummary
 from ..metadata import Buffer
 from .view_format import (
     BLOCK_ROWS,
@@ -19,7 +20,6 @@ from .view_format import (
     BlockPlace,
     RecordType,
     ViewRow,
-    ViewSummary,
     pack_block,
     pack_entry_header,
     pack_footer,

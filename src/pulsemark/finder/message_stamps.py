@@ -15,12 +15,11 @@ call serves `ahead` entries. No payload is read for it.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..ledger import Position
+from ..ledger.lru import Lru
 from ..metadata import FieldValue, message_index, peek
 from .client import SeekClient
 from .messages import RemoteEntry
@@ -104,9 +103,7 @@ class MessageStamps:
             raise ValueError(f"ahead must be from 1 to {remembered} (remembered), not {ahead}")
         self._seek = seek
         self._ahead = ahead
-        self._remembered = remembered
-        self._entries: OrderedDict[tuple[str, Position], RemoteEntry] = OrderedDict()
-        self._lock = threading.Lock()
+        self._entries: Lru[tuple[str, Position], RemoteEntry] = Lru(remembered)
 
     def of(self, message: ReceivedMessage) -> MessageStamp:
         """The stamp of a message that `pulsar.Consumer` or `pulsar.Reader` received.
@@ -128,8 +125,7 @@ class MessageStamps:
         )
 
     def _entry(self, topic: str, position: Position) -> RemoteEntry:
-        with self._lock:
-            entry = self._entries.get((topic, position))
+        entry = self._entries.get((topic, position))
         if entry is not None:
             return entry
         found = list(
@@ -137,12 +133,8 @@ class MessageStamps:
                 topic, start=position, max_entries=self._ahead, prefixes_only=True
             )
         )
-        with self._lock:
-            for ahead in found:
-                self._entries[topic, ahead.position] = ahead
-                self._entries.move_to_end((topic, ahead.position))
-            while len(self._entries) > self._remembered:
-                self._entries.popitem(last=False)
+        for ahead in found:
+            self._entries.put((topic, ahead.position), ahead)
         if not found or found[0].position != position:
             raise MessageNotStoredError(topic, position)
         return found[0]

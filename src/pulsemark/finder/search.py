@@ -21,8 +21,7 @@ from typing import TypeVar
 
 from ..ledger import IoCount, Position, RecordHead, Run, TopicLog
 from ..ledger.prefix_sample import STRIDE_ROWS, PrefixSample
-from ..ledger.rows import DamagedRecordError
-from ..metadata import entry_time_ms, peek
+from ..metadata import peek
 
 Answer = TypeVar("Answer")
 
@@ -281,10 +280,6 @@ def own_time_ms(segment: Run, row: int, head: RecordHead, io: IoCount) -> int:
 
 
 def _publish_time_of(segment: Run, row: int, append_time_ms: int, io: IoCount) -> int:
-    """PIP-70's fallback for an entry without broker time; reads the entry."""
-    try:
-        entry = segment.read(row, 1, 0)[0]
-        io.add(len(entry.stored))
-        return entry_time_ms(None, entry.body)
-    except (DamagedRecordError, ValueError):
-        return append_time_ms
+    """Of an entry without broker time, which is read; of a damaged one its append time."""
+    time_ms = segment.own_time_ms(row, append_time_ms, io)
+    return append_time_ms if time_ms is None else time_ms

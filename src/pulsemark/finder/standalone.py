@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from ..ledger import FolderLog, FolderReader, TopicLog
+from ..ledger.lru import Lru
 from .server import SeekServer, ServerOptions
 from .service import Normalise, full_name
 
@@ -32,23 +31,16 @@ class FolderSource:
 
     def __init__(self, folder: Path) -> None:
         self._reader = FolderReader(folder)
-        self._logs: OrderedDict[str, FolderLog] = OrderedDict()
-        self._lock = threading.Lock()
+        self._logs: Lru[str, FolderLog] = Lru(MAX_TOPICS)
 
     def log(self, topic: str) -> TopicLog:
         """The topic as it is on disk now. Raises TopicNotFoundError."""
-        with self._lock:
-            log = self._logs.pop(topic, None)
-            if log is not None:
-                self._logs[topic] = log  # the youngest again
+        log = self._logs.get(topic)
         if log is not None:
             log.refresh()
             return log
         log = self._reader.log(topic)
-        with self._lock:
-            self._logs[topic] = log
-            if len(self._logs) > MAX_TOPICS:
-                self._logs.popitem(last=False)
+        self._logs.put(topic, log)
         return log
 
     def close(self) -> None:

@@ -23,7 +23,6 @@ from typing import TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, TopicLog
 from ..ledger.rows import DamagedRecordError
-from ..metadata import entry_time_ms, peek
 from ..proto import seek_pb2 as pb
 from .messages import int64, tag_messages
 from .rpc import position_message
@@ -87,7 +86,7 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
 def _read_entries(log: TopicLog, start: Position, limit: int) -> list[_Item]:
     entries = log.read(start, max_entries=limit, max_bytes=READ_BYTES)
     return [
-        _Item(entry, entry.body, len(entry.body), _time_of(entry))
+        _Item(entry, entry.body, len(entry.body), entry.time_ms)
         for entry in _giving_way(log, entries)
     ]
 
@@ -98,13 +97,6 @@ def _giving_way(log: TopicLog, each: Iterable[Item]) -> Iterator[Item]:
         if number % _SLICE_ITEMS == 0:
             log.give_way()
         yield item
-
-
-def _time_of(entry: Entry) -> int:
-    try:
-        return entry_time_ms(peek(entry.prefix), entry.body)
-    except ValueError:  # no stamp, and no message of Pulsar's
-        return entry.append_time_ms
 
 
 def _read_heads(log: TopicLog, start: Position, limit: int) -> list[_Item]:

@@ -8,8 +8,6 @@ from ..metadata import (
     MESSAGE_MAGIC,
     PREFIX_MAGIC,
     Buffer,
-    MessageFormatError,
-    MessageHeader,
     verify_checksum,
 )
 from .entry import EntryKind
@@ -82,11 +80,3 @@ def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int
     if size_bytes > limit_bytes:
         raise EntryTooLargeError(topic, size_bytes, limit_bytes)
     raise EntryTooLargeError(topic, len(prefix), MAX_PREFIX_BYTES)
-
-
-def time_of_entry(header: MessageHeader, now_ms: int) -> int:
-    """PIP-70's time of an entry without a stamp of time: its publish time, else ``now_ms``."""
-    try:
-        return header.publish_time_ms()
-    except MessageFormatError:
-        return now_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..metadata import MessageFormatError, PrefixError, entry_time_ms, peek
+from .entry_time import time_of_entry
 from .position import Position
 
 
@@ -44,6 +44,11 @@ class Entry:
         return self.index - self.message_count + 1
 
     @property
+    def time_ms(self) -> int:
+        """The entry's own time (PIP-70): broker time, else publish time, else append time."""
+        return time_of_entry(self.append_time_ms, self.stored, self.body)
+
+    @property
     def prefix(self) -> memoryview:
         """The broker entry prefix, empty where the entry was stored without."""
         return self.stored[: self.prefix_size_bytes]
@@ -72,14 +77,3 @@ class RecordHead:
     def first_index(self) -> int:
         """Index of the entry's first message."""
         return self.index - self.message_count + 1
-
-
-def time_of(append_time_ms: int, entry: memoryview, body: memoryview) -> int:
-    """PIP-70's entry time: broker time, else publish time; for what has neither, append time.
-
-    Entries that are not Pulsar messages (control entries, cursors) have no publish time.
-    """
-    try:
-        return entry_time_ms(peek(entry), body)
-    except (PrefixError, MessageFormatError):
-        return append_time_ms

@@ -2,16 +2,12 @@
 
 Position, time and index of an entry are assigned at append, under the store's lock, and never
 again: ``time = max(clock, last)``, ``index = last + messages``. What cannot be made durable is
-not taken back one by one. The ledger is fenced at its last durable entry and the topic goes on
-in a new ledger, whose header says how many entries of the one before count. So the index has no
-gaps and no number is given twice, by construction.
-
-A ledger gets its file with its first entry; every opening of a topic begins a new ledger, so
-that nothing is ever appended behind what a crash may have left.
+not taken back one by one: the ledger is fenced at its last durable entry and the topic goes on in
+a new one, whose header says how many entries of the one before count. So the index has no gaps and
+no number is given twice. Every opening of a topic begins a new ledger, too.
 
 Every change is made in this order: all that may fail, then one run of assignments that nothing can
-interrupt, then what cannot fail. What takes more than that runs aside (`Aside`), where no signal
-handler interrupts it.
+interrupt, then what cannot fail. What takes more than that runs aside (`Aside`).
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
 from .admission import body_check_of, check_count, check_kind, plain_body
@@ -70,8 +65,6 @@ class LedgerWriter(TopicLog):
         self.cursors: dict[str, Cursor] = {}
         self.recent = store.tail_cache.of_topic(self._mark_deletes)
         """The newest entries, kept for those who read at the end of the log."""
-        self.compaction: Any = None
-        """What is known of the topic's compaction, once it was asked for (see current_view)."""
         self.stampers = StamperChain()
         self._closed = False
         self._deleted = False
@@ -399,8 +392,5 @@ class LedgerWriter(TopicLog):
         )
         # On a full disk the catalog may fail as well: then the next append asks again.
         with suppress(CatalogError):
-            self._take_ledger_id()
-
-    def _take_ledger_id(self) -> None:
-        ledger_id = self._store.next_ledger_id()
-        self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
+            ledger_id = self._store.next_ledger_id()
+            self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)

@@ -283,10 +283,10 @@ class ManagedLedger(LedgerWriter):
         """The topic is no more: nothing can be appended, and its files are about to go."""
         with self._store.committer.lock:
             self._deleted = True
+            self._end()
             for segment in self._segments:
                 segment.mark_removed()
             self.recent.clear()
-        self.close()
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
@@ -294,8 +294,11 @@ class ManagedLedger(LedgerWriter):
 
     def _close(self) -> None:
         with self._committer.lock:
-            self._closed = True
-            self._leave_segment()
+            self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._leave_segment()
 
 
 def _control(control_type: ControlType, epoch: int) -> BrokerEntryMetadata:

@@ -15,7 +15,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from .entry import Entry, time_of
 from .rows import IoCount, Probe, Row
 
 STRIDE_ROWS = 64
@@ -33,8 +32,8 @@ class TimedRun(Protocol):
     def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
         """What entries say of themselves."""
 
-    def entry_or_none(self, row: int) -> Entry | None:
-        """One entry."""
+    def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
+        """The time of an entry without a stamp."""
 
 
 class OwnTimes:
@@ -84,11 +83,8 @@ class OwnTimes:
         if row >= end:
             return
         for probe in run.probes(row, run.row(row, io).offset, end - row, io):
-            own_ms = probe.stamp_ms
-            if own_ms < 0:
-                entry = run.entry_or_none(probe.row)
-                if entry is None:
-                    continue
-                io.add(len(entry.stored))
-                own_ms = time_of(probe.append_time_ms, entry.stored, entry.body)
-            yield probe.row, own_ms
+            own_ms: int | None = probe.stamp_ms
+            if probe.stamp_ms < 0:
+                own_ms = run.own_time_ms(probe.row, probe.append_time_ms, io)
+            if own_ms is not None:
+                yield probe.row, own_ms

@@ -12,8 +12,9 @@ it. Sizes are those of the records on disk. Whole segments go by removing their 
 head of the segment where the cut falls goes as well (Pulsar removes whole ledgers only).
 
 Message expiry (TTL) does not remove anything: it says up to where a subscription may forget what
-it has not acknowledged. It goes by PIP-70's entry time, but no entry is younger than its append
-time makes it: else one message from a producer whose clock is ahead would keep all behind it.
+it has not acknowledged. It goes by the same append times, with stamps and without: a producer's
+publish time, which counts for searching, could let messages of a clock that is behind expire as
+they come, and keep those of a clock that is ahead.
 """
 
 from __future__ import annotations
@@ -22,15 +23,13 @@ import struct
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from ..compaction.current_view import claim_kept
-from ..metadata import PrefixError, peek
-from .entry import RecordHead, time_of
+from .entry import RecordHead
 from .managed_ledger import ManagedLedger
 from .position import Position
+from .property_kinds import SEEN_PROPERTY_KIND
 from .rows import DamagedRecordError
 from .run import Run
 from .topic_log import TopicLog
-from .topic_store import SEEN_PROPERTY_KIND
 
 _SEEN = struct.Struct("<3Q")
 _AHEAD_MS = 1000
@@ -82,26 +81,30 @@ def apply_retention(
     now_ms: int,
     retention_time_ms: int | None,
     retention_size_bytes: int | None,
+    claim: Position | None,
 ) -> int:
     """Remove what `retention_cut` lets go; how many entries. Blocks.
 
-    The durable cursors are asked here, so this is to be called on the thread that uses them, or
-    while nobody does. Subscriptions that are not durable hold nothing, as in Pulsar.
+    Safe beside the thread that uses the cursors: where each one stands is read once. What it had
+    acknowledged then may go, even if it is moved back, or made, meanwhile. Subscriptions that are
+    not durable hold nothing, as in Pulsar. ``claim`` is
+    what compaction still needs, as a mark delete; the caller keeps it from growing meanwhile:
+    ``with claim_kept(ledger) as claim`` (see `compaction.current_view`).
     """
-    marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
-    with claim_kept(ledger) as claim:
-        if claim is not None:
-            marks.append(claim)
-        cut = retention_cut(
-            ledger,
-            now_ms=now_ms,
-            retention_time_ms=retention_time_ms,
-            retention_size_bytes=retention_size_bytes,
-            acked=min(marks, default=None),
-            seen=first_seen(ledger, now_ms) if retention_time_ms else None,
-        )
-        first = ledger.first_position
-        return ledger.truncate_head(cut) if first is not None and cut > first else 0
+    cursors = tuple(ledger.cursors.values())
+    marks = [cursor.mark_delete for cursor in cursors if cursor.durable]
+    if claim is not None:
+        marks.append(claim)
+    cut = retention_cut(
+        ledger,
+        now_ms=now_ms,
+        retention_time_ms=retention_time_ms,
+        retention_size_bytes=retention_size_bytes,
+        acked=min(marks, default=None),
+        seen=first_seen(ledger, now_ms) if retention_time_ms else None,
+    )
+    first = ledger.first_position
+    return ledger.truncate_head(cut) if first is not None and cut > first else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +154,7 @@ def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | No
     first = log.first_position
     if first is None:
         return None
-    alive = _first_alive(log.segments(), now_ms - ttl_ms)
-    if alive is None:
-        return log.last_position
+    alive = _cut_by_time(log, now_ms, ttl_ms)
     return log.previous_position(alive) if alive > first else None
 
 
@@ -191,22 +192,6 @@ def _first_row_at(segment: Run, offset: int) -> int:
     return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
 
 
-def _first_alive(segments: list[Run], oldest_ms: int) -> Position | None:
-    """The first entry that was appended since ``oldest_ms`` and has an entry time since then."""
-    for segment in segments[_first_segment(segments, oldest_ms) :]:
-        row = _first_row_appended(segment, oldest_ms)
-        before_ms = segment.row(row - 1).time_ms if row else segment.header.entry_time_floor_ms
-        if before_ms < oldest_ms:
-            # Times so far are all too early, so the running maximum tells.
-            row = segment.find_time(oldest_ms, segment.entry_count)
-        else:
-            while row < segment.entry_count and _entry_time_ms(segment, row) < oldest_ms:
-                row += 1
-        if row < segment.entry_count:
-            return _position(segment, row)
-    return None
-
-
 def _first_segment(segments: list[Run], time_ms: int) -> int:
     """The first segment with an entry appended at ``time_ms`` or later."""
     return bisect_left(segments, time_ms, key=_append_time_max_ms)
@@ -240,18 +225,6 @@ def _next_head(segment: Run, row: int, end: int) -> tuple[int, RecordHead | None
         except DamagedRecordError:
             row += 1
     return row, None
-
-
-def _entry_time_ms(segment: Run, row: int) -> int:
-    """An entry's own time (PIP-70); 0 of a damaged one: there is nothing to wait for."""
-    try:
-        metadata = peek(segment.head(row).prefix)
-        if metadata is not None and metadata.HasField("broker_timestamp"):
-            return metadata.broker_timestamp
-        entry = segment.read(row, 1, 0)[0]
-    except (DamagedRecordError, PrefixError):
-        return 0
-    return time_of(entry.append_time_ms, entry.stored, entry.body)
 
 
 def _position(segment: Run, row: int) -> Position:

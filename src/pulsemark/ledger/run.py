@@ -61,8 +61,7 @@ class Run(ABC):
         self.entry_count = 0
         self.cut_rows = 0
         """First entries that were removed; readers do not see them."""
-        self.removed = False
-        """All of it was removed: the entries were trimmed, or the topic deleted."""
+        self._removed = False
         self.assigned_count = 0
         """Set when the run ends: entries that have got their number. Those at or behind
         ``entry_count`` are not yet durable."""
@@ -203,9 +202,14 @@ class Run(ABC):
         self.append_time_max_ms = append_time_ms
         self.entry_count = entry_count
 
+    @property
+    def removed(self) -> bool:
+        """All of it was removed: the entries were trimmed, or the topic deleted."""
+        return self._removed
+
     def mark_removed(self) -> None:
         """Its entries count no more; readers that meet it are told so."""
-        self.removed = True
+        self._removed = True
 
     def index_before(self, row: int) -> int:
         """Index of the first message at or after ``row``."""
@@ -231,3 +235,11 @@ class Run(ABC):
             return self.read(row, 1, 0)[0]
         except DamagedRecordError:
             return None
+
+    def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
+        """The time of an entry without a stamp of time, which is read; None: it is damaged."""
+        entry = self.entry_or_none(row)
+        if entry is None:
+            return None
+        io.add(len(entry.stored))
+        return entry.time_ms

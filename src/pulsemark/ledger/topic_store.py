@@ -9,12 +9,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Self, TypeVar
 
-from ..compaction.view_format import (
-    VIEW_PROPERTY_KIND,
-    VIEW_TOPIC_PREFIX,
-    BadViewError,
-    unpack_property,
-)
 from ..metadata import Clock
 from .commit.delivery import Notify
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
@@ -28,18 +22,15 @@ from .errors import (
 from .limits import MAX_TOPIC_NAME_BYTES
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
+from .property_kinds import DELETING_KIND, SEEN_PROPERTY_KIND
 from .run import Run
 from .store import LedgerStore
 from .store_core import StoreCore
 from .store_state import StoreState
+from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-_DELETING = "deleting"
-"""Kind of the catalog's property that a topic, by its id, is being deleted."""
-
-SEEN_PROPERTY_KIND = "retention-seen"
-"""Kind of the catalog's property, by topic id, that `retention` keeps."""
 
 
 class TopicStore(StoreCore):
@@ -190,7 +181,7 @@ class TopicStore(StoreCore):
             with ledger.refusing_appends():
                 self.committer.flush()
                 give_back_space = self.engine.remove_topic(
-                    ledger.topic_id, ledger.all_segments(), (_DELETING, str(ledger.topic_id))
+                    ledger.topic_id, ledger.all_segments(), (DELETING_KIND, str(ledger.topic_id))
                 )
                 ledger.deleted()
             del self._ledgers[name], self._topic_ids[name]
@@ -210,15 +201,15 @@ class TopicStore(StoreCore):
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()
-        self.catalog.delete(_DELETING, str(topic_id))
+        self.catalog.delete(DELETING_KIND, str(topic_id))
 
     def _end_deletions(self) -> None:
         """Go on where a process ended while it deleted a topic."""
         there = {str(topic_id) for topic_id in self._topic_ids.values()}
-        for topic_id, _ in self.catalog.items(_DELETING):
+        for topic_id, _ in self.catalog.items(DELETING_KIND):
             try:
                 if topic_id in there:  # its entries are all there: it was not deleted
-                    self.catalog.delete(_DELETING, topic_id)
+                    self.catalog.delete(DELETING_KIND, topic_id)
                 else:
                     self._delete_belongings(int(topic_id))
             except (OSError, LedgerError) as error:

@@ -9,66 +9,10 @@ Positions are half-open: ``end`` is one past the last entry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from enum import IntEnum
-from pathlib import Path
-from typing import ClassVar
+from dataclasses import dataclass
 
 from ..ledger.position import Position
-
-
-class Severity(IntEnum):
-    """How bad it is."""
-
-    NOTE = 0
-    LEFTOVER = 1
-    DAMAGE = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One finding. ``topic`` and ``path`` are None where they are not known or do not apply."""
-
-    level: ClassVar[Severity]
-    topic: str | None = None
-    path: Path | None = None
-
-    @property
-    def severity(self) -> Severity:
-        """How bad it is."""
-        return self.level
-
-    @property
-    def place(self) -> str:
-        """Where in the topic; empty where it is a matter of a file."""
-        return ""
-
-    @property
-    def what(self) -> str:
-        """What was found, in words, without topic, place and path."""
-        raise NotImplementedError
-
-    def facts(self) -> dict[str, object]:
-        """Everything there is to know, for programs: kind, severity, the fields, the words."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {
-            "kind": type(self).__name__,
-            "severity": self.severity.name.lower(),
-            **{name: _plain(value) for name, value in values.items()},
-            "what": self.what,
-        }
-
-    def __str__(self) -> str:
-        where = [text for text in (self.topic, self.place) if text]
-        file = f" ({self.path})" if self.path is not None else ""
-        return f"{self.severity.name.lower()}: {' '.join([*where, self.what])}{file}"
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Position):
-        return {"ledger_id": value.ledger_id, "entry_id": value.entry_id}
-    return str(value) if isinstance(value, Path) else value
-
+from .finding import Finding, Severity, entry_range
 
 # Damage
 
@@ -87,7 +31,7 @@ class DamagedEntries(Finding):
     @property
     def place(self) -> str:
         """The entries."""
-        return _range(self.first, self.end)
+        return entry_range(self.first, self.end)
 
     @property
     def what(self) -> str:
@@ -109,7 +53,7 @@ class LostEntries(Finding):
     @property
     def place(self) -> str:
         """The entries."""
-        return _range(self.first, self.end)
+        return entry_range(self.first, self.end)
 
     @property
     def what(self) -> str:
@@ -403,9 +347,3 @@ class ForeignFile(Finding):
     def what(self) -> str:
         """See Finding."""
         return "not a file of this folder"
-
-
-def _range(first: Position, end: Position) -> str:
-    if end == Position(first.ledger_id, first.entry_id + 1):
-        return f"entry {first}"
-    return f"entries {first} to {Position(end.ledger_id, end.entry_id - 1)}"

@@ -1,19 +1,9 @@
-"""The catalog filled again from the segments, where it is lost, damaged or older than the folder.
+"""The catalog made again on demand, where it is damaged: `rebuild_catalog`.
 
-Segments name their topic, with its id, so topics and their lists of segments come back as they
-were; cursors are a ledger and come back by themselves. That a catalog knows less than the folder
-shows in the ledger ids: it gives them out, so none in the folder can be above those it has given.
-Then opening a store completes it, once the journal is written out and before it is freed.
-
-What only the catalog held is lost with it: namespaces and their policies, partitioned topics,
-schemas, and topics that never had an entry (their cursors have no name to belong to). A damaged
-catalog is never replaced unasked: `rebuild_catalog` moves it aside, and takes over from it what
-can still be read.
-
-Three things are rather too careful than not. New ledger ids begin a million above the highest
-one found, since ids are also given to topics that are opened and never written to. New topic ids
-begin above all that cursors name. And of two topics of one name the newer one counts: the other
-was deleted, and its files stay where they are (`verify` names them).
+The damaged one is moved aside, never removed; opening the folder fills a new one from the
+segments (`completion` says how, and what is lost). What can still be read of the old one is taken
+over: topics without entries, and properties (namespaces and their policies, partitioned topics,
+schemas). So is the note that a topic was being deleted: its segments do not come back.
 """
 
 from __future__ import annotations
@@ -25,33 +15,18 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
-from ..compaction.view_format import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
-from ..ledger.cursors.cursor_store import CURSOR_TOPIC
-from ..ledger.errors import CorruptCatalogError, CorruptEntryError, TopicNotFoundError
+from ..ledger.errors import CorruptCatalogError
 from ..ledger.local.catalog.catalog import Catalog
 from ..ledger.local.folder_reader import FolderReader
 from ..ledger.local.io.files import Files, OsFiles
-from ..ledger.local.io.folder import CATALOG_NAME, check_marker, list_segments, lock_folder
-from ..ledger.position import EARLIEST, Position
-from ..proto.cursor_pb2 import CursorRecord
+from ..ledger.local.io.folder import CATALOG_NAME, check_marker, lock_folder
+from ..ledger.local.store import LocalStore
+from ..ledger.property_kinds import DELETING_KIND
 from .verify_catalog import connect_read_only, read_catalog
 from .verify_journal import read_journal
 
 _log = logging.getLogger(__name__)
-LEDGER_IDS_SKIPPED = 1 << 20
-"""Between the highest ledger id found and the first new one."""
 _SQLITE_SUFFIXES = ("", "-wal", "-shm")
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """What a catalog was filled with."""
-
-    topics: int
-    segments: int
-    next_ledger_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,81 +48,6 @@ class RebuiltCatalog:
     """Whether the old catalog's topics and properties could all be read."""
 
 
-def is_behind(files: Files, folder: Path, catalog: Catalog) -> bool:
-    """Whether the folder has ledgers that the catalog never gave an id for."""
-    present = list_segments(files, folder)
-    return bool(present) and present[-1][0] >= catalog.next_ledger_id()
-
-
-def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
-    """Take the folder's topics and segments into a catalog that does not know them.
-
-    Raises CatalogError, UnsupportedVersionError, OSError; nothing is changed then.
-    """
-    removed = catalog.removed()
-    with FolderReader(folder, files=files) as reader:
-        headers = [h for h in reader.headers() if (h.ledger_id, h.segment_no) not in removed]
-        highest_topic_id = _highest_topic_id(reader)
-    topics: dict[str, int] = {}
-    for header in headers:
-        topics[header.topic] = max(header.topic_id, topics.get(header.topic, 0))
-    segments = [
-        (h.topic_id, h.ledger_id, h.segment_no)
-        for h in headers
-        if topics[h.topic] == h.topic_id and topics[h.topic] >= catalog.topics().get(h.topic, 0)
-    ]
-    highest = max((ledger_id for ledger_id, _ in list_segments(files, folder)), default=-1)
-    next_ledger_id = highest + 1 + LEDGER_IDS_SKIPPED
-    catalog.skip_topic_ids(highest_topic_id)
-    _let_views_count(catalog, topics)
-    # Last, and in one transaction: behind it the catalog no longer looks older than the folder.
-    catalog.adopt(topics, segments, next_ledger_id)
-    _log.error(
-        "%s: the catalog was lost, or older than the folder; %d topics with %d segments were "
-        "found again. Namespaces, policies, schemas, partitioned topics and topics without "
-        "entries that only the catalog knew are lost",
-        folder,
-        len(topics),
-        len(segments),
-    )
-    return Completed(len(topics), len(segments), next_ledger_id)
-
-
-def _highest_topic_id(reader: FolderReader) -> int:
-    """The highest id of a topic that has, or had, a cursor."""
-    highest, position = 0, EARLIEST
-    try:
-        log = reader.log(CURSOR_TOPIC)
-    except TopicNotFoundError:
-        return 0
-    while True:
-        try:
-            entries = log.read(position, max_entries=1000)
-        except CorruptEntryError as error:
-            position = error.next_position
-            continue
-        if not entries:
-            return highest
-        for entry in entries:
-            with suppress(DecodeError):
-                record = CursorRecord.FromString(bytes(entry.body))
-                highest = max(highest, record.topic_id)
-        last = entries[-1].position
-        position = Position(last.ledger_id, last.entry_id + 1)
-
-
-def _let_views_count(catalog: Catalog, topics: dict[str, int]) -> None:
-    """Of a compacted topic the catalog knew which view counts; now any that was finished does."""
-    for name in topics:
-        if name.startswith(VIEW_TOPIC_PREFIX):
-            topic_id = name.removeprefix(VIEW_TOPIC_PREFIX).partition("/")[0]
-            if catalog.get(VIEW_PROPERTY_KIND, topic_id) is None:
-                catalog.put(VIEW_PROPERTY_KIND, topic_id, b"")
-
-
-# On demand
-
-
 def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatalog:
     """Move the catalog of a folder aside and make a new one from the segments. Blocks.
 
@@ -163,9 +63,9 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     try:
         _check_versions(files, folder)
         moved_to = _move_aside(files, folder)
+        _keep_deletions(moved_to, folder)
     finally:
         files.close(lock_fd)
-    from ..ledger.local.store import LocalStore
 
     with LocalStore.open(folder, files=files) as store:
         catalog = store.catalog
@@ -207,6 +107,27 @@ def _move_aside(files: Files, folder: Path) -> Path | None:
     return target
 
 
+def _keep_deletions(old: Path | None, folder: Path) -> None:
+    """Have a new catalog know which topics were deleted, so that their segments stay gone.
+
+    Only of topics that the old one notes as being deleted, and does not list any more: a number
+    that damage changed is most unlikely to be both.
+    """
+    if old is None:
+        return
+    try:
+        with closing(connect_read_only(old)) as db:
+            there = {topic_id for (topic_id,) in db.execute("SELECT id FROM topic")}
+            noted = db.execute("SELECT key FROM property WHERE kind=?", (DELETING_KIND,)).fetchall()
+    except sqlite3.Error as error:
+        _log.warning("%s: topics that were just being deleted may be back: %s", old, error)
+        return
+    deleted = [key for (key,) in noted if key.isdecimal() and int(key) not in there]
+    if deleted:
+        with closing(Catalog(folder / CATALOG_NAME)) as catalog:
+            catalog.write((DELETING_KIND, key, b"") for key in deleted)
+
+
 def _take_over(old: Path | None, catalog: Catalog) -> tuple[int, bool]:
     """Take over topics and properties that can still be read: how many properties, and if all."""
     if old is None:
@@ -218,7 +139,8 @@ def _take_over(old: Path | None, catalog: Catalog) -> tuple[int, bool]:
             for topic_id, name in db.execute("SELECT id, name FROM topic"):
                 if name not in known and topic_id not in known.values():
                     catalog.create_topic(name, topic_id)
-            for kind, key, value in db.execute("SELECT kind, key, value FROM property"):
+            query = "SELECT kind, key, value FROM property WHERE kind != ?"
+            for kind, key, value in db.execute(query, (DELETING_KIND,)):
                 catalog.put(kind, key, value)
                 properties += 1
     except sqlite3.Error as error:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..ledger.errors import CorruptCatalogError, UnsupportedVersionError
-from ..ledger.local.catalog.catalog import CATALOG_VERSION, SegmentId, catalog_error
+from ..ledger.local.catalog.catalog import CATALOG_VERSION, catalog_error
+from ..ledger.local.io.folder import SegmentId
 
 
 @dataclass(slots=True)

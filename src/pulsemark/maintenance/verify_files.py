@@ -16,7 +16,8 @@ from ..ledger.local.io.folder import (
     journal_folder,
     ledgers_folder,
 )
-from .findings import Finding, ForeignFile, LeftoverFile
+from .finding import Finding
+from .findings import ForeignFile, LeftoverFile
 
 _ROOT_NAMES = {
     MARKER_NAME,

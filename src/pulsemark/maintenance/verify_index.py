@@ -12,26 +12,20 @@ from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ledger.local.io.files import Files, read_up_to
+from ..ledger.local.io.files import Files
 from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
+from ..ledger.local.segment.index_file import CHUNK_BYTES, IndexFile
 from ..ledger.local.segment.index_format import (
-    CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
-    ROW_SIZE,
     BadIndexError,
     Chunk,
     Trailer,
-    chunk_offset,
-    index_seed,
     pack_index_header,
-    unpack_chunk,
 )
 from ..ledger.local.segment.scan import ScannedRecord
 from ..ledger.local.segment.segment_format import SegmentHeader
-from ..ledger.local.segment.time_index import read_trailer
 from ..metadata.crc import crc32c
 
-_CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
 _MAX_PROBLEMS = 20
 """Reported for one file."""
 
@@ -74,9 +68,8 @@ class IndexCheck:
         self._files = files
         self._path = path
         self._header = header
-        self._seed = index_seed(header.ledger_id, header.segment_no)
         copy = header.pack() if header.secret else b""
-        self._head = pack_index_header(header.ledger_id, header.segment_no, copy)
+        self._head = pack_index_header(*header.segment_id, copy)
         self._exact_times = exact_floor
         self._time_max_ms = header.entry_time_floor_ms
         self._append_time_max_ms = 0
@@ -94,13 +87,14 @@ class IndexCheck:
         except FileNotFoundError:
             self.missing = "there is none"
             return
-        self._size = files.size(self._fd)
+        self._index = IndexFile(files, self._fd, header.segment_id)
+        self._size = self._index.size_bytes
         self._open()
         self._remove(cut)
 
     def _open(self) -> None:
-        self.trailer = read_trailer(self._files, self._fd, self._size, self._seed)
-        if read_up_to(self._files, self._fd, len(self._head), 0) != self._head:
+        self.trailer = self._index.trailer()
+        if not self._index.begins_with(self._head):
             self._report(0, "it does not begin with this segment's index header")
             self.missing = "unusable"
 
@@ -195,10 +189,8 @@ class IndexCheck:
 
     def _chunk(self, number: int) -> Chunk | None:
         """A chunk of the file, if it is good and, in a file without trailer, full."""
-        at = chunk_offset(number, len(self._head))
-        data = read_up_to(self._files, self._fd, _CHUNK_BYTES, at)
         try:
-            chunk = unpack_chunk(data, self._seed, number * CHUNK_ROWS)
+            chunk = self._index.chunk(number, len(self._head))
         except BadIndexError:
             return None
         return chunk if self.sealed or len(chunk.times) == CHUNK_ROWS else None
@@ -222,7 +214,7 @@ class IndexCheck:
         """Rows that the file has room for; those of a file without trailer need not be good."""
         if self.trailer is not None:
             return self.trailer.row_count
-        return (self._size - len(self._head)) // _CHUNK_BYTES * CHUNK_ROWS
+        return (self._size - len(self._head)) // CHUNK_BYTES * CHUNK_ROWS
 
     def _equal(self, chunk: Chunk) -> bool:
         rows = self._rows

@@ -13,10 +13,8 @@ from pathlib import Path
 from ..ledger.local.commit.journal_format import BLOCK_HEADER_SIZE, GROUP_SIZE
 from ..ledger.local.commit.journal_replay import JournalBlock, journal_blocks, journals
 from ..ledger.local.io.files import Files, OsFiles, read_up_to
-from ..ledger.local.io.folder import segment_path
+from ..ledger.local.io.folder import SegmentId, segment_path
 from .findings import DamagedJournal
-
-SegmentId = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ which do not belong together, though each has its checksum.
 
 from __future__ import annotations
 
-from ..ledger.local.segment.segment_format import RecordFields
+from ..ledger.local.segment.record_format import RecordFields
 from ..metadata import Buffer, PrefixError, peek
 from ..proto.broker_entry_pb2 import EntryKind
 

@@ -15,13 +15,14 @@ from ..ledger.entry import LAST_KIND
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import index_path
 from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
+from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE
 from ..ledger.local.segment.scan import ScannedRecord, scan_records
-from ..ledger.local.segment.segment_format import RECORD_HEADER_SIZE, SegmentHeader
+from ..ledger.local.segment.segment_format import SegmentHeader
 from ..ledger.position import Position
+from .finding import Finding
 from .findings import (
     DamagedEntries,
     DamagedIndex,
-    Finding,
     IndexGap,
     LostEntries,
     MissingIndex,

@@ -12,23 +12,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..ledger.errors import CatalogError
-from ..ledger.local.catalog.catalog import SegmentId
 from ..ledger.local.io.files import Files
-from ..ledger.local.io.folder import CATALOG_NAME, segment_path
+from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, segment_path
 from ..ledger.local.segment.chain import Link, chain_of
 from ..ledger.local.segment.head_cut import cut_path, examine_cut
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..ledger.position import Position
+from .finding import Finding, Severity
 from .findings import (
     DamagedCut,
     DamagedHeader,
-    Finding,
     IndexGap,
     LeftoverFile,
     LostEntries,
     LostSegment,
     RestoredByJournal,
-    Severity,
     UnlistedSegment,
     VoidSegment,
 )
@@ -121,7 +119,7 @@ class TopicCheck:
         elif next_index is not None:
             yield IndexGap(
                 topic=self._name,
-                path=self._view.path(_id(header)),
+                path=self._view.path(header.segment_id),
                 position=Position(header.ledger_id, header.first_entry_id),
                 expected_index=next_index,
                 found_index=header.first_index,
@@ -129,15 +127,15 @@ class TopicCheck:
 
     def _headers_put_together(self) -> Iterator[Finding]:
         for header in self._headers:
-            reason = self._view.rotten.get(_id(header))
+            reason = self._view.rotten.get(header.segment_id)
             if reason is not None:
-                path = self._view.path(_id(header))
+                path = self._view.path(header.segment_id)
                 yield DamagedHeader(topic=self._name, path=path, reason=reason, salvaged=True)
 
     def _outside(self) -> Iterator[Finding]:
         inside = {link.header for link in self._links}
         for header in self._headers:
-            path = self._view.path(_id(header))
+            path = self._view.path(header.segment_id)
             if header not in inside and self._view.files.exists(path):
                 yield VoidSegment(topic=self._name, path=path)
 
@@ -150,7 +148,7 @@ class TopicCheck:
         if view.catalog is None:
             return
         listed = {each for each, topic in view.catalog.segments.items() if topic == self._topic_id}
-        there = {_id(link.header) for link in self._links}
+        there = {link.header.segment_id for link in self._links}
         lost, unlisted = listed - view.headers.keys(), there - listed
         if not lost and not unlisted:
             return
@@ -170,7 +168,7 @@ class TopicCheck:
 
     def _segment(self, number: int, link: Link) -> Generator[Finding, None, SegmentCheck | None]:
         """Read a segment; the check, or None where the segment was removed meanwhile."""
-        view, segment_id = self._view, _id(link.header)
+        view, segment_id = self._view, link.header.segment_id
         path = view.path(segment_id)
         plan = SegmentPlan(
             path,
@@ -210,7 +208,7 @@ class TopicCheck:
     def _is_first(self, number: int) -> bool:
         """Whether nothing stands before this segment by now."""
         view, before = self._view, self._links[:number]
-        return not any(view.files.exists(view.path(_id(link.header))) for link in before)
+        return not any(view.files.exists(view.path(link.header.segment_id)) for link in before)
 
     def _lacks_some(self, check: SegmentCheck, segment_id: SegmentId) -> bool:
         """Whether the journal has entries that the segment has not."""
@@ -238,7 +236,7 @@ class TopicCheck:
 
 
 def _with_cut(files: Files, plan: SegmentPlan) -> tuple[SegmentPlan, str | None]:
-    cut, problem = examine_cut(files, plan.path, *_id(plan.header))
+    cut, problem = examine_cut(files, plan.path, *plan.header.segment_id)
     return replace(plan, cut=cut), problem
 
 
@@ -249,7 +247,3 @@ def _run(files: Files, plan: SegmentPlan) -> tuple[SegmentCheck, list[Finding]]:
 
 def _damages(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity is Severity.DAMAGE]
-
-
-def _id(header: SegmentHeader) -> SegmentId:
-    return header.ledger_id, header.segment_no

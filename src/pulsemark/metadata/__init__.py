@@ -9,7 +9,7 @@ from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from ..proto.pulsar_api_pb2 import MessageMetadata
 from .buffers import Buffer
 from .builtin_stampers import BrokerTimeStamper, IndexStamper, PropertyTagsStamper
-from .clock import Clock, SystemClock, next_stamp_ms
+from .clock import Clock, SystemClock
 from .crc import crc32c
 from .errors import (
     ChecksumError,
@@ -109,7 +109,6 @@ __all__ = [
     "load_stampers",
     "message_count_of",
     "message_index",
-    "next_stamp_ms",
     "pack",
     "pack_for_client",
     "pack_stamp",

@@ -1,9 +1,9 @@
-"""The broker's clock, and the rule that keeps stamps in order.
+"""The broker's clock.
 
 A stamp is never taken straight from the clock. Clocks step back (NTP, a restored snapshot, a
 second machine), stamps within a topic must not, or searching by time would have no meaning. So:
-stamp = max(now, the topic's last stamp). After a step back stamps stand still until the clock
-has caught up. Nothing is written that the clock never said.
+stamp = max(now, the topic's last stamp); the ledger sees to it when it appends. After a step back
+stamps stand still until the clock has caught up. Nothing is written that the clock never said.
 """
 
 from __future__ import annotations
@@ -32,13 +32,3 @@ class SystemClock:
 
     def __repr__(self) -> str:
         return "SystemClock()"
-
-
-def next_stamp_ms(now_ms: int, last_ms: int) -> int:
-    """The stamp of a topic's next entry: `now_ms`, but never before the topic's last stamp.
-
-    Args:
-        now_ms: what the clock says.
-        last_ms: the topic's last stamp; any number below every time (such as -1) if it has none.
-    """
-    return max(last_ms, now_ms)

@@ -116,7 +116,7 @@ class StamperChain:
 
         Args:
             topic: the topic's full name.
-            now_ms: the entry's broker time in milliseconds (see `clock.next_stamp_ms`).
+            now_ms: the entry's broker time in milliseconds.
             index: the index of the entry's last message.
             message_count: messages in the entry.
             body: the producer's headers-and-payload.

@@ -264,6 +264,10 @@ class FaultyFiles:
         """As `Files.exists`."""
         return self._call("exists", path, lambda: self._files.exists(path))
 
+    def names_stamp(self, path: Path) -> int | None:
+        """As `Files.names_stamp`."""
+        return self._files.names_stamp(path)
+
     def sync_folder(self, path: Path) -> None:
         """As `Files.sync_folder`."""
         self._call(

@@ -221,7 +221,7 @@ class DiskProcess:
         self.fdatasync(fd)
 
     def lose_unsynced(self, fd: int) -> None:
-        """The effect of a failed sync: part of the dirty data reaches the disk, the rest is lost."""
+        """The effect of a failed sync: some dirty data reaches the disk, the rest is lost."""
         with self._lock:
             self._inode(fd).lose(self._disk.random, self._disk.survival)
 
@@ -276,6 +276,10 @@ class DiskProcess:
                 return path.name in self._alive()._folder(path.parent).seen
             except (FileNotFoundError, NotADirectoryError):
                 return False
+
+    def names_stamp(self, _: Path) -> int | None:
+        """None: never known."""
+        return None
 
     def sync_folder(self, path: Path) -> None:
         """Make a folder's names durable."""

@@ -170,7 +170,8 @@ class TopicModel:
         def settle(error: BaseException | None) -> None:
             if error is None:
                 model.durable = None
-                model.attempts = [None]
+                if None in model.attempts:  # what was asked for after it is still under way
+                    del model.attempts[: model.attempts.index(None)]
 
         ledger.delete_cursor(name).add_done_callback(settle)
 

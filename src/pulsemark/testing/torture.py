@@ -33,7 +33,7 @@ from ..ledger import (
     StoreOptions,
 )
 from ..ledger.cursors import cursor_store as _cursor_store
-from ..maintenance.findings import Severity
+from ..maintenance.finding import Severity
 from ..maintenance.verify import verify_folder
 from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from .clock import SettableClock

@@ -108,11 +108,11 @@ def test_our_own_settings():
 
 
 def test_every_field_can_be_set_by_exactly_one_name():
-    """Except the clock, which no file can hold; the sync interval is the store's."""
+    """Except clock and memory, which no file can hold; the sync interval is the store's."""
     keys = runtime_settings(BrokerConfig())
     assert len(keys) == len(set(keys))
     of_broker = {spec.name for spec in fields(BrokerConfig)} - {
-        *("clock", "store_options", "sync_interval_ms")
+        *("clock", "memory", "store_options", "sync_interval_ms")
     }
     of_store = {spec.name for spec in fields(StoreOptions)}
     # The stampers have two names: Pulsar's, and ours for those that Pulsar does not have.

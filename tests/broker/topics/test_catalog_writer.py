@@ -68,13 +68,23 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
         yield opened
 
 
+async def _nothing_to_wait_for(_: TopicName) -> None:
+    """No one cleans a topic here."""
+
+
 async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
     """The registry as a starting broker makes it."""
     pool = Shuffled(seed)
     writer = CatalogWriter(store, pool)
     schemas = Schemas(writer, BrokerConfig())
     topics = Topics(
-        store, BrokerConfig(), StamperChain(), pool, writer, after_delete=schemas.forget
+        store,
+        BrokerConfig(),
+        StamperChain(),
+        pool,
+        writer,
+        before_delete=_nothing_to_wait_for,
+        after_delete=schemas.forget,
     )
     await topics.load()
     return topics, pool
@@ -258,7 +268,7 @@ AT_THE_START = {
     "registry.py:_finish_deletions",
     "registry.py:_stored_epochs",
     "partitioned_topics.py:finish",
-    "stamp_policies.py:load",
+    "policy_store.py:load",
     "server.py:_next_incarnation",
 }
 """Functions that change the catalog before anything runs beside them."""

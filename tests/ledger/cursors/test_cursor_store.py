@@ -271,3 +271,19 @@ def test_a_cursor_that_no_record_can_hold_is_refused(
         topic.open_cursor("good", initial=EARLIEST).persist().wait(10)
     with LocalStore.open(tmp_path) as store:
         assert list(store.open_topic("persistent://public/default/orders").cursors) == ["good"]
+
+
+def test_single_acknowledgements_count_after_reopening(tmp_path):
+    """What was acknowledged out of order is no backlog when the store is opened again."""
+    options = StoreOptions()
+    for number in range(2):
+        with LocalStore.open(tmp_path / "data", options=options) as store:
+            topic = store.open_topic("persistent://public/default/t")
+            if number == 0:
+                cursor = topic.open_cursor("s", initial=EARLIEST)
+                positions = [topic.append(b"x", message_count=3).position for _ in range(5)]
+                store.committer.flush()
+                for position in positions[2:4]:
+                    cursor.ack(position)
+                cursor.persist().wait()
+            assert topic.cursors["s"].backlog_messages == 9

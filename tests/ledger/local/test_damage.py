@@ -19,13 +19,11 @@ from pulsemark.ledger import (
 from pulsemark.ledger.local.commit.journal_format import JOURNAL_HEADER_SIZE
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import index_path
+from pulsemark.ledger.local.segment.headers import read_segment_header
+from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_record_head
 from pulsemark.ledger.local.segment.scan import scan_records
-from pulsemark.ledger.local.segment.segment import as_segment, read_segment_header
-from pulsemark.ledger.local.segment.segment_format import (
-    pack_body_crc,
-    pack_record_head,
-    version_1_key,
-)
+from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.ledger.local.segment.segment_format import version_1_key
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
@@ -484,7 +482,7 @@ def test_index_deleted_under_a_live_store_does_no_harm(open_store):
                 path.write_bytes(os.urandom(path.stat().st_size))
             else:
                 path.unlink(missing_ok=True)
-        store.engine._chunks._chunks.clear()
+        store.drop_read_caches()
         with_fds = [index_path(s.path) for s in topic.segments()]
         for path in with_fds:
             store.engine._fds.forget(path)
@@ -501,7 +499,7 @@ def test_end_and_index_of_a_segment_lost_under_a_live_store(long_sample):
         index_path(long_sample.segment).write_bytes(b"")
         os.truncate(long_sample.segment, long_sample.offsets[whole])
         store.engine._fds.forget(index_path(long_sample.segment))
-        store.engine._chunks._chunks.clear()
+        store.drop_read_caches()
         lost = list(range(whole, 2500))
         assert read_all(topic) == (dict(enumerate(long_sample.bodies[:whole])), lost)
         assert topic.next_index == 2500

@@ -26,7 +26,12 @@ TOPIC = "persistent://public/default/orders"
 class CountingFiles(OsFiles):
     """Counts what is read."""
 
-    bytes_read = 0
+    bytes_read = lists = 0
+
+    def listdir(self, path):
+        """List and count."""
+        self.lists += 1
+        return super().listdir(path)
 
     def pread(self, fd, size, offset):
         """Read and count."""
@@ -118,7 +123,7 @@ def test_following_costs_nothing_for_segments_that_have_ended(tmp_path):
     store.checkpoint()
     files = CountingFiles()
     with FolderReader(tmp_path / "data", files=files) as reader:
-        reader._chunks._capacity = 2
+        reader._filer._chunks.capacity = 2
         log = reader.log(TOPIC)
         log.refresh()
         files.bytes_read = 0
@@ -142,3 +147,23 @@ def test_a_deleted_topic_is_noticed(tmp_path):
         assert (log.first_index, log.next_index) == (0, 2)
         assert len(log.read(EARLIEST)) == 1
     store.close()
+
+
+def test_opening_topics_one_by_one_lists_the_folder_once(tmp_path):
+    """A folder at rest is listed once for all topics, and again as soon as there is a new one."""
+    folder = tmp_path / "data"
+    names = [f"persistent://public/default/t{number}" for number in range(12)]
+    with LocalStore.open(folder) as store:
+        for name in names:
+            append(store.open_topic(name), 1)
+    os.utime(folder / "ledgers", (1, 1))  # as if nothing had changed for long
+    files = CountingFiles()
+    with FolderReader(folder, files=files) as reader:
+        for name in names:
+            assert reader.log(name).next_index == 2
+        assert files.lists == 1
+        with LocalStore.open(folder) as store:
+            append(store.open_topic(names[0]), 1)
+            append(store.open_topic(TOPIC), 1)
+        assert reader.log(names[0]).next_index == 4
+        assert reader.log(TOPIC).next_index == 2

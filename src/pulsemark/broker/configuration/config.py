@@ -22,7 +22,15 @@ HIGHEST_PORT = 65_535
 STORAGES = ("files", "memory")
 #: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
-MAY_BE_ZERO = ("active_consumer_failover_delay_ms", "publish_gathering_ms")
+#: Fields that may be lower than 1.
+LOWEST = {
+    "active_consumer_failover_delay_ms": 0,
+    "default_compaction_threshold_bytes": 0,
+    "default_message_ttl_s": 0,
+    "default_retention_time_minutes": -1,
+    "default_retention_size_mb": -1,
+    "publish_gathering_ms": 0,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +85,20 @@ class BrokerConfig:
     #: sends without waiting for receipts. Messages that are handled together cost the broker much
     #: less. 0: every publish is handled at once.
     publish_gathering_ms: int = 2
+
+    # Cleaning, where no policy of the namespace or topic says otherwise (docs/cleaning.md)
+    #: Retention: how long, and how much of, what is acknowledged is kept; -1 is without limit.
+    default_retention_time_minutes: int = 0
+    default_retention_size_mb: int = 0
+    #: How long messages wait to be acknowledged; 0: without limit.
+    default_message_ttl_s: int = 0
+    #: A topic is compacted when more than this is new since the last time; 0: when asked for.
+    default_compaction_threshold_bytes: int = 0
+    retention_check_interval_ms: int = 120_000
+    message_expiry_check_interval_ms: int = 300_000
+    compaction_monitor_interval_ms: int = 60_000
+    #: What compaction reads and writes in a second at most.
+    max_compaction_bytes_per_s: int = 32 * MIB
 
     # Timeouts
     keep_alive_interval_ms: int = 30_000
@@ -141,7 +163,8 @@ class BrokerConfig:
         for spec in fields(self):
             if spec.name == "sync_interval_ms":
                 continue
-            if spec.name.endswith(AMOUNTS) or spec.name.startswith("max_"):
+            amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")
+            if amount or spec.name in LOWEST:
                 _check_positive(spec.name, getattr(self, spec.name))
         _check_storage(self)
         if self.max_message_size_bytes < 1024:
@@ -195,6 +218,6 @@ def _check_texts(config: BrokerConfig) -> None:
 
 
 def _check_positive(name: str, value: Any) -> None:
-    lowest = 0 if name in MAY_BE_ZERO else 1
+    lowest = LOWEST.get(name, 1)
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise ConfigError(name, value, f"must be a whole number of at least {lowest}")

@@ -215,6 +215,19 @@ PULSAR_SETTINGS = {
     ),
     "maxSubscriptionsPerTopic": _Setting("max_subscriptions_per_topic", _limit(1)),
     "maxHttpServerConnections": _Setting("max_http_connections", _limit(1)),
+    "defaultRetentionTimeInMinutes": _Setting("default_retention_time_minutes", _INTEGER),
+    "defaultRetentionSizeInMB": _Setting("default_retention_size_mb", _INTEGER),
+    "retentionCheckIntervalInSeconds": _Setting("retention_check_interval_ms", _multiple(1000)),
+    "ttlDurationDefaultInSeconds": _Setting("default_message_ttl_s", _INTEGER),
+    "messageExpiryCheckIntervalInMinutes": _Setting(
+        "message_expiry_check_interval_ms", _multiple(60_000)
+    ),
+    "brokerServiceCompactionThresholdInBytes": _Setting(
+        "default_compaction_threshold_bytes", _INTEGER
+    ),
+    "brokerServiceCompactionMonitorIntervalInSeconds": _Setting(
+        "compaction_monitor_interval_ms", _multiple(1000)
+    ),
     "managedLedgerMaxLedgerRolloverTimeMinutes": _Setting(
         "ledger_age_ms", _multiple(60_000), of_store=True
     ),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import Commit, LedgerError, Position
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -60,7 +61,6 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
         )
     if len(session.consumers) >= session.config.max_consumers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many consumers on this connection")
-    # No topic is compacted here, so the compacted view of a topic is the topic itself.
     if command.read_compacted and command.subType not in COMPACTED_READING:
         raise RefusedError(
             ServerError.NotAllowedError,
@@ -100,8 +100,10 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
         topic = await topics.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
         await session.services.schemas.for_consumer(topic, schema)
-        start = await _rolled_back_start(session, topic, command)
-        subscription = topic.subscription_for(command, start)
+        if command.read_compacted:
+            opened.compacted = await _compacted_form(session, topic)
+        start = await _rolled_back_start(session, topic, command, opened.compacted)
+        subscription = topic.subscription_for(command, start, opened.compacted)
         try:
             await subscription.stored()
             await subscription.add_consumer(opened, command.subType)
@@ -115,15 +117,26 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
     session.write(commands.success(command.request_id))
 
 
+async def _compacted_form(session: Session, topic: Topic) -> CompactedLog:
+    """The topic's last compacted view, followed by all newer entries."""
+    from ...compaction.current_view import compacted_log
+
+    try:
+        form: CompactedLog = await session.services.run_blocking(compacted_log, topic.ledger)
+    except (LedgerError, OSError) as error:
+        raise RefusedError(ServerError.PersistenceError, str(error)) from error
+    return form
+
+
 async def _rolled_back_start(
-    session: Session, topic: Topic, command: CommandSubscribe
+    session: Session, topic: Topic, command: CommandSubscribe, compacted: CompactedLog | None
 ) -> Position | None:
     """The start position for a subscription that asks to start some seconds ago; else None."""
     if not command.start_message_rollback_duration_sec:
         return None
     now_ms = session.config.clock.now_ms()
     time_ms = max(now_ms - 1000 * command.start_message_rollback_duration_sec, 0)
-    target = await SeekTarget.at_time(topic, time_ms, session.services.run_blocking)
+    target = await SeekTarget.at_time(topic, time_ms, session.services.run_blocking, compacted)
     return target.position
 
 
@@ -235,9 +248,7 @@ def seek(session: Session, command: CommandSeek) -> None:
 async def _seek(
     session: Session, command: CommandSeek, found: Consumer, subscription: Subscription
 ) -> None:
-    target = await SeekTarget.from_command(
-        command, subscription.topic, session.services.run_blocking
-    )
+    target = await SeekTarget.from_command(command, subscription, session.services.run_blocking)
     answer = commands.success(command.request_id)
     then = partial(session.write, answer)
     await reset_subscription(subscription, target, then=then, asked_by=found)
@@ -254,7 +265,7 @@ async def _last_message_id(
 ) -> None:
     turns = session.services.topics.turns
     try:
-        last = await turns.result(subscription.topic.finding_last_id())
+        last = await turns.result(subscription.topic.finding_last_id(subscription.compacted))
     except (LedgerError, OSError) as error:
         raise RefusedError(ServerError.PersistenceError, str(error)) from error
     session.write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...wire import InvalidTopicNameError, TopicName, check_namespace
 from ..topics.topic import Topic
 from .messages import HttpError, Request
+from .table import DOMAINS
 
 __all__ = [
     "DOMAINS",
@@ -16,8 +17,6 @@ __all__ = [
     "open_topic",
     "topic_name",
 ]
-
-DOMAINS = ("persistent", "non-persistent")
 
 
 def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:

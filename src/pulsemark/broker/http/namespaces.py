@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cleaning.policies import (
+    RETENTION,
+    InvalidValueError,
+    UnreadableValueError,
+    check_namespace_settings,
+)
 from ..topics.stamp_policies import POLICY_NAME
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, namespace_name
@@ -75,6 +81,13 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     settings = _settings(request)
     if settings.get(POLICY_NAME) is not None:
         await checked_policy(request, settings[POLICY_NAME])
+    try:
+        settings = check_namespace_settings(settings)
+    except UnreadableValueError as error:
+        raise HttpError(400, str(error)) from error
+    except InvalidValueError as error:
+        is_retention = error.policy == RETENTION.name
+        raise HttpError(400 if is_retention else 412, error.reason) from error
     await request.services.topics.namespaces.put(full, settings)
     return Response()
 

@@ -10,6 +10,8 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
 from . import (
+    cleaning,
+    cleaning_policies,
     cluster,
     entries,
     lookup,
@@ -30,10 +32,12 @@ ROUTES: tuple[Route, ...] = (
     *lookup.ROUTES,
     *namespaces.ROUTES,
     *policies.ROUTES,
+    *cleaning_policies.ROUTES,
     *entries.ROUTES,
     *topics.ROUTES,
     *partitions.ROUTES,
     *subscriptions.ROUTES,
+    *cleaning.ROUTES,
     *schemas.ROUTES,
 )
 

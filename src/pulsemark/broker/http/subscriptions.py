@@ -63,7 +63,9 @@ async def reset_to_time(
     """Move a subscription to the first entry at or after a time."""
     time_ms = parse_time(time)
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
-        target = await SeekTarget.at_time(one.topic, time_ms, request.services.run_blocking)
+        target = await SeekTarget.at_time(
+            one.topic, time_ms, request.services.run_blocking, one.compacted
+        )
         await reset_subscription(one, target, then=lambda: None)
     return Response()
 
@@ -74,7 +76,7 @@ async def reset_to_position(
     """Move a subscription to the message id in the body."""
     what = "Reset-cursor at position"
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    position = subscription.topic.clamp(_position(request.json()))
+    position = subscription.topic.clamp(_position(request.json()), subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
 
@@ -84,7 +86,7 @@ async def skip_all(
 ) -> Response:
     """Acknowledge all entries in the topic."""
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
-        last = one.topic.ledger.last_position
+        last = one.log.last_position
         if last is not None:
             one.cursor.ack_cumulative(last)
             await durable(one.cursor.persist())

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from .messages import Response
 
-__all__ = ["Handler", "Route"]
+__all__ = ["DOMAINS", "Handler", "Route"]
+
+DOMAINS = ("persistent", "non-persistent")
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -30,6 +32,8 @@ class Route:
             return None
         values = []
         for part, segment in zip(self._parts, segments, strict=True):
+            if part == "{domain}" and segment not in DOMAINS:
+                return None
             if part.startswith("{"):
                 values.append(segment)
             elif part != segment:

@@ -66,7 +66,11 @@ async def stats_internal(
 ) -> Response:
     """Ledgers and cursors."""
     opened = await open_topic(request, domain, tenant, namespace, topic)
-    return await Response.of_long_json(internal_stats(opened), request.services.topics.turns)
+    from ...compaction.current_view import current_view
+
+    view = await request.services.run_blocking(current_view, opened.ledger)
+    body = internal_stats(opened, view)
+    return await Response.of_long_json(body, request.services.topics.turns)
 
 
 async def message_id_at(

@@ -51,7 +51,6 @@ class TopicCounters:
 
     messages_in: int = 0
     bytes_in: int = 0
-    entries_in: int = 0
     #: Damaged entries that dispatch has met.
     damaged_entries: int = 0
     #: Publishes that were appended and could not be stored (the disk failed).

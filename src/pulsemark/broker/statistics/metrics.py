@@ -19,6 +19,7 @@ from itertools import chain, islice
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.utils import floatToGoString
 
+from ..cleaning.worker import Cleaning
 from ..services import Services
 from ..topics.topic import Topic
 from .counters import WRITE_LATENCY_LIMITS_MS
@@ -63,7 +64,8 @@ def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
         if topic.is_open:
             rows.append((yield from _row_of(topic, cluster)))
         yield
-    for family in chain(families, _topic_families(cluster, rows)):
+    more = chain(_namespace_families(cluster, rows), _topic_families(cluster, rows))
+    for family in chain(families, more):
         lines = family.lines()
         while part := "".join(islice(lines, LINES_PER_PART)):
             parts.append(part.encode())
@@ -90,9 +92,10 @@ class _TopicRow:
     """A topic's figures, all taken at one moment."""
 
     labels: str
+    namespace: str
     figures: list[float]
     #: The labels of each subscription, and its figures in the order of SUBSCRIPTION_FIGURES.
-    subscriptions: list[tuple[str, tuple[float, float, float]]]
+    subscriptions: list[tuple[str, tuple[float, ...]]]
     latency: tuple[list[int], float]
     sizes: tuple[list[int], float]
 
@@ -101,23 +104,31 @@ def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
     labels = _labels(cluster=cluster, namespace=topic.topic_name.namespace, topic=topic.name)
     latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
     consumers = backlog = 0
-    subscriptions: list[tuple[str, tuple[float, float, float]]] = []
+    subscriptions: list[tuple[str, tuple[float, ...]]] = []
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists:
             waiting = subscription.cursor.backlog_messages
-            figures = (subscription.messages_out, subscription.bytes_out, waiting)
+            figures = (
+                subscription.messages_out,
+                subscription.bytes_out,
+                waiting,
+                subscription.messages_expired,
+            )
             shown = f"{labels},{_labels(subscription=subscription.name)}"
             subscriptions.append((shown, figures))
             consumers += len(subscription.consumers)
             backlog += waiting
         yield
+    size_bytes = yield from storage_size_bytes(topic)
     sums = {
         "pulsar_consumers_count": consumers,
         "pulsar_msg_backlog": backlog,
-        "pulsar_storage_size": (yield from storage_size_bytes(topic)),
+        "pulsar_storage_size": size_bytes,
+        "pulsar_storage_logical_size": size_bytes,
     }
     return _TopicRow(
         labels,
+        topic.topic_name.namespace,
         [float(sums[name] if read is None else read(topic)) for name, _, read in TOPIC_FIGURES],
         subscriptions,
         (list(latency.buckets), latency.total),
@@ -143,6 +154,21 @@ def _namespace_family(services: Services, cluster: str) -> _Family:
             (f"{cluster},{_labels(namespace=namespace)}", per_namespace.get(namespace, 0))
             for namespace in topics.namespaces
         ],
+    )
+
+
+def _cleaning_figures(cleaning: Cleaning) -> tuple[tuple[str, str, float], ...]:
+    return (
+        (
+            "pulsemark_cleaning_rounds_total",
+            "Rounds of expiry, retention and the compaction check that have ended",
+            cleaning.rounds,
+        ),
+        (
+            "pulsemark_cleaning_failures_total",
+            "Topics that could not be cleaned in a round; the next one tries again",
+            cleaning.failures,
+        ),
     )
 
 
@@ -176,6 +202,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             "State of producers, consumers and requests that clients make the broker keep",
             services.kept.total_bytes,
         ),
+        *_cleaning_figures(services.cleaning),
         (
             "pulsemark_durability_sync_interval_ms",
             "0: entries are on disk before they are acknowledged; else what a power cut may lose",
@@ -187,8 +214,26 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         yield _Family(name, text, [(cluster, value)])
 
 
+def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
+    """Pulsar's figures of managed ledgers, which it adds up for each namespace."""
+    names = [name for name, _, _ in TOPIC_FIGURES]
+    for name, text, figure in (
+        ("pulsar_ml_StoredMessagesSize", "Bytes of entries on disk", "pulsar_storage_size"),
+        ("pulsar_ml_NumberOfMessagesInBacklog", "Messages not acknowledged", "pulsar_msg_backlog"),
+    ):
+        number = names.index(figure)
+        sums: dict[str, float] = {}
+        for row in rows:
+            sums[row.namespace] = sums.get(row.namespace, 0.0) + row.figures[number]
+        yield _Family(
+            name,
+            text,
+            [(_labels(cluster=cluster, namespace=each), value) for each, value in sums.items()],
+        )
+
+
 def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
-    # Samples are made one by one: a list of them would be so many objects more for the collector.
+    # Samples are made one by one: a list of them would be more work for the garbage collector.
     for number, (name, text, _) in enumerate(TOPIC_FIGURES):
         samples: Iterable[tuple[str, float]] = _figures(rows, number)
         if not rows and name in COUNTS:
@@ -244,6 +289,47 @@ def _bucket(number: int, counts: list[int], _total: float) -> float:
     return counts[number]
 
 
+def _compaction_figure(field: str, topic: Topic) -> float:
+    value: float = getattr(topic.cleaning.compaction, field)
+    return value
+
+
+Figure = tuple[str, str, Callable[[Topic], float]]
+
+COMPACTION_FIGURES: tuple[Figure, ...] = tuple(
+    (name, text, partial(_compaction_figure, field))
+    for name, text, field in (
+        ("pulsar_compaction_removed_event_count", "Messages left out", "removed_events"),
+        ("pulsar_compaction_succeed_count", "Compactions that succeeded", "succeeded"),
+        ("pulsar_compaction_failed_count", "Compactions that failed", "failed"),
+        (
+            "pulsar_compaction_duration_time_in_mills",
+            "Milliseconds that the last compaction took",
+            "last_duration_ms",
+        ),
+        (
+            "pulsar_compaction_read_throughput",
+            "Bytes per second that the last compaction read",
+            "read_bytes_per_s",
+        ),
+        (
+            "pulsar_compaction_write_throughput",
+            "Bytes per second that the last compaction wrote",
+            "written_bytes_per_s",
+        ),
+        (
+            "pulsar_compaction_compacted_entries_count",
+            "Entries of the view that the last compaction made",
+            "view_entries",
+        ),
+        (
+            "pulsar_compaction_compacted_entries_size",
+            "Bytes of the view that the last compaction made",
+            "view_size_bytes",
+        ),
+    )
+)
+
 #: Shown as zero for the cluster while there is no topic, since readiness checks need them.
 COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
 
@@ -251,9 +337,10 @@ SUBSCRIPTION_FIGURES = (
     ("pulsar_out_messages_total", "Messages sent to consumers"),
     ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
     ("pulsar_subscription_back_log", "Messages not acknowledged yet"),
+    ("pulsar_subscription_total_msg_expired", "Messages that expired (TTL) before that"),
 )
 
-#: None: a sum over subscriptions or segments, which is made in pieces.
+#: None: a sum over subscriptions or segments, which is computed in pieces.
 TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     ("pulsar_producers_count", "Connected producers", lambda t: len(t.producers.by_name)),
     ("pulsar_consumers_count", "Connected consumers", None),
@@ -263,9 +350,21 @@ TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     ("pulsar_throughput_in", "Bytes per second in", lambda t: t.rate_meter.rates.bytes_in),
     ("pulsar_throughput_out", "Bytes per second out", lambda t: t.rate_meter.rates.bytes_out),
     ("pulsar_storage_size", "Bytes of the topic's entries on disk", None),
+    ("pulsar_storage_logical_size", "The same: there is one copy of them", None),
     ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", None),
     ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),
     ("pulsar_in_bytes_total", "Bytes taken from producers", lambda t: t.counters.bytes_in),
+    *COMPACTION_FIGURES,
+    (
+        "pulsemark_cleaning_entries_removed_total",
+        "Entries that retention and truncation removed",
+        lambda t: t.cleaning.entries_removed,
+    ),
+    (
+        "pulsemark_cleaning_bytes_removed_total",
+        "Bytes of entries that retention and truncation removed",
+        lambda t: t.cleaning.bytes_removed,
+    ),
     ("pulsemark_damaged_entries", "Damaged entries met", lambda t: t.counters.damaged_entries),
     (
         "pulsemark_failed_publishes",

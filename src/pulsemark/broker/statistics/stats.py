@@ -14,8 +14,10 @@ from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
+from ...compaction.view import CompactedView
 from ...ledger import Position, Run
 from ...proto.pulsar_api_pb2 import ProducerAccessMode
+from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription
@@ -53,9 +55,25 @@ def topic_stats(topic: Topic) -> Pieces:
         "publishers": (yield from _publishers(topic)),
         "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": rows,
+        "compaction": _compaction(topic.cleaning.compaction),
+        "cleaning": {
+            "entriesRemoved": topic.cleaning.entries_removed,
+            "messagesRemoved": topic.cleaning.messages_removed,
+            "bytesRemoved": topic.cleaning.bytes_removed,
+            "lastRemovedTimestamp": topic.cleaning.last_removed_ms,
+        },
         "topicEpoch": topic.producers.topic_epoch,
         "durability": durability(topic.config),
         "ownerBroker": "localhost",
+    }
+
+
+def _compaction(figures: CompactionFigures) -> dict[str, Any]:
+    return {
+        "lastCompactionRemovedEventCount": figures.last_removed_events,
+        "lastCompactionSucceedTimestamp": figures.last_succeeded_ms,
+        "lastCompactionFailedTimestamp": figures.last_failed_ms,
+        "lastCompactionDurationTimeInMills": figures.last_duration_ms,
     }
 
 
@@ -75,19 +93,33 @@ def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
 
 
 def segment_size_bytes(segment: Run) -> int:
-    """Bytes of a segment's durable entries, from its index."""
-    return segment.row(segment.entry_count - 1).end_offset if segment.entry_count else 0
+    """Bytes of a segment's durable entries, from its index, without truncated entries."""
+    cut, count = segment.cut_rows, segment.entry_count
+    if count <= cut:
+        return 0
+    end = segment.row(count - 1).end_offset
+    return end - segment.row(cut).offset if cut else end
 
 
-def internal_stats(topic: Topic) -> Pieces:
-    """Make the answer to GET .../internalStats: ledgers and cursors."""
+def _compacted_ledger(view: CompactedView | None) -> dict[str, Any]:
+    return {
+        "ledgerId": -1 if view is None else view.ledger_id,
+        "entries": -1 if view is None else view.summary.entry_count,
+        "size": -1 if view is None else view.size_bytes,
+        "offloaded": False,
+        "underReplicated": False,
+    }
+
+
+def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
+    """Make the answer to GET .../internalStats: ledgers, cursors and the compacted view."""
     ledger = topic.ledger
     ledgers: dict[int, dict[str, int]] = {}
     for segment in ledger.segments():
         row = ledgers.setdefault(
             segment.ledger_id, {"ledgerId": segment.ledger_id, "entries": 0, "size": 0}
         )
-        row["entries"] += segment.entry_count
+        row["entries"] += segment.entry_count - segment.cut_rows
         row["size"] += segment_size_bytes(segment)
         yield
     cursors: dict[str, Any] = {}
@@ -104,6 +136,8 @@ def internal_stats(topic: Topic) -> Pieces:
         "lastConfirmedEntry": _text(ledger.last_position),
         "state": "LedgerOpened",
         "ledgers": list(ledgers.values()),
+        "compactedLedger": _compacted_ledger(view),
+        "compactionHorizon": _text(None if view is None else view.horizon),
         "cursors": cursors,
     }
 
@@ -156,6 +190,9 @@ def _subscription(subscription: Subscription) -> Pieces:
         "bytesOutCounter": subscription.bytes_out,
         "unackedMessages": sum(row["unackedMessages"] for row in consumers),
         "consumers": consumers,
+        "totalMsgExpired": subscription.messages_expired,
+        "lastExpireTimestamp": subscription.last_expired_ms,
+        "readCompacted": subscription.reads_compacted,
         "subscriptionProperties": subscription.properties,
     }
     yield

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, Position
 from ...metadata import Buffer, client_prefix
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
@@ -61,6 +62,7 @@ class Consumer:
 
     __slots__ = (
         "bytes_out",
+        "compacted",
         "connected_since_ms",
         "consumer_id",
         "entries_out",
@@ -94,6 +96,8 @@ class Consumer:
         self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         self.properties = {pair.key: pair.value for pair in command.metadata}
         self.connected_since_ms = connected_since_ms
+        #: The topic's compacted form, if the consumer reads that; None: it reads the log.
+        self.compacted: CompactedLog | None = None
         #: The subscription it is connected to; None before, and after it was disconnected.
         self.subscription: Subscription | None = None
         #: Whether it was closed for ever: it must not be connected to a subscription again.

@@ -53,7 +53,7 @@ class Dispatcher(ABC):
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
-        self.log = subscription.topic.ledger
+        self.log = subscription.log
         self.cursor = subscription.cursor
         self.config = subscription.topic.config
         self.consumers = RankedConsumers(self.rank)
@@ -369,6 +369,8 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _start(self) -> None:
         self._switch = None
+        if self.active is not None:
+            self.log = self.subscription.read_as(self.active.compacted)
         self.rewind()
         if not self.exclusive:
             for consumer in self.consumers:

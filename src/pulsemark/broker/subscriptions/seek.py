@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import LedgerError, Position
 from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
 from ..background import Background
@@ -49,27 +50,37 @@ class SeekTarget:
 
     @classmethod
     async def from_command(
-        cls, command: CommandSeek, topic: Topic, run_blocking: RunBlocking
+        cls, command: CommandSeek, subscription: Subscription, run_blocking: RunBlocking
     ) -> SeekTarget:
         """The target of a SEEK. Raises `RefusedError`."""
+        topic, compacted = subscription.topic, subscription.compacted
         if command.HasField("message_id"):
-            position = topic.clamp(position_of(command.message_id))
+            position = topic.clamp(position_of(command.message_id), compacted)
             return cls(position, tuple(command.message_id.ack_set))
         if command.HasField("message_publish_time"):
-            return await cls.at_time(topic, command.message_publish_time, run_blocking)
+            time_ms = command.message_publish_time
+            return await cls.at_time(topic, time_ms, run_blocking, compacted)
         raise RefusedError(ServerError.MetadataError, "SEEK names neither a message nor a time")
 
     @classmethod
-    async def at_time(cls, topic: Topic, time_ms: int, run_blocking: RunBlocking) -> SeekTarget:
+    async def at_time(
+        cls,
+        topic: Topic,
+        time_ms: int,
+        run_blocking: RunBlocking,
+        compacted: CompactedLog | None = None,
+    ) -> SeekTarget:
         """The first entry at or after `time_ms`, else the end. Raises `RefusedError`.
 
         The search runs in the executor, not on the event loop: it may read from the disk, and it
-        scans entries without stamps.
+        scans entries without stamps. ``compacted``: search in the topic's compacted form.
         """
+        from ...compaction.finder import CompactedFinder
         from ...finder import Finder
 
+        finder = Finder(topic.ledger) if compacted is None else CompactedFinder(compacted)
         try:
-            found = await run_blocking(Finder(topic.ledger).by_time, time_ms)
+            found = await run_blocking(finder.by_time, time_ms)
         except LedgerError as error:
             raise RefusedError(ServerError.MetadataError, str(error)) from error
         return cls(found.position)

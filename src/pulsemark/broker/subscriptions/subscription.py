@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ...ledger import Cursor, Position
+from ...compaction.compacted_log import CompactedLog
+from ...ledger import Cursor, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
 from ..commits import durable
 from ..errors import RefusedError
@@ -65,6 +66,11 @@ class Subscription:
         self.kept_until: float | None = None
         self.messages_out = 0
         self.bytes_out = 0
+        #: What is read: the topic's log, or its compacted form while such a consumer is active.
+        self.log: ManagedLedger | CompactedLog = topic.ledger
+        #: Messages that expired before they were acknowledged, and when some last did.
+        self.messages_expired = 0
+        self.last_expired_ms = 0
         self._is_stored = is_stored
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
@@ -74,6 +80,24 @@ class Subscription:
 
     def __str__(self) -> str:
         return f"{self.topic.name} subscription {self.name!r}"
+
+    @property
+    def compacted(self) -> CompactedLog | None:
+        """The topic's compacted form where that is read; None: the log is."""
+        return self.log if isinstance(self.log, CompactedLog) else None
+
+    @property
+    def reads_compacted(self) -> bool:
+        """Whether the topic's compacted form is read."""
+        return self.compacted is not None
+
+    def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
+        """From now on read, and keep the place in, the compacted form; None: the log."""
+        log = self.topic.ledger if compacted is None else compacted
+        if (compacted is None) != (self.compacted is None):
+            self.log = log
+            self.cursor.follow(log)
+        return self.log
 
     @property
     def properties(self) -> dict[str, str]:
@@ -143,6 +167,8 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.close()
         self.sub_type = sub_type
+        if sub_type in SHARING:
+            self.read_as(None)
         if sub_type == CommandSubscribe.Shared:
             self.dispatcher = SharedDispatcher(self)
         elif sub_type == CommandSubscribe.Key_Shared:
@@ -317,6 +343,18 @@ class Subscription:
             self.cursor.ack_cumulative(Position(position.ledger_id, position.entry_id - 1))
             if self.topic.config.acknowledgment_at_batch_index_level_enabled:
                 self.cursor.ack_batch(position, message_id.ack_set)
+
+    def expire(self, last: Position) -> int:
+        """Give up on what is not acknowledged up to ``last``; how many messages that were."""
+        if self.is_fenced or self.reads_compacted:
+            return 0
+        before = self.cursor.backlog_messages
+        self.cursor.ack_cumulative(last)
+        expired = max(before - self.cursor.backlog_messages, 0)
+        if expired:
+            self.messages_expired += expired
+            self.last_expired_ms = self.topic.config.clock.now_ms()
+        return expired
 
     def when_persisted(self, callback: Persisted) -> None:
         """Call back once every acknowledgement made so far is durable (or has failed).

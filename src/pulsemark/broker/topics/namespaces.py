@@ -55,6 +55,10 @@ class Namespaces(Mapping[str, Settings]):
     def __len__(self) -> int:
         return len(self._settings)
 
+    def snapshot(self) -> tuple[tuple[str, Settings], ...]:
+        """All names with their settings, as they are now. From any thread."""
+        return tuple(self._settings.items())
+
     def of(self, tenant: str) -> list[str]:
         """A tenant's namespaces, sorted."""
         return sorted(name for name in self._settings if name.startswith(f"{tenant}/"))

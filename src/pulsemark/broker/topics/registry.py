@@ -28,6 +28,7 @@ from .catalog_writer import CatalogWriter
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
+from .policy_store import PolicyStore
 from .producers import CLAIMED_EPOCH_MAX
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
@@ -66,10 +67,14 @@ class Topics:
         run_blocking: RunBlocking,
         catalog_writer: CatalogWriter,
         *,
+        before_delete: Callable[[TopicName], Awaitable[None]],
         after_delete: Callable[[TopicName], Awaitable[None]],
         broker_name: str = "",
     ) -> None:
-        """`after_delete` is called with the name of each topic that was deleted."""
+        """`after_delete` is called with the name of each topic that was deleted.
+
+        `before_delete` is called with that of one that is closed, and about to be deleted.
+        """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.names = TopicNames()
@@ -78,20 +83,24 @@ class Topics:
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
+        self.policy_store = PolicyStore(
+            self.namespaces, self.names, self._partitioned, catalog_writer
+        )
         self.stamp_policies = StampPolicies(
             StampPolicy(config.stampers, stampers),
-            self.catalog_writer,
-            self.namespaces,
+            self.policy_store,
             self.open_topics,
             self.names,
             self._partitioned,
             self.turns,
             broker_name=broker_name,
         )
+        self.policy_store.of_topic_changed = self.stamp_policies.changed
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
         self._locks = NameLocks()
+        self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
 
@@ -106,7 +115,8 @@ class Topics:
         self._finish_deletions()
         self._topic_epochs = self._stored_epochs()
         self.namespaces.load()
-        self.stamp_policies.load(self.catalog)
+        self.policy_store.load(self.catalog)
+        self.stamp_policies.check_stored()
 
     def _finish_deletions(self) -> None:
         """End what a crash interrupted: partitioned topics whose deletion had begun."""
@@ -279,7 +289,7 @@ class Topics:
             for index in indexes:
                 if self.exists(name.partition(index)):
                     await self._delete_alone(name.partition(index), force=True)
-            await self.stamp_policies.forget(name)
+            await self.policy_store.forget(name)
             await self._after_delete(name)
             await self._partitioned.forget(name)
 
@@ -299,12 +309,13 @@ class Topics:
                 self._close(topic)
                 await self.turns.work(topic.disconnecting())
                 await topic.producers.settled()
+            await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
             await self.catalog_writer.put(
                 "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
             )
             self.names.discard(full)
-            await self.stamp_policies.forget(name)
+            await self.policy_store.forget(name)
             await self._after_delete(name)
 
     def _close(self, topic: Topic) -> None:

@@ -27,7 +27,6 @@ Everything here runs on the event loop, except where it says that it blocks.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,15 +40,12 @@ from ...metadata import (
     StampError,
     field_number_of,
 )
-from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
-from ..errors import BrokerError, RefusedError
+from ..errors import BrokerError
 from ..long_work import Turns
-from .catalog_writer import CatalogWriter
+from .policy_store import PolicyStore
 
 if TYPE_CHECKING:
-    from ...ledger.store import MetadataStore
-    from .namespaces import Namespaces
     from .partitioned_topics import PartitionedTopics
     from .topic import Topic
     from .topic_names import TopicNames
@@ -59,7 +55,6 @@ __all__ = ["POLICY_NAME", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
 log = logging.getLogger(__name__)
 
 POLICY_NAME = "brokerEntryMetadata"
-TOPIC_POLICY_KIND = "topic-policy"
 MAX_STAMPERS = 32
 MAX_DELIVERED = 64
 MAX_NAME_LENGTH = 4_096
@@ -182,8 +177,7 @@ class StampPolicies:
     def __init__(
         self,
         default: StampPolicy,
-        writer: CatalogWriter,
-        namespaces: Namespaces,
+        store: PolicyStore,
         open_topics: Mapping[str, Topic],
         names: TopicNames,
         partitioned: PartitionedTopics,
@@ -192,28 +186,16 @@ class StampPolicies:
         broker_name: str = "",
     ) -> None:
         self.default = default
-        self._writer = writer
-        self._namespaces = namespaces
+        self._store = store
         self._open_topics = open_topics
         self._names = names
         self._partitioned = partitioned
         self._turns = turns
         self._broker_name = broker_name
-        #: Settings of topics by full name; those of partitions are the partitioned topic's.
-        self._of_topics: dict[str, dict[str, Any]] = {}
 
-    def _exists(self, name: TopicName) -> bool:
-        return str(name) in self._names or name in self._partitioned
-
-    def load(self, catalog: MetadataStore) -> None:
-        """Take over what the catalog has, and import the stampers that it names. Blocks."""
-        for name, value in catalog.items(TOPIC_POLICY_KIND):
-            if self._exists(TopicName.parse(name)):
-                self._of_topics[name] = json.loads(value)
-            else:
-                # Left by a crash while the topic was being deleted.
-                catalog.delete(TOPIC_POLICY_KIND, name)
-        for owner, settings in (*self._namespaces.items(), *self._of_topics.items()):
+    def check_stored(self) -> None:
+        """Import the stampers that stored policies name; say which are missing. Blocks."""
+        for owner, settings in self._store.owners():
             if POLICY_NAME in settings:
                 try:
                     StampPolicy.from_json(settings[POLICY_NAME])
@@ -224,11 +206,11 @@ class StampPolicies:
 
     def of_namespace(self, namespace: str) -> StampPolicy | None:
         """What is set for a namespace; None: nothing."""
-        return _in(self._namespaces.get(namespace, {}))
+        return _stored(self._store.in_namespace(namespace, POLICY_NAME))
 
     def of_topic(self, name: TopicName) -> StampPolicy | None:
         """What is set for a topic; None: nothing."""
-        return _in(self._of_topics.get(str(name.partitioned), {}))
+        return _stored(self._store.in_topic(name, POLICY_NAME))
 
     def applied(self, name: TopicName) -> StampPolicy:
         """What holds for a topic."""
@@ -244,7 +226,7 @@ class StampPolicies:
 
     async def set_for_namespace(self, namespace: str, policy: StampPolicy | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._namespaces.change(namespace, lambda old: _with(old, policy))
+        await self._store.set_in_namespace(namespace, POLICY_NAME, _shown(policy))
         # A topic that is opened meanwhile is opened with the new policy.
         await self._turns.work(self._applying_in(namespace))
 
@@ -253,36 +235,14 @@ class StampPolicies:
 
         Raises `RefusedError` for a topic that is not there, and `LedgerError`.
         """
-        await self._writer.in_turn(lambda: self._set(name, policy))
+        await self._store.set_in_topic(name, POLICY_NAME, _shown(policy))
 
-    async def _set(self, name: TopicName, policy: StampPolicy | None) -> None:
-        if not self._exists(name):
-            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
-        full = str(name)
-        settings = _with(self._of_topics.get(full, {}), policy)
-        stored = json.dumps(settings, sort_keys=True).encode() if settings else None
-        await self._writer.write((TOPIC_POLICY_KIND, full, stored))
-        self._show(name, settings)
-
-    def _show(self, name: TopicName, settings: dict[str, Any]) -> None:
-        """From now on a topic has these settings, or none."""
-        if settings:
-            self._of_topics[str(name)] = settings
-        else:
-            self._of_topics.pop(str(name), None)
-        self._apply(str(name))
-        for index in range(self._partitioned.count_of(name)):
-            self._apply(str(name.partition(index)))
-
-    async def forget(self, name: TopicName) -> None:
-        """A topic was deleted, and its policy with it; a partition has none of its own."""
-        await self._writer.in_turn(lambda: self._forget(name))
-
-    async def _forget(self, name: TopicName) -> None:
-        if str(name) in self._of_topics:
-            await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
-        # A producer may have made the topic anew already.
-        self._show(name, {})
+    def changed(self, policy: str, name: TopicName) -> None:
+        """A topic's policy has changed: a new one holds for it and its partitions."""
+        if policy == POLICY_NAME:
+            self._apply(str(name))
+            for index in range(self._partitioned.count_of(name)):
+                self._apply(str(name.partition(index)))
 
     def _apply(self, full: str) -> None:
         topic = self._open_topics.get(full)
@@ -295,14 +255,9 @@ class StampPolicies:
             yield
 
 
-def _in(settings: dict[str, Any]) -> StampPolicy | None:
-    value = settings.get(POLICY_NAME)
+def _stored(value: Any) -> StampPolicy | None:
     return None if value is None else StampPolicy.stored(value)
 
 
-def _with(settings: dict[str, Any], policy: StampPolicy | None) -> dict[str, Any]:
-    """The settings with the policy set, or without it."""
-    changed = {name: value for name, value in settings.items() if name != POLICY_NAME}
-    if policy is not None:
-        changed[POLICY_NAME] = policy.to_json()
-    return changed
+def _shown(policy: StampPolicy | None) -> dict[str, list[str]] | None:
+    return None if policy is None else policy.to_json()

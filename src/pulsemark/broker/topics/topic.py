@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import (
     EARLIEST,
     LATEST,
@@ -26,6 +27,7 @@ from ...ledger import (
 )
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
+from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
@@ -39,6 +41,9 @@ __all__ = ["Topic"]
 
 
 log = logging.getLogger(__name__)
+
+#: Batches that are larger, decompressed, are not looked into on the event loop.
+MAX_OPENED_BYTES = 8 * 1024 * 1024
 
 
 class Topic:
@@ -60,6 +65,7 @@ class Topic:
         self.config = config
         self.counters = TopicCounters()
         self.rate_meter = RateMeter()
+        self.cleaning = TopicCleaning()
         self.producers = TopicProducers(topic_epoch, store_epoch)
         self.subscriptions: dict[str, Subscription] = {
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
@@ -78,6 +84,7 @@ class Topic:
         What is connected is to be disconnected with `disconnecting`, which takes its time.
         """
         self.is_open = False
+        self.cleaning.compaction.stop.set()
         self.producers.close()
         self.ledger.on_confirmed.remove(self._entries_confirmed)
 
@@ -119,10 +126,16 @@ class Topic:
 
     # -- subscriptions --------------------------------------------------------------------------
 
-    def subscription_for(self, command: CommandSubscribe, start: Position | None) -> Subscription:
+    def subscription_for(
+        self,
+        command: CommandSubscribe,
+        start: Position | None,
+        compacted: CompactedLog | None = None,
+    ) -> Subscription:
         """The subscription a SUBSCRIBE asks for, made at `start` if it is not there.
 
-        Without `start` the command says where it begins. Raises `RefusedError`.
+        Without `start` the command says where it begins: in the topic's `compacted` form where
+        that is to be read. Raises `RefusedError`.
         """
         self.check_is_open()
         name = command.subscription
@@ -137,8 +150,13 @@ class Topic:
             return found
         properties = {pair.key: pair.value for pair in command.subscription_properties}
         if start is None:
-            start = self.start_of(command)
-        return self.create_subscription(name, start, durable=command.durable, properties=properties)
+            start = self.start_of(command, compacted)
+        made = self.create_subscription(name, start, durable=command.durable, properties=properties)
+        if compacted is not None:
+            made.read_as(compacted)
+            # What stands before the log's first entry is a place only now.
+            made.cursor.reset(start)
+        return made
 
     def create_subscription(
         self,
@@ -165,18 +183,24 @@ class Topic:
         self.subscriptions[name] = subscription
         return subscription
 
-    def start_of(self, command: CommandSubscribe) -> Position:
+    def start_of(
+        self, command: CommandSubscribe, compacted: CompactedLog | None = None
+    ) -> Position:
         """Where a new subscription begins: the position of its first entry."""
         if not command.durable and command.HasField("start_message_id"):
-            return self.clamp(position_of(command.start_message_id))
+            return self.clamp(position_of(command.start_message_id), compacted)
         if command.initialPosition == CommandSubscribe.Earliest:
-            return self.clamp(EARLIEST)
+            return self.clamp(EARLIEST, compacted)
         return self.ledger.end_position
 
-    def clamp(self, position: Position) -> Position:
-        """`position`, or the first or end position where it lies outside of the topic."""
-        first = self.ledger.first_position
-        end = self.ledger.end_position
+    def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
+        """`position`, or the first or end position where it lies outside of the topic.
+
+        Of its ``compacted`` form where one is given.
+        """
+        log = self.ledger if compacted is None else compacted
+        first = log.first_position
+        end = log.end_position
         if position >= end or position == LATEST:
             return end
         return max(position, first) if first is not None else end
@@ -199,12 +223,17 @@ class Topic:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def finding_last_id(self) -> Generator[None, None, MessageId]:
+    def finding_last_id(
+        self, compacted: CompactedLog | None = None
+    ) -> Generator[None, None, MessageId]:
         """The id of the last message consumers can get, in pieces; (-1, -1) when there is none.
 
         `batch_index` is set for a batch. Control entries at the end are not messages: they are
-        gone over backwards, one in a piece, and not again the next time.
+        gone over backwards, one in a piece, and not again the next time. Those who read the
+        ``compacted`` form wait for nothing that was left out of it.
         """
+        if compacted is not None:
+            return (yield from self._finding_last_id_in(compacted))
         first, last = self.ledger.first_position, self.ledger.last_position
         known = self._last_id
         if known is not None and (last is None or last < known[0]):
@@ -215,7 +244,9 @@ class Topic:
         while found is None and at is not None and first is not None and at >= first:
             if known is not None and at <= known[0]:
                 found = known[1]
-            elif (entry := self._entry_at(at)) is not None and entry.kind is EntryKind.DATA:
+            elif (
+                entry := self._entry_at(self.ledger, at)
+            ) is not None and entry.kind is EntryKind.DATA:
                 size = batch_size_of(entry.body)
                 found = MessageId(*at, self.partition_index, -1 if size is None else size - 1)
             else:
@@ -227,10 +258,40 @@ class Topic:
         self._last_id = None if last is None else (last, found)
         return found
 
-    def _entry_at(self, position: Position) -> Entry | None:
+    def _finding_last_id_in(self, log: CompactedLog) -> Generator[None, None, MessageId]:
+        first, at, horizon = log.first_position, log.last_position, log.horizon
+        while at is not None and first is not None and at >= first:
+            entry = self._entry_at(log, at)
+            if entry is not None and entry.kind is EntryKind.DATA:
+                size = batch_size_of(entry.body)
+                last = -1 if size is None else size - 1
+                if horizon is not None and at <= horizon:
+                    last = last_kept_index(entry, last)
+                return MessageId(*at, self.partition_index, last)
+            at = log.previous_position(at)
+            yield
+        return MessageId(*EARLIEST, self.partition_index)
+
+    def _entry_at(self, log: ManagedLedger | CompactedLog, position: Position) -> Entry | None:
         try:
-            entries = self.ledger.read(position, max_entries=1)
+            entries = log.read(position, max_entries=1)
         except CorruptEntryError:
             # Nobody can get it any more, so it is not the last message.
             return None
         return entries[0] if entries and entries[0].position == position else None
+
+
+def last_kept_index(entry: Entry, last: int) -> int:
+    """The batch index of the last message that compaction left in an entry of a view."""
+    if last <= 0:
+        return last
+    from ...compaction.batch_rewrite import BatchFormatError, open_batch
+    from ...metadata import MessageFormatError, read_message_metadata
+    from ...metadata.compression import CompressionUnavailableError
+
+    try:
+        metadata = read_message_metadata(entry.body)
+        members = open_batch(metadata, entry.body, MAX_OPENED_BYTES).members
+    except (BatchFormatError, CompressionUnavailableError, MessageFormatError):
+        return last
+    return next((i for i in reversed(range(len(members))) if not members[i].hole), last)

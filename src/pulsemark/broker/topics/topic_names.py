@@ -49,6 +49,10 @@ class TopicNames:
             if not names:
                 del self._by_namespace[namespace]
 
+    def snapshot(self) -> list[str]:
+        """All names, sorted, as they are now. From any thread."""
+        return sorted(self._all)
+
     def of(self, namespace: str) -> list[str]:
         """The names of a namespace, sorted."""
         return list(self._by_namespace.get(namespace, ()))

@@ -14,8 +14,9 @@ from ...metadata import (
     pack,
     pack_stamp,
 )
-from ..admission import raise_too_large, time_of_entry
+from ..admission import raise_too_large
 from ..entry import EntryKind
+from ..entry_time import time_of_unstamped
 from ..errors import InvalidEntryError
 from ..limits import MAX_INDEX, MAX_PREFIX_BYTES
 from ..options import StoreOptions
@@ -91,7 +92,7 @@ class RecordBuilder:
             start = len(parts[0])
         time_ms = now_ms
         if not (self.stamps_time and prefix):
-            time_ms = time_of_entry(header or MessageHeader(body), now_ms)
+            time_ms = time_of_unstamped(header or MessageHeader(body), now_ms)
         if time_ms < tail.entry_time_max_ms:
             time_ms = tail.entry_time_max_ms
         row = now_ms, time_ms, index - segment.first_index, start + size

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Protocol
 
 from ...proto.cursor_pb2 import CursorRecord
 from ..commit.commit import DONE, Batch, Commit
 from ..errors import LedgerError
 from ..position import LATEST, Position
-from ..topic_log import TopicLog
 from .partial_batches import PartialBatches, bits_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
@@ -32,6 +32,28 @@ _MAX_RANGE_ENTRIES = 2**31
 """A stored range that is longer than any ledger is no range of entries."""
 
 Write = Callable[[CursorRecord], Commit]
+
+
+class CursorLog(Protocol):
+    """What a cursor asks of the log in which it stands: a topic's, or its compacted form.
+
+    See `TopicLog` for what each one means.
+    """
+
+    @property
+    def epoch(self) -> object:
+        """Another value once entries that were there may be gone, but for the head's."""
+
+    @property
+    def end_position(self) -> Position: ...  # noqa: D102
+    @property
+    def last_position(self) -> Position | None: ...  # noqa: D102
+    def next_position(self, position: Position) -> Position: ...  # noqa: D102
+    def previous_position(self, position: Position) -> Position: ...  # noqa: D102
+    def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
+    def entry_behind(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
+    def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
+    def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +70,7 @@ class Cursor:
 
     def __init__(
         self,
-        log: TopicLog,
+        log: CursorLog,
         topic_id: int,
         name: str,
         mark_delete: Position,
@@ -85,11 +107,11 @@ class Cursor:
         """Whether the cursor outlives the process."""
         return self._write is not None
 
-    def follow(self, log: TopicLog) -> None:
+    def follow(self, log: CursorLog) -> None:
         """From now on, ``log`` is where the positions are."""
         self._log = log
         self._epoch = log.epoch
-        self._acked.recount()
+        self._acked.weigh_by(partial(_messages_of, log))
         self._batches.remove_if(self._acked.__contains__)
 
     def forget(self) -> None:
@@ -365,5 +387,5 @@ def _signed(word: int) -> int:
     return word - 2**64 if word >= 2**63 else word
 
 
-def _messages_of(log: TopicLog, ledger_id: int, first: int, last: int) -> int:
+def _messages_of(log: CursorLog, ledger_id: int, first: int, last: int) -> int:
     return log.message_count(Position(ledger_id, first), Position(ledger_id, last + 1))

@@ -48,6 +48,11 @@ class PositionRanges:
     def __bool__(self) -> bool:
         return bool(self._keys)
 
+    def weigh_by(self, weigh: Weigh) -> None:
+        """From now on, ``weigh`` says what positions weigh; those that are in are weighed anew."""
+        self._weigh = weigh
+        self.recount()
+
     def add_one(self, position: Position, weight: int = 0) -> None:
         """Add one position that is not in yet, and weighs so much."""
         block = self._block((position[0], position[1] >> _SHIFT))

@@ -23,13 +23,20 @@ from ..run import Run
 from ..topic_log import TopicLog
 from .io.fd_cache import FdCache
 from .io.files import Files, OsFiles
-from .io.folder import check_marker, index_path, list_segments, segment_path
+from .io.folder import (
+    SegmentId,
+    check_marker,
+    index_path,
+    ledgers_folder,
+    list_segments,
+    segment_path,
+)
 from .segment.chain import counting_segments
-from .segment.chunk_cache import ChunkCache
-from .segment.salvage import read_named_header, salvage_headers
+from .segment.filer import Filer
+from .segment.headers import read_named_header
+from .segment.salvage import salvage_headers
 from .segment.segment import Segment
 from .segment.segment_format import SegmentHeader
-from .segment.topic_segments import make_segment
 
 _log = logging.getLogger(__name__)
 
@@ -81,18 +88,20 @@ class FolderReader:
         self._files = files or OsFiles()
         check_marker(self._files, self._folder)
         self._fds = FdCache(self._files, flags=os.O_RDONLY)
-        self._chunks = ChunkCache()
+        self._filer = Filer(self._files, self._fds, self._folder)
         self._lock = threading.Lock()
         self._headers: dict[tuple[int, int], SegmentHeader] = {}
         self._beyond_help: dict[tuple[int, int], int] = {}
         """Segments without a usable header, and how long their files were."""
+        self._by_topic: dict[str, list[SegmentHeader]] = {}
+        self._stamp: int | None = None
+        """Of the folder's names, as the headers are of; None: they may have changed."""
 
     def topics(self) -> list[str]:
         """Full names of the topics with entries, sorted."""
         with self._lock:
             self._scan_headers()
-            names = {h.topic for h in self._headers.values()}
-        return sorted(name for name in names if "://" in name)
+            return sorted(name for name in self._by_topic if "://" in name)
 
     def headers(self) -> list[SegmentHeader]:
         """The headers of all segments, also of topics that the store has for itself."""
@@ -110,8 +119,9 @@ class FolderReader:
         Segments of an earlier answer (``known``) are used again and brought up to date.
         """
         with self._lock:
-            self._scan_headers()
-            mine = [h for h in self._headers.values() if h.topic == topic]
+            if known or not self._is_as_scanned():
+                self._scan_headers()
+            mine = self._by_topic.get(topic)
         if not mine:
             raise TopicNotFoundError(topic)
         return self._load(mine, known, set())
@@ -126,14 +136,10 @@ class FolderReader:
         """
         with self._lock:
             self._scan_headers()
-            headers: dict[str, list[SegmentHeader]] = {topic: [] for topic in topics}
-            for header in self._headers.values():
-                if header.topic in headers:
-                    headers[header.topic].append(header)
+            headers = {t: self._by_topic[t] for t in topics if t in self._by_topic}
         return {
             topic: FolderLog(self, topic, self._load(mine, (), set(lost)))
             for topic, mine in headers.items()
-            if mine
         }
 
     def damaged_segments(self) -> list[tuple[int, int]]:
@@ -152,11 +158,36 @@ class FolderReader:
         for segment in known[-_UNSEALED_MAX:]:
             if segment.index.rows_in_memory < _ROWS_IN_MEMORY_MAX:
                 kept[segment.header] = segment
-        segments = [kept.get(h) or self._segment(h) for h in mine if h.topic_id == newest]
+        segments = [kept.get(h) or self._filer.open(h) for h in mine if h.topic_id == newest]
         lost |= {ledger_id for ledger_id, _ in self._beyond_help}
         return tuple(counting_segments(segments, known=set(kept.values()), lost=lost))
 
+    def _is_as_scanned(self) -> bool:
+        """Whether no segment came or went since the last look: opening one topic after another
+        then lists the folder once.
+        """
+        if self._stamp is None:
+            return False
+        try:
+            return self._files.names_stamp(ledgers_folder(self._folder)) == self._stamp
+        except FileNotFoundError:
+            return False
+
     def _scan_headers(self) -> None:
+        try:
+            stamp = self._files.names_stamp(ledgers_folder(self._folder))
+        except FileNotFoundError:
+            stamp = None
+        rotten = self._read_headers()
+        if rotten:
+            self._salvage(rotten)
+        self._stamp = None if rotten else stamp  # a header may just be under way
+        self._by_topic = {}
+        for header in self._headers.values():
+            self._by_topic.setdefault(header.topic, []).append(header)
+
+    def _read_headers(self) -> list[SegmentId]:
+        """Read the headers of new segments, forget those that are gone; which are damaged."""
         present = list_segments(self._files, self._folder)
         for gone in self._headers.keys() - set(present):
             del self._headers[gone]
@@ -175,8 +206,7 @@ class FolderReader:
                 # Either damaged, or its first write is under way.
                 _log.debug("%s", error)
                 rotten.append(segment_id)
-        if rotten:
-            self._salvage(rotten)
+        return rotten
 
     def _salvage(self, rotten: Sequence[tuple[int, int]]) -> None:
         sizes = {each: self._size(segment_path(self._folder, *each)) for each in rotten}
@@ -193,9 +223,6 @@ class FolderReader:
             return self._files.size(fd)
         finally:
             self._files.close(fd)
-
-    def _segment(self, header: SegmentHeader) -> Segment:
-        return make_segment(self._files, self._fds, self._folder, header, self._chunks)
 
     def close(self) -> None:
         """Close all files."""

@@ -26,11 +26,10 @@ from .io.files import Files
 from .io.folder import CATALOG_NAME, probe_folder
 from .io.reserve import Reserve
 from .opening.recovery import recover, remove_journal
-from .segment.chunk_cache import ChunkCache
+from .removal import SegmentRemoval
+from .segment.filer import Filer
 from .segment.segment import Segment
 from .segment.segment_format import SegmentHeader, new_secret
-from .segment.segment_removal import SegmentRemoval, segment_ids
-from .segment.topic_segments import TopicSegments, make_segment
 
 T = TypeVar("T")
 
@@ -60,35 +59,31 @@ class LocalLedgers:
         self._is_finished = False
         self._checkpointer: Checkpointer | None = None
         self._fds = FdCache(files, limit=options.fd_limit)
-        self._chunks = ChunkCache()
         with ExitStack() as on_failure:
             on_failure.callback(self._fds.close)
             self._catalog = Catalog(folder / CATALOG_NAME)
             on_failure.callback(self._catalog.close)
             files.sync_folder(folder)
-            last_id = recover(files, self._fds, folder, self._catalog)
-            self._segments = TopicSegments(files, self._fds, folder, self._catalog, self._chunks)
+            self.filer = Filer(files, self._fds, folder)
+            """The one owner of the folder's segments."""
+            last_id = recover(self.filer, self._catalog)
             interval_ms = options.sync_interval_ms
             self._journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
-            self._writer = BatchWriter(files, self._fds, self._journal)
+            self._writer = BatchWriter(self.filer, self._journal)
             on_failure.pop_all()
         state.on_fork = self._forked
 
     def start(self, committer: GroupCommit) -> None:
         """Begin to make checkpoints."""
         self._checkpointer = Checkpointer(
-            self._files,
-            self._fds,
-            self._folder,
+            self.filer,
             self._catalog,
             self._journal,
             self._writer,
             committer,
             self._options,
         )
-        self._removal = SegmentRemoval(
-            self._files, self._fds, self._folder, self._catalog, self._checkpointer, self._reserve
-        )
+        self._removal = SegmentRemoval(self.filer, self._catalog, self._checkpointer, self._reserve)
         if self._threaded:
             self._checkpointer.start()
 
@@ -132,28 +127,27 @@ class LocalLedgers:
             epoch=header.epoch,
             secret=new_secret(),
         )
-        segment = make_segment(self._files, self._fds, self._folder, segment_header, self._chunks)
-        segment.index.end_offset = segment_header.size_bytes
-        return segment
+        return self.filer.new(segment_header)
 
     def open(self, name: str, topic_id: int) -> list[Run]:
         """The segments that count; files of a tail that was cut off are removed."""
-        counting, dropped = self._segments.of_topic(name, topic_id)
+        listed = self._catalog.segments(topic_id)
+        counting, dropped = self.filer.open_topic(name, topic_id, listed)
         if dropped:
             self._removal.left_over(name, topic_id, dropped)
         return list(counting)
 
     def began(self, segment: Run) -> None:
         """The next checkpoint lists the segment."""
-        self._checkpoints.segment_began(cast("Segment", segment))
+        self.filer.begin(cast("Segment", segment))
 
     def sealed(self, segment: Run) -> None:
         """The next checkpoint seals its index."""
-        self._checkpoints.segment_ended(cast("Segment", segment))
+        self.filer.end(cast("Segment", segment))
 
     def void(self, segment: Run) -> None:
         """The next checkpoint removes what a failed write may have left."""
-        self._checkpoints.segment_void(cast("Segment", segment))
+        self.filer.discard(cast("Segment", segment))
 
     # Removing
 
@@ -167,7 +161,7 @@ class LocalLedgers:
         self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
         """Out of the catalog now; the files go when the answer is called."""
-        unlisted = segment_ids(cast("Sequence[Segment]", segments))
+        unlisted = [s.segment_id for s in cast("Sequence[Segment]", segments)]
         removed = self._reserve.with_space_for(
             lambda: self._catalog.delete_topic(topic_id, unlisted=unlisted, note=note)
         )
@@ -179,7 +173,7 @@ class LocalLedgers:
 
     def drop_read_caches(self) -> None:
         """Forget what was kept of index files."""
-        self._chunks.clear()
+        self.filer.drop_read_caches()
 
     # The whole
 

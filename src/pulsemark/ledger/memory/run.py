@@ -195,7 +195,8 @@ class MemoryRun(Run):
 
     def is_gone(self, row: int) -> bool:
         """As `Run.is_gone`; another owner may have removed it."""
-        self.removed = self.removed or not self.content.entries
+        if not (self.removed or self.content.entries):
+            self.mark_removed()
         self.cut_rows = max(self.cut_rows, self.content.cut_rows)
         return self.removed or row < self.cut_rows
 

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
 from ...ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
-from ...ledger.local.segment.segment import as_segment
-from ...ledger.local.segment.segment_format import (
+from ...ledger.local.segment.record_format import (
     CORE_OFFSET,
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
 )
+from ...ledger.local.segment.segment import as_segment
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries
 from .protoscan import Bools, Ints, u32_at

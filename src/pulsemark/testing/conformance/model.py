@@ -113,7 +113,8 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_cursor(self, name: str, cursor: str) -> None:
         """Forget a subscription."""
         ledger, model = self._topic(name)
-        model.delete_cursor(ledger, cursor)
+        if cursor in ledger.cursors:
+            model.delete_cursor(ledger, cursor)
 
     @precondition(lambda self: self.store.topic_names())
     @rule(name=Topics)

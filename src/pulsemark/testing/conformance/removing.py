@@ -115,6 +115,7 @@ class Removing(EngineTests):
                     now_ms=now_ms,
                     retention_time_ms=time_ms,
                     retention_size_bytes=size_bytes,
+                    claim=None,
                 )
 
             assert clean(None, None) == 0

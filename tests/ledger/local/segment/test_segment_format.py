@@ -6,17 +6,19 @@ from hypothesis import strategies as st
 
 from pulsemark.ledger import CorruptFileError, UnsupportedVersionError
 from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, MAX_ENTRY_ID, MAX_PREFIX_BYTES
-from pulsemark.ledger.local.segment.segment_format import (
+from pulsemark.ledger.local.segment.record_format import (
     RECORD_HEADER_SIZE,
     BadRecordError,
-    SegmentHeader,
     body_damage,
     pack_body_crc,
     pack_record_head,
     unpack_record_head,
+    whole_record,
+)
+from pulsemark.ledger.local.segment.segment_format import (
+    SegmentHeader,
     unpack_segment_header,
     version_1_key,
-    whole_record,
 )
 from pulsemark.metadata import crc32c, pack_stamp
 from pulsemark.testing.raw_messages import unbatched_message

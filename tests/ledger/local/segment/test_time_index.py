@@ -271,7 +271,7 @@ def test_index_of_another_segment_is_not_taken(bench):
     index.seal(1)
     for ledger_id, segment_no in ((8, 0), (7, 1)):
         other = TimeIndex(
-            bench.files, bench.fds, bench.path, ledger_id, segment_no, FLOOR_MS, ChunkCache()
+            bench.files, bench.fds, bench.path, ledger_id, segment_no, FLOOR_MS, ChunkCache(8)
         )
         assert other.load() is None
         assert other.count == 0

@@ -7,7 +7,7 @@ broker makes them off its loop. What SQLite cannot do is a CatalogError: nothing
 
 The segments themselves name their topic; the lists here only save reading every header at
 start. Segments too new to be listed are found in the journal. A catalog that is lost, or older
-than the folder, is filled again from the segments (`rebuild`).
+than the folder, is filled again from the segments (`opening.completion`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from ...errors import (
     CorruptCatalogError,
     UnsupportedVersionError,
 )
+from ...property_kinds import DELETING_KIND
+from ..io.folder import SegmentId
 
 CATALOG_VERSION = 1
 
@@ -48,9 +50,6 @@ _NO_SHARED_MEMORY = (
     sqlite3.SQLITE_IOERR_SHMMAP,
 )
 """How SQLite says that the file beside its WAL finds no room on the disk."""
-
-SegmentId = tuple[int, int]
-"""(ledger id, segment number)."""
 
 
 class Catalog:
@@ -199,6 +198,11 @@ class Catalog:
         )
         return [(ledger, number) for ledger, number in rows]
 
+    def deleted_topics(self) -> set[int]:
+        """Ids of topics that were deleted, and of which something may still be there."""
+        noted = {int(key) for key, _ in self.items(DELETING_KIND) if key.isdecimal()}
+        return noted - set(self.topics().values())
+
     def listed_segments(self) -> set[SegmentId]:
         """The segments of all topics."""
         rows = self._rows("SELECT ledger_id, segment_no FROM segment")
@@ -216,12 +220,14 @@ class Catalog:
         self,
         topics: Mapping[str, int],
         segments: Iterable[tuple[int, int, int]],
+        removed: Iterable[SegmentId],
         next_ledger_id: int,
     ) -> None:
         """Take in what the folder holds, in one transaction: ids by topic name, and segments.
 
         Where a name is known under an older id, that topic was deleted: its segments are listed
-        for removal. Ledger ids below ``next_ledger_id`` are not given again.
+        for removal, and so are those in ``removed``. Ledger ids below ``next_ledger_id`` are not
+        given again.
         """
         with self._transaction() as db:
             for name, topic_id in topics.items():
@@ -229,6 +235,7 @@ class Catalog:
                 if row and row[0] < topic_id:
                     _delete_topic(db, row[0])
                 db.execute("INSERT OR IGNORE INTO topic(id, name) VALUES (?, ?)", (topic_id, name))
+            db.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?)", removed)
             _add_segments(db, segments)
             _reserve(db, 0, next_ledger_id)
 

@@ -19,9 +19,10 @@ from typing import cast
 from ...commit.commit import Batch
 from ...commit.entry_writer import Outcome
 from ...commit.group import ROW_FIELDS, Group, Owner, all_buffers
-from ..io.fd_cache import FdCache
-from ..io.files import Files, write_all
+from ..io.files import write_all
+from ..segment.filer import Filer
 from ..segment.index_format import CHUNK_ROWS
+from ..segment.life import SegmentState
 from ..segment.segment import Segment
 from .journal import Journal
 from .journal_format import GroupRef
@@ -41,9 +42,10 @@ class Written:
 class BatchWriter:
     """Writes groups to the journal and into their segments."""
 
-    def __init__(self, files: Files, fds: FdCache, journal: Journal) -> None:
-        self._files = files
-        self._fds = fds
+    def __init__(self, filer: Filer, journal: Journal) -> None:
+        self._filer = filer
+        self._files = filer.files
+        self._fds = filer.fds
         self.journal = journal
         self._dirty: dict[Segment, Written] = {}
         self.broken: list[Owner] = []
@@ -175,19 +177,13 @@ class BatchWriter:
     def _sync_some(self) -> None:
         """Sync the segments written first, ahead of the checkpoint: too many files are open."""
         count = 1 + self._fds.limit // 4
-        for written in [w for w in self._dirty.values() if not w.segment.sync_failed][:count]:
-            try:
-                if not written.segment.removed:
-                    self._files.fdatasync(written.fd)
-            except OSError as error:
-                # It stays among the written: the checkpoint keeps the journal because of it.
-                _log.error("%s: sync failed, ledger fenced: %s", written.segment.path, error)
-                written.segment.sync_failed = True
-                self._fds.forget(written.segment.path)
-                self.broken.append(written.owner)
-            else:
+        unsynced = [w for w in self._dirty.values() if w.segment.state is not SegmentState.FAILED]
+        for written in unsynced[:count]:
+            if self._filer.sync(written.segment, written.fd):
                 self._fds.release(written.fd)
                 del self._dirty[written.segment]
+            else:  # it stays among the written: the checkpoint keeps the journal because of it
+                self.broken.append(written.owner)
 
     @property
     def is_waiting(self) -> bool:

@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from pathlib import Path
 
 from ...commit.group import Owner
 from ...commit.group_commit import GroupCommit
 from ...errors import CatalogError
 from ...options import StoreOptions
-from ..catalog.catalog import Catalog, SegmentId
-from ..io.fd_cache import FdCache
-from ..io.files import Files
-from ..io.folder import ledgers_folder
-from ..opening.recovery import remove_segment_files
-from ..segment.segment import Segment
+from ..catalog.catalog import Catalog
+from ..segment.filer import Due, Filer
+from ..segment.life import SegmentState
 from .batch_writer import BatchWriter, Written
 from .journal import Journal
 
@@ -34,31 +30,23 @@ _POLL_MS = 200
 
 
 class Checkpointer:
-    """Runs checkpoints. ``segment_began``, ``segment_ended`` are called under the store's lock."""
+    """Runs checkpoints: the `Filer` says what is due."""
 
     def __init__(
         self,
-        files: Files,
-        fds: FdCache,
-        folder: Path,
+        filer: Filer,
         catalog: Catalog,
         journal: Journal,
         writer: BatchWriter,
         committer: GroupCommit,
         options: StoreOptions,
     ) -> None:
-        self._files = files
-        self._fds = fds
-        self._folder = folder
+        self._filer = filer
         self._catalog = catalog
         self._journal = journal
         self._writer = writer
         self._committer = committer
         self._options = options
-        self._began: list[Segment] = []
-        self._ended: list[Segment] = []
-        self._void: list[Segment] = []
-        self._removed: set[SegmentId] = set()
         self._kept_up_to = 0
         self._one_at_a_time = threading.Lock()
         self._stop = threading.Event()
@@ -72,30 +60,6 @@ class Checkpointer:
     def start(self) -> None:
         """Begin to make checkpoints by size and time."""
         self._thread.start()
-
-    def segment_began(self, segment: Segment) -> None:
-        """A new segment: to be listed in the catalog."""
-        self._began.append(segment)
-
-    def segment_ended(self, segment: Segment) -> None:
-        """No entry follows in this segment: its index is to be sealed."""
-        self._ended.append(segment)
-
-    def segment_void(self, segment: Segment) -> None:
-        """Nothing of this segment ever counted: its file is to go, before the journal forgets it.
-
-        Behind a journal that has, what its failed write left would look like a ledger's end.
-        """
-        segment.removed = True
-        self._began.remove(segment)
-        self._void.append(segment)
-
-    def segments_removed(self, segments: set[SegmentId]) -> None:
-        """Files were removed; the catalog may forget them once the journal has."""
-        with self._committer.lock:
-            self._removed |= segments
-            self._began = [s for s in self._began if _id(s) not in segments]
-            self._ended = [s for s in self._ended if _id(s) not in segments]
 
     def _run(self) -> None:
         waited_ms = 0
@@ -133,29 +97,23 @@ class Checkpointer:
 
     def checkpoint(self) -> None:
         """Make one now. Blocks; raises OSError or CatalogError when the journal must be kept."""
+        filer = self._filer
         with self._one_at_a_time:
-            with self._committer.lock:
-                # Taken before the journal's file ends: no later file speaks of these.
-                removed = set(self._removed)
+            # Taken before the journal's file ends: no later file speaks of these.
+            removed = filer.removed()
             with self._committer.all_durable():
                 last_id, written = self._writer.rotate()
             kept_before, self._kept_up_to = self._kept_up_to, last_id  # until it is all synced
-            began, ended, void = self._new_segments()
-            if self._sync(written) and self._remove(void):
+            with self._committer.lock:
+                due = filer.take_due()
+            if self._sync(written) and filer.remove_void(due):
                 self._kept_up_to = kept_before
             try:
-                if began:
-                    self._write_second_headers(began, set(ended))
-                    self._files.sync_folder(ledgers_folder(self._folder))
-                    self._catalog.add_segments(
-                        (s.header.topic_id, s.ledger_id, s.header.segment_no) for s in began
-                    )
+                self._list(due)
             except BaseException:
-                with self._committer.lock:
-                    self._began += began
-                    self._ended += ended
+                filer.put_back(due)
                 raise
-            self._seal(ended)
+            filer.seal(due.ended)
             try:
                 self._journal.free(self._kept_up_to + 1, last_id)
             except OSError:
@@ -163,74 +121,26 @@ class Checkpointer:
                 raise
             if removed and self.complete:
                 self._catalog.forget_removed(removed)
-                with self._committer.lock:
-                    self._removed -= removed
+                filer.removal_forgotten(removed)
 
-    def _new_segments(self) -> tuple[list[Segment], list[Segment], list[Segment]]:
-        """What is to be listed, sealed, removed; what is still pending has to wait."""
-        with self._committer.lock:
-            began = [s for s in self._began if s.entry_count]
-            self._began = [s for s in self._began if not s.entry_count]
-            ended = [s for s in self._ended if s.entry_count >= s.assigned_count]
-            self._ended = [s for s in self._ended if s.entry_count < s.assigned_count]
-            void, self._void = self._void, []
-        return began, ended, void
+    def _list(self, due: Due) -> None:
+        """List new segments in the catalog, once their names and headers are durable."""
+        if due.began:
+            self._filer.write_second_headers(due)
+            self._filer.sync_folder()
+            self._catalog.add_segments((s.header.topic_id, *s.segment_id) for s in due.began)
 
     def _sync(self, written: list[Written]) -> bool:
         """Make what the journal holds durable in its own place; whether that worked."""
         failed: dict[int, Owner] = {}
         synced = True
         for each in written:
-            segment = each.segment
-            try:
-                if segment.sync_failed:
-                    synced = False
-                elif not segment.removed:
-                    self._files.fdatasync(each.fd)
-            except OSError as error:
+            has_failed = each.segment.state is SegmentState.FAILED
+            if not self._filer.sync(each.segment, each.fd):
                 synced = False
-                _log.error("%s: sync failed, ledger fenced: %s", segment.path, error)
-                segment.sync_failed = True
-                self._fds.forget(segment.path)
-                failed[id(each.owner)] = each.owner
-            finally:
-                self._fds.release(each.fd)
+                if not has_failed:
+                    failed[id(each.owner)] = each.owner
+            self._filer.fds.release(each.fd)
         if failed:
             self._committer.fence(list(failed.values()), OSError("a file could not be synced"))
         return synced
-
-    def _remove(self, void: list[Segment]) -> bool:
-        """Remove the files of void segments, durably; whether that worked."""
-        try:
-            remove_segment_files(self._files, self._fds, self._folder, map(_id, void))
-        except OSError as error:
-            _log.error("void segments stay, and so does the journal: %s", error)
-            return False
-        return True
-
-    def _write_second_headers(self, began: list[Segment], ended: set[Segment]) -> None:
-        """Put headers of new segments into their index files, before the journal forgets them.
-
-        Sealing does it for those that have ended.
-        """
-        for segment in began:
-            try:
-                if not (segment.removed or segment in ended):
-                    segment.index.begin()
-            except OSError as error:
-                _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
-
-    def _seal(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            index = segment.index
-            to_do = not (index.sealed or index.sync_failed)
-            if to_do and segment.entry_count and not segment.removed:
-                try:
-                    index.seal(segment.append_time_max_ms)
-                except OSError as error:
-                    # Only a cache: made again when the segment is next opened.
-                    _log.warning("%s: index not sealed: %s", segment.path, error)
-
-
-def _id(segment: Segment) -> SegmentId:
-    return segment.ledger_id, segment.header.segment_no

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +25,10 @@ _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 IOV_MAX = 1024
 """Most buffers one gather write takes (Linux, macOS)."""
+
+
+_SETTLED_NS = 2_000_000_000
+"""After so long a folder's time tells of each further change."""
 
 
 class Files(Protocol):
@@ -89,6 +94,12 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool:
         """Whether there is something of that name."""
+        ...
+
+    def names_stamp(self, path: Path) -> int | None:
+        """A number that is another one once names in a folder change; None: it is not known,
+        since they have changed just now.
+        """
         ...
 
     def sync_folder(self, path: Path) -> None:
@@ -167,6 +178,11 @@ class OsFiles:
     def exists(self, path: Path) -> bool:
         """Whether there is something of that name."""
         return path.exists()
+
+    def names_stamp(self, path: Path) -> int | None:
+        """As Files. Two changes within one tick of the kernel's clock have the same time."""
+        changed_ns = path.stat().st_mtime_ns
+        return changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
 
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries (new, renamed, removed files) durable."""

@@ -40,6 +40,10 @@ _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.log")
 _JOURNAL_NAME = re.compile(r"([0-9a-f]{8})\.journal")
 
 
+SegmentId = tuple[int, int]
+"""(ledger id, segment number)."""
+
+
 def ledgers_folder(folder: Path) -> Path:
     """Where segments and their indexes lie."""
     return folder / "ledgers"
@@ -65,8 +69,8 @@ def journal_path(folder: Path, slot: int) -> Path:
     return journal_folder(folder) / f"{slot:08x}.journal"
 
 
-def list_segments(files: Files, folder: Path) -> list[tuple[int, int]]:
-    """(ledger id, segment number) of every segment file, in order."""
+def list_segments(files: Files, folder: Path) -> list[SegmentId]:
+    """Every segment that has a file, in order."""
     try:
         names = files.listdir(ledgers_folder(folder))
     except FileNotFoundError:

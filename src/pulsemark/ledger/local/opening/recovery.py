@@ -8,52 +8,49 @@ behind it the files of segments that were removed while the journal still spoke 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterable
 from pathlib import Path
 
-from ....maintenance.rebuild import complete_catalog, is_behind
 from ...errors import CorruptFileError
-from ..catalog.catalog import Catalog, SegmentId
+from ..catalog.catalog import Catalog
 from ..commit.journal_format import GroupRef
 from ..commit.journal_replay import ReplayReport, replay
-from ..io.fd_cache import FdCache
 from ..io.files import Files, write_all
 from ..io.folder import (
+    SegmentId,
     index_path,
     journal_folder,
     journal_path,
-    ledgers_folder,
     list_journal_slots,
     list_segments,
-    segment_path,
 )
-from ..segment.head_cut import cut_path
-from ..segment.index_format import pack_index_header
-from ..segment.salvage import read_named_header
+from ..segment.filer import Filer
+from ..segment.headers import read_named_header
+from ..segment.index_file import open_index, write_head
 from ..segment.segment_format import SegmentHeader
-from ..segment.time_index import sealed_end
+from .completion import complete_catalog, is_behind
 
 _log = logging.getLogger(__name__)
 
 
-def recover(files: Files, fds: FdCache, folder: Path, catalog: Catalog) -> int:
+def recover(filer: Filer, catalog: Catalog) -> int:
     """Bring a folder in order that this process has locked; the highest journal id there was.
 
     Raises UnsupportedVersionError, CatalogError, OSError.
     """
+    files, folder = filer.files, filer.folder
     removed = catalog.removed()
-    report, touched = _write_out(files, fds, folder, removed)
-    _drop_short_indexes(files, fds, folder, touched)
-    _write_second_headers(files, folder, touched)
-    _sync(files, fds, folder, touched)
+    report, touched = _write_out(filer, removed)
+    _drop_short_indexes(filer, touched)
+    _write_second_headers(filer, touched)
+    _sync(filer, touched)
     unlisted = _unlisted(files, folder, catalog, removed)
     if is_behind(files, folder, catalog) or _has_strangers(unlisted, catalog):
         complete_catalog(files, folder, catalog)
     else:
-        _list(files, fds, folder, catalog, unlisted, touched)
+        _list(filer, catalog, unlisted, touched)
     remove_journal(files, folder)
-    remove_segment_files(files, fds, folder, removed)
+    removed |= catalog.removed()  # completing it may have found more
+    filer.remove_files(removed)
     catalog.forget_removed(removed)
     return report.last_id
 
@@ -67,89 +64,67 @@ def remove_journal(files: Files, folder: Path) -> None:
         files.sync_folder(journal_folder(folder))
 
 
-def remove_segment_files(
-    files: Files, fds: FdCache, folder: Path, segments: Iterable[SegmentId]
-) -> None:
-    """Remove the files of segments, durably; those that are gone already do no harm."""
-    gone = False
-    for segment in segments:
-        path = segment_path(folder, *segment)
-        for each in (path, index_path(path), cut_path(path)):
-            fds.forget(each)
-            try:
-                files.unlink(each)
-                gone = True
-            except FileNotFoundError:
-                pass
-    if gone:
-        files.sync_folder(ledgers_folder(folder))
-
-
-def _write_out(
-    files: Files, fds: FdCache, folder: Path, removed: set[SegmentId]
-) -> tuple[ReplayReport, set[SegmentId]]:
+def _write_out(filer: Filer, removed: set[SegmentId]) -> tuple[ReplayReport, set[SegmentId]]:
     """Write the journal's blocks into their segments; which segments those are."""
+    files, fds = filer.files, filer.fds
     touched: set[SegmentId] = set()
 
     def apply(group: GroupRef, content: memoryview) -> None:
-        segment = (group.ledger_id, group.segment_no)
-        if segment in removed:
+        segment_id = (group.ledger_id, group.segment_no)
+        if segment_id in removed:
             return
-        touched.add(segment)
-        fd = fds.acquire(segment_path(folder, *segment), create=True)
+        touched.add(segment_id)
+        fd = fds.acquire(filer.path(segment_id), create=True)
         try:
             write_all(files, fd, [content], group.offset)
         finally:
             fds.release(fd)
 
-    report = replay(files, folder, apply)
+    report = replay(files, filer.folder, apply)
     if report.damaged_blocks:
         blocks = report.damaged_blocks
-        _log.error("%s: %d damaged blocks in the journal; run a verification", folder, blocks)
-    for segment in touched & report.segment_ends.keys():
-        with fds.use(segment_path(folder, *segment)) as fd:
-            if files.size(fd) > report.segment_ends[segment]:
-                files.ftruncate(fd, report.segment_ends[segment])
+        _log.error("%s: the journal has %d damaged blocks; run `verify`", filer.folder, blocks)
+    for segment_id in touched & report.segment_ends.keys():
+        with fds.use(filer.path(segment_id)) as fd:
+            if files.size(fd) > report.segment_ends[segment_id]:
+                files.ftruncate(fd, report.segment_ends[segment_id])
     return report, touched
 
 
-def _sync(files: Files, fds: FdCache, folder: Path, touched: set[SegmentId]) -> None:
-    for segment in sorted(touched):
-        with fds.use(segment_path(folder, *segment)) as fd:
-            files.fdatasync(fd)
+def _sync(filer: Filer, touched: set[SegmentId]) -> None:
+    for segment_id in sorted(touched):
+        with filer.fds.use(filer.path(segment_id)) as fd:
+            filer.files.fdatasync(fd)
     if touched:
-        files.sync_folder(ledgers_folder(folder))
+        filer.sync_folder()
 
 
-def _drop_short_indexes(files: Files, fds: FdCache, folder: Path, touched: set[SegmentId]) -> None:
+def _drop_short_indexes(filer: Filer, touched: set[SegmentId]) -> None:
     """Entries whose ledger was fenced may come back: an index sealed without them is wrong."""
-    for segment in touched:
-        path = segment_path(folder, *segment)
-        end = sealed_end(files, index_path(path), *segment)
-        if end is not None:
-            with fds.use(path) as fd:
-                is_short = files.size(fd) > end
+    for segment_id in touched:
+        path = filer.path(segment_id)
+        with open_index(filer.files, path, segment_id) as index:
+            trailer = index.trailer() if index is not None else None
+        if trailer is not None:
+            with filer.fds.use(path) as fd:
+                is_short = filer.files.size(fd) > trailer.end_offset
             if is_short:
-                files.unlink(index_path(path))
+                filer.files.unlink(index_path(path))
 
 
-def _write_second_headers(files: Files, folder: Path, touched: set[SegmentId]) -> None:
+def _write_second_headers(filer: Filer, touched: set[SegmentId]) -> None:
     """Where a segment has no index file yet, make one with the second copy of its header.
 
     Not synced: opening the topic brings it to its end, and syncs it.
     """
-    for segment in sorted(touched):
-        path = index_path(segment_path(folder, *segment))
-        if files.exists(path):
+    for segment_id in sorted(touched):
+        path = index_path(filer.path(segment_id))
+        if filer.files.exists(path):
             continue
         try:
-            header = read_named_header(files, folder, segment)
+            header = read_named_header(filer.files, filer.folder, segment_id)
             if header.secret:
-                fd = files.open(path, os.O_WRONLY | os.O_CREAT)
-                try:
-                    write_all(files, fd, [pack_index_header(*segment, header.pack())], 0)
-                finally:
-                    files.close(fd)
+                write_head(filer.files, path, header)
         except (CorruptFileError, OSError) as error:
             _log.warning("%s: its header has no second copy yet: %s", path, error)
 
@@ -183,9 +158,7 @@ def _has_strangers(unlisted: dict[SegmentId, SegmentHeader], catalog: Catalog) -
 
 
 def _list(
-    files: Files,
-    fds: FdCache,
-    folder: Path,
+    filer: Filer,
     catalog: Catalog,
     unlisted: dict[SegmentId, SegmentHeader],
     touched: set[SegmentId],
@@ -196,14 +169,14 @@ def _list(
     """
     topic_ids = set(catalog.topics().values())
     deleted = {each for each, header in unlisted.items() if header.topic_id not in topic_ids}
-    remove_segment_files(files, fds, folder, sorted(deleted & touched))
+    filer.remove_files(sorted(deleted & touched))
     listed = sorted(unlisted.keys() - deleted)
     forgotten = [each for each in listed if each not in touched]
     if forgotten:
         _log.warning(
-            "%s: the catalog is older than the folder, or a journal was lost: listed now, and "
-            "should have been: %s",
-            folder,
+            "%s: the catalog did not list segments %s, for it is older than the folder, or a "
+            "journal was lost; it lists them now",
+            filer.folder,
             forgotten,
         )
     if listed:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from ...entry import LAST_KIND, time_of
+from ...entry import LAST_KIND
+from ...entry_time import time_of_entry
 from ...limits import MAX_ENTRY_ID
 from ..io.files import Files, read_up_to
 from .head_cut import NO_CUT, HeadCut
-from .scan import scan_records
-from .segment_format import (
+from .record_format import (
     BROKER_TIMESTAMP_TAG,
     FIRST_TAG_AT,
     RECORD_HEADER_SIZE,
     BadRecordError,
-    SegmentHeader,
-    record_size_bytes,
+    record_size,
     whole_record,
 )
+from .scan import ScannedRecord, scan_records
+from .segment_format import SegmentHeader
 from .time_index import TimeIndex
 
 _WINDOW_BYTES = 1 << 20
@@ -48,13 +49,8 @@ def index_from_records(
         fields = record.fields
         row = fields.entry_id - header.first_entry_id
         next_message = fields.index + 1 - header.first_index
-        before = next_message - fields.message_count
         damage = index.end_offset
-        while index.count < min(row, row_limit):
-            last_lost = index.count == row - 1
-            known = before if last_lost else index.next_message
-            index.append(0, known, damage, record.offset)
-            index.content_unknown()
+        _index_lost(index, record, row, row_limit, next_message - fields.message_count)
         if row >= row_limit:
             break
         index.append(record.entry_time_ms, next_message, record.offset, record.end_offset)
@@ -63,6 +59,20 @@ def index_from_records(
             index.content_unknown()
         append_time_ms = max(append_time_ms, fields.append_time_ms)
     return max(append_time_ms, cut.append_time_max_ms)
+
+
+def _index_lost(
+    index: TimeIndex, record: ScannedRecord, row: int, row_limit: int, next_message: int
+) -> None:
+    """Rows for the entries that are lost before ``record``, which has ``row``.
+
+    ``next_message`` is what the last one of them must come to.
+    """
+    damage = index.end_offset
+    while index.count < min(row, row_limit):
+        known = next_message if index.count == row - 1 else index.next_message
+        index.append(0, known, damage, record.offset)
+        index.content_unknown()
 
 
 def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
@@ -109,16 +119,17 @@ def _index_whole_records(
                 record = whole_record(data, view, at, key)
             except BadRecordError:
                 break
-            if record[6] != entry_id or record[4] > LAST_KIND:
+            _, _, size, prefix_size, kind, check, found_id, _, append_ms, index_of_last = record
+            if found_id != entry_id or kind > LAST_KIND:
                 break
-            end = at + record_size_bytes(record)
-            append_time_ms = record[8]
-            if record[3] and data[at + FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG:
+            end = at + record_size(size, check)
+            append_time_ms = append_ms
+            if prefix_size and data[at + FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG:
                 time_ms = append_time_ms
             else:
-                stored = view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record[2]]
-                time_ms = time_of(append_time_ms, stored, stored[record[3] :])
-            next_message = record[9] + 1 - header.first_index
+                stored = view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + size]
+                time_ms = time_of_entry(append_time_ms, stored, stored[prefix_size:])
+            next_message = index_of_last + 1 - header.first_index
             index.append(time_ms, next_message, start + at, start + end)
             at, entry_id = end, entry_id + 1
         if at == 0:

@@ -1,28 +1,21 @@
-"""Segment headers made again where their bytes are damaged, so that the entries stay readable.
+"""Segments whose headers cannot be read: what is exact first, and version 1 put together.
 
-A header is under one checksum: a single wrong bit makes it unusable, though the records after it
-are whole. The index file has a second copy of it, which then counts; where that is gone, too, one
-flipped bit is found by trying: turned back, the checksum matches again. Both are exact. Without
-either, nothing of the segment is readable: its records can only be told by the header's secret,
-and to guess would be to believe what a client may have put into a body.
+What is exact is the matter of `headers`, and all there is for segments of version 2. Those of
+version 1 have no second copy of their header, and their records carry the same marker everywhere.
+Of those, what the header said is put together from what is left, the surest first:
 
-Segments of version 1 have no second copy, and their records carry the same marker everywhere. Of
-those, what the header said is put together from what is left, the surest first:
-
-1. One flipped bit, as above.
-2. Ledger and segment number stand in the file's name.
-3. The topic: what the owner's catalog says; else another segment of the same ledger, or a ledger
-   that names this one as the one before it; else the name in the rotten bytes, if it is one and
+1. Ledger and segment number stand in the file's name.
+2. The topic: what the owner's catalog says; else another segment of the same ledger, or a ledger
+   that names this one as the one before it; else the name in the damaged bytes, if it is one and
    the first record stands where that name would put it.
-4. First entry and first index: by a whole record and its row in the index file; without one, by a
-   record that stands right behind the header.
-5. The ledger before: what another segment of this ledger says; else the newest older ledger of
+3. First entry and first index: by a whole record and its row in the index file; without one, by a
+   record that stands right after the header.
+4. The ledger before: what another segment of this ledger says; else the newest older ledger of
    the topic that begins below this one's first index (a ledger that was given up begins at the
    same). How many of its entries count is then not known; the first index tells.
-6. Time floors and leader epoch: the index files, the first record, the segment before.
+5. Time floors and leader epoch: the index files, the first record, the segment before.
 
 A damaged segment is taken for one of version 1 only where something says so (`_is_version_1`).
-Nothing is written: the damaged bytes stay what they are, and every reader comes to the same header.
 A segment of version 1 without a whole record is not salvaged: there is nothing in it to read.
 """
 
@@ -39,33 +32,16 @@ from pathlib import Path
 from ....metadata import PrefixError, peek
 from ....proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
 from ...errors import CorruptFileError
-from ..io.files import Files, read_up_to
-from ..io.folder import index_path, segment_path
-from .index_format import (
-    CHUNK_HEADER_SIZE,
-    CHUNK_ROWS,
-    INDEX_HEADER_SIZE,
-    ROW_SIZE,
-    TRAILER_SIZE,
-    BadIndexError,
-    Chunk,
-    Trailer,
-    index_seed,
-    pack_index_header,
-    unpack_chunk,
-    unpack_index_version,
-    unpack_trailer,
-)
+from ..io.files import Files
+from ..io.folder import SegmentId, segment_path
+from .headers import may_be_under_way, read_beginning, read_named_header, restored_header
+from .index_file import open_index
+from .index_format import BadIndexError, Chunk, Trailer, pack_index_header
+from .record_format import RECORD_HEADER_SIZE
 from .scan import ScannedRecord, scan_records
-from .segment import read_segment_header
 from .segment_format import (
-    RECORD_HEADER_SIZE,
-    SEGMENT_HEADER_LIMIT,
-    SEGMENT_MAGIC,
     UNKNOWN_COUNT,
     SegmentHeader,
-    header_size_field,
-    told_header_size,
     told_topic,
     told_version,
     unpack_segment_header,
@@ -73,42 +49,46 @@ from .segment_format import (
 
 _log = logging.getLogger(__name__)
 
-SegmentId = tuple[int, int]
-"""(ledger id, segment number)."""
 Identity = tuple[str, int]
 """Name and id of a topic."""
-_CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
 
 
-def read_named_header(files: Files, folder: Path, segment_id: SegmentId) -> SegmentHeader:
-    """The header of a segment's file, which must be of that segment.
+def read_headers(
+    files: Files, folder: Path, segment_ids: Iterable[SegmentId], identity: Identity
+) -> tuple[dict[SegmentId, SegmentHeader], dict[SegmentId, Exception]]:
+    """The headers of one topic's segments, and why those are lost that have none any more.
 
-    Raises CorruptFileError, UnsupportedVersionError, OSError.
+    Raises OSError, UnsupportedVersionError.
     """
-    path = segment_path(folder, *segment_id)
-    header = read_segment_header(files, path)
-    if _id(header) != segment_id:
-        raise CorruptFileError(path, "its header is that of segment {}-{}".format(*_id(header)))
-    return header
+    headers: dict[SegmentId, SegmentHeader] = {}
+    unread: dict[SegmentId, Exception] = {}
+    for segment_id in segment_ids:
+        try:
+            headers[segment_id] = read_named_header(files, folder, segment_id)
+        except (FileNotFoundError, CorruptFileError) as error:
+            unread[segment_id] = error
+    if unread:
+        headers |= salvage_headers(files, folder, unread, headers.values(), identity)
+    return headers, {each: why for each, why in unread.items() if each not in headers}
 
 
 def salvage_headers(
     files: Files,
     folder: Path,
-    rotten: Iterable[SegmentId],
+    damaged: Iterable[SegmentId],
     good: Iterable[SegmentHeader],
     identity: Identity | None = None,
 ) -> dict[SegmentId, SegmentHeader]:
-    """Headers for those of the ``rotten`` segments that can have one again.
+    """Headers for those of the ``damaged`` segments that can have one again.
 
     ``good`` are the headers that could be read: all of the folder, or of one topic, whose
     ``identity`` is then given. Raises OSError, UnsupportedVersionError.
     """
-    known = {(header.ledger_id, header.segment_no): header for header in good}
+    known = {header.segment_id: header for header in good}
     salvaged = {}
-    for segment_id in sorted(rotten):
+    for segment_id in sorted(damaged):
         try:
-            header = _Salvage(files, folder, segment_id, known, identity).header()
+            header = _header(files, folder, segment_id, known, identity)
         except FileNotFoundError:
             continue
         if header is not None:
@@ -137,37 +117,50 @@ def may_have_held_records(files: Files, folder: Path, segment_id: SegmentId) -> 
     under way.
     """
     path = segment_path(folder, *segment_id)
-    fd = files.open(path, os.O_RDONLY)
-    try:
-        beginning = read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
-    finally:
-        files.close(fd)
+    beginning = read_beginning(files, path)
     with suppress(CorruptFileError):
         unpack_segment_header(beginning, path)
         return has_records(files, folder, segment_id)
-    return not _may_be_under_way(beginning)
+    return not may_be_under_way(beginning)
 
 
-def _may_be_under_way(beginning: bytes) -> bool:
-    """Whether these are the first bytes of a header, and not yet all of them."""
-    if not any(beginning):
+def _header(
+    files: Files,
+    folder: Path,
+    segment_id: SegmentId,
+    known: Mapping[SegmentId, SegmentHeader],
+    identity: Identity | None,
+) -> SegmentHeader | None:
+    """The header of a damaged segment, if it can have one again."""
+    path = segment_path(folder, *segment_id)
+    beginning = read_beginning(files, path)
+    header = restored_header(files, path, segment_id, beginning)
+    if header is None and _is_version_1(files, path, segment_id, known, beginning):
+        return _Salvage(files, folder, segment_id, known, identity).header(beginning)
+    return header
+
+
+def _is_version_1(
+    files: Files,
+    path: Path,
+    segment_id: SegmentId,
+    known: Mapping[SegmentId, SegmentHeader],
+    beginning: bytes,
+) -> bool:
+    """Whether this is a segment of version 1: ledgers with higher ids are never older.
+
+    Else what stands in its bodies might be taken for its records.
+    """
+    with open_index(files, path, segment_id) as index:
+        version = index.version() if index is not None else None
+    if version is not None:
+        return version == 1
+    headers = known.values()
+    if any(h.version == 1 and h.ledger_id >= segment_id[0] for h in headers):
         return True
-    if not beginning.startswith(SEGMENT_MAGIC[: len(beginning)]):
-        return False
-    size = header_size_field(beginning)
-    return size is None or len(beginning) < size <= SEGMENT_HEADER_LIMIT
-
-
-def correct_header(data: bytes, path: Path) -> SegmentHeader | None:
-    """The header with one flipped bit turned back; None where that does not make it whole."""
-    work = bytearray(data)
-    for bit in range(8 * told_header_size(data)):
-        work[bit >> 3] ^= 1 << (bit & 7)
-        try:
-            return unpack_segment_header(work, path)
-        except CorruptFileError:
-            work[bit >> 3] ^= 1 << (bit & 7)
-    return None
+    if known:
+        return all(h.version == 1 for h in headers)
+    return told_version(beginning) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +172,7 @@ class _Start:
 
 
 class _Salvage:
-    """The work on one segment."""
+    """A segment of version 1 whose header is lost."""
 
     def __init__(
         self,
@@ -196,57 +189,20 @@ class _Salvage:
         self._known = known
         self._identity = identity
 
-    def header(self) -> SegmentHeader | None:
-        """The header, if the segment can have one again."""
+    def header(self, beginning: bytes) -> SegmentHeader | None:
+        """The header, put together; None where there is no record to read."""
         fd = self._files.open(self._path, os.O_RDONLY)
         try:
-            data = read_up_to(self._files, fd, SEGMENT_HEADER_LIMIT, 0)
-            for find in (self._as_it_is, self._second_copy, correct_header):
-                header = find(data, self._path)
-                if header is not None and _id(header) == self._id:
-                    return header
-            if not self._is_version_1(data):
-                return None
             record = _first_record(self._files, fd, self._id)
         finally:
             self._files.close(fd)
         if record is None:
             return None
-        identity = self._identity or self._identity_by_neighbours() or self._told(data, record)
+        identity = self._identity or self._identity_by_neighbours() or self._told(beginning, record)
         if identity is None:
             return None
         chunk = _first_chunk(self._files, self._path, self._id)
         return self._put_together(identity, record, chunk)
-
-    @staticmethod
-    def _as_it_is(data: bytes, path: Path) -> SegmentHeader | None:
-        """The header, if it is whole: it may just have been under way."""
-        with suppress(CorruptFileError):
-            return unpack_segment_header(data, path)
-        return None
-
-    def _second_copy(self, _: bytes, path: Path) -> SegmentHeader | None:
-        """The index file's copy of the header, if it is whole."""
-        copy = _read_index(self._files, path, INDEX_HEADER_SIZE, SEGMENT_HEADER_LIMIT)
-        with suppress(CorruptFileError):
-            return unpack_segment_header(copy, path)
-        return None
-
-    def _is_version_1(self, data: bytes) -> bool:
-        """Whether this is a segment of version 1: ledgers with higher ids are never older.
-
-        Else what stands in its bodies might be taken for its records.
-        """
-        index = _read_index(self._files, self._path, 0, INDEX_HEADER_SIZE)
-        version = unpack_index_version(index)
-        if version is not None:
-            return version == 1
-        headers = self._known.values()
-        if any(h.version == 1 and h.ledger_id >= self._id[0] for h in headers):
-            return True
-        if self._known:
-            return all(h.version == 1 for h in headers)
-        return told_version(data) == 1
 
     def _identity_by_neighbours(self) -> Identity | None:
         for header in self._known.values():
@@ -255,7 +211,7 @@ class _Salvage:
         return None
 
     def _told(self, data: bytes, record: ScannedRecord) -> Identity | None:
-        """What the rotten bytes say, if it can be true."""
+        """What the damaged bytes say, if it can be true."""
         told = told_topic(data)
         if told is None or _header_size(told[0]) != record.offset:
             return None
@@ -306,7 +262,7 @@ class _Salvage:
         first_index = max(0, fields.index + 1 - fields.message_count)
         if record.offset == _header_size(topic):
             return _Start(fields.entry_id, first_index)
-        # The first records are rotten, too: at least one entry is lost.
+        # The first records are damaged, too: at least one entry is lost.
         end = self._end_of_segment_before()
         return _Start(max(0, fields.entry_id - 1) if end is None else end, first_index)
 
@@ -325,11 +281,11 @@ class _Salvage:
     def _floors(self, mine: Sequence[SegmentHeader], previous_ledger_id: int) -> tuple[int, int]:
         """Highest entry time and append time before this segment, as far as they are known."""
         ledgers = (previous_ledger_id, self._id[0])
-        before = [h for h in mine if h.ledger_id in ledgers and _id(h) < self._id]
+        before = [h for h in mine if h.ledger_id in ledgers and h.segment_id < self._id]
         if not before:
             return 0, 0
-        path = segment_path(self._folder, *_id(before[-1]))
-        trailer = _trailer(self._files, path, _id(before[-1]))
+        path = segment_path(self._folder, *before[-1].segment_id)
+        trailer = _trailer(self._files, path, before[-1].segment_id)
         if trailer is None:
             return before[-1].entry_time_floor_ms, before[-1].stamp_floor_ms
         return trailer.entry_time_max_ms, trailer.append_time_max_ms
@@ -372,35 +328,18 @@ def _epoch_of(record: ScannedRecord) -> int:
 
 
 def _first_chunk(files: Files, segment: Path, segment_id: SegmentId) -> Chunk | None:
-    """The first chunk of a segment's index file, if it is good."""
-    data = _read_index(files, segment, 0, INDEX_HEADER_SIZE + _CHUNK_BYTES)
-    if data[:INDEX_HEADER_SIZE] != pack_index_header(*segment_id):
-        return None
-    try:
-        return unpack_chunk(data[INDEX_HEADER_SIZE:], index_seed(*segment_id), 0)
-    except BadIndexError:
-        return None
+    """The first chunk of the index file of a segment of version 1, if it is good."""
+    head = pack_index_header(*segment_id)
+    with open_index(files, segment, segment_id) as index, suppress(BadIndexError):
+        if index is not None and index.begins_with(head):
+            return index.chunk(0, len(head))
+    return None
 
 
 def _trailer(files: Files, segment: Path, segment_id: SegmentId) -> Trailer | None:
-    return unpack_trailer(_read_index(files, segment, -TRAILER_SIZE), index_seed(*segment_id))
-
-
-def _read_index(files: Files, segment: Path, start: int, size: int = TRAILER_SIZE) -> bytes:
-    """Bytes of a segment's index file from ``start`` (negative: from its end); b"" without one."""
-    try:
-        fd = files.open(index_path(segment), os.O_RDONLY)
-    except FileNotFoundError:
-        return b""
-    try:
-        return read_up_to(files, fd, size, start if start >= 0 else max(0, files.size(fd) + start))
-    finally:
-        files.close(fd)
+    with open_index(files, segment, segment_id) as index:
+        return index.trailer() if index is not None else None
 
 
 def _header_size(topic: str) -> int:
     return SegmentHeader(topic, 0, 0, 0, 0, 0, 0, 0, -1, 0).size_bytes
-
-
-def _id(header: SegmentHeader) -> SegmentId:
-    return header.ledger_id, header.segment_no

@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...entry import time_of
+from ...entry_time import time_of_entry
 from ...limits import CHECKED_BODY_BYTES
 from ..io.files import Files, read_up_to
-from .segment_format import (
+from .record_format import (
     RECORD_HEADER_SIZE,
     BadRecordError,
     RecordFields,
     RecordKey,
-    SegmentHeader,
     body_damage,
     unpack_record_head,
 )
+from .segment_format import SegmentHeader
 
 _WINDOW_BYTES = 1 << 20
 
@@ -106,16 +106,16 @@ def scan_records(
     key = header.record_key
     held: list[ScannedRecord] = []
     sound, looked_again = (offset, next_entry_id), -1
-    while offset < window.size:
+
+    def believed(record: ScannedRecord) -> bool:
+        if known_start:
+            return _follows(record, offset, next_entry_id, held, sound)
+        return record.fields.entry_id >= next_entry_id
+
+    while 0 <= offset < window.size:
         record = _record_at(window, offset, key)
-        if record is None or not (
-            _follows(record, offset, next_entry_id, held, sound)
-            if known_start
-            else record.fields.entry_id >= next_entry_id
-        ):
+        if record is None or not believed(record):
             offset = window.find(key.marker, offset + 1)
-            if offset < 0:
-                return
             continue
         next_entry_id = record.fields.entry_id + 1
         held.append(record)
@@ -171,5 +171,5 @@ def _record_at(window: _Window, offset: int, key: RecordKey) -> ScannedRecord | 
     damage = body_damage(fields, record)
     time_ms = 0
     if damage is None or fields.prefix_size_bytes:  # the header's checksum covers the prefix
-        time_ms = time_of(fields.append_time_ms, entry, entry[fields.prefix_size_bytes :])
+        time_ms = time_of_entry(fields.append_time_ms, entry, entry[fields.prefix_size_bytes :])
     return ScannedRecord(offset, fields, time_ms, record, damage)

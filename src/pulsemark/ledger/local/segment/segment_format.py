@@ -1,4 +1,6 @@
-r"""Bytes of a segment file: one header, then records. Nothing else does arithmetic on them.
+r"""Bytes of a segment file's header; the records after it are the matter of `record_format`.
+
+Nothing else does arithmetic on them.
 
 All integers are little-endian. Segment header, ``header_size`` bytes, a multiple of 8::
 
@@ -30,51 +32,22 @@ next one is looked for by that marker, and what a producer put into a body is ne
 So the secret leaves the data folder in no answer, message or error. The index file holds a second
 copy of the whole header (see `index_format`). In version 1 the marker is the same everywhere and
 nothing secret is under the checksum; such segments are read, and never written.
-
-Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then body)::
-
-     0  marker                       4     finds the next record after damage
-     4  CRC32C                       u32   of: ledger id (u64), the secret's last four bytes,
-                                           bytes 8-40, the prefix, and the first six body bytes
-                                           (magic and CRC of the producer)
-     8  entry size                   u32   prefix and body
-    12  prefix size                  u16
-    14  kind                         u8    0 data, 1 control
-    15  body check                   u8    1: the producer's own CRC32C, which stands in body
-                                           bytes 2-6 and covers all behind it (checked at append)
-                                           0: ours: a u32 behind the body, of the whole body
-    16  entry id                     u32   within the ledger
-    20  message count                u32
-    24  append time                  u64   milliseconds; never decreases within a topic
-    32  index                        u64   of the entry's last message (PIP-70); of the message
-                                           before it where the count is 0, so -1 is possible
-
-40 bytes of header, 18 of prefix (broker time, an index below 2^28) and the six body bytes make
-64: one small read decides a step of a search, its checksum checked, no payload touched.
-
-The ledger id is inside the checksum only: a stale record of another ledger is no record here.
 """
 
 from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-from ....metadata import PREFIX_HEADER_SIZE_BYTES
 from ....metadata.crc import crc32c
 from ...errors import CorruptFileError, UnsupportedVersionError
-from ...limits import (
-    BODY_CRC_PRODUCER,
-    CHECKED_BODY_BYTES,
-    MAX_RUN_BYTES,
-    MAX_TOPIC_NAME_BYTES,
-)
+from ...limits import MAX_TOPIC_NAME_BYTES
 from ...run import RunHeader
 from ..io.files import Buffer
+from ..io.folder import SegmentId
+from .record_format import RecordKey
 
 SEGMENT_MAGIC = b"PMKSEGM\n"
 SEGMENT_VERSION = 2
@@ -87,34 +60,10 @@ assert _FIXED.size == 92
 
 VERSION_1_MARKER = b"\xf7PM\x1e"
 """Of every record in segments of version 1."""
-RECORD_HEADER = struct.Struct("<4sIIHBBIIQq")
-RECORD_HEADER_SIZE = RECORD_HEADER.size
-RECORD_CORE = struct.Struct("<IHBBIIQq")
-"""The part of the record header that its checksum covers."""
-CORE_OFFSET = RECORD_HEADER_SIZE - RECORD_CORE.size
-RECORD_LEAD = struct.Struct("<4sI")
-_PRODUCER_CRC = struct.Struct(">I")
-_VIEW_FROM_BYTES = 2048
-RecordTuple = tuple[bytes, int, int, int, int, int, int, int, int, int]
-"""A record header as it is unpacked: marker, CRC32C, entry size, prefix size, kind, body check,
-entry id, message count, append time, index."""
-
-MAX_SEGMENT_BYTES = MAX_RUN_BYTES
-BODY_CRC_SIZE = 4
-assert (RECORD_HEADER_SIZE, CORE_OFFSET) == (40, 8)
 
 _LEDGER_ID = struct.Struct("<Q")
 UNKNOWN_COUNT = -1
 """``previous_entry_count`` where it was lost with the header and is not known. Never on disk."""
-
-
-class RecordKey(NamedTuple):
-    """What the records of one segment have in common, and no others."""
-
-    marker: bytes
-    """The first four bytes of each record."""
-    seed: int
-    """Where the checksum of each record's header starts."""
 
 
 def version_1_key(ledger_id: int) -> RecordKey:
@@ -140,6 +89,11 @@ class SegmentHeader(RunHeader):
     secret: bytes = field(default=b"", repr=False)
     """What makes the segment's records its own (see `new_secret`); empty: a segment of version 1.
     Not to be shown to clients, nor written into messages."""
+
+    @property
+    def segment_id(self) -> SegmentId:
+        """Ledger id and segment number."""
+        return self.ledger_id, self.segment_no
 
     @property
     def version(self) -> int:
@@ -195,24 +149,10 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
 
     Raises CorruptFileError, or UnsupportedVersionError for a newer version or feature.
     """
-    if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
-        raise CorruptFileError(path, "it does not begin with a segment header")
-    (_, version, features, size, ledger_id, segment_no, epoch, topic_id, first_entry_id,
+    body = _checked_header(data, path)
+    (_, version, _, size, ledger_id, segment_no, epoch, topic_id, first_entry_id,
      first_index, entry_time_floor, stamp_floor, previous_id, previous_count,
      name_size) = _FIXED.unpack_from(data)  # fmt: skip
-    if not _FIXED.size < size <= SEGMENT_HEADER_LIMIT:
-        raise CorruptFileError(path, f"segment header of {size} bytes")
-    if len(data) < size:
-        raise CorruptFileError(path, f"segment header cut at {len(data)} of {size} bytes")
-    body = bytes(data[: size - 4])
-    (expected,) = _U32.unpack_from(data, size - 4)
-    if crc32c(body) != expected:
-        raise CorruptFileError(path, "segment header checksum does not match")
-    # Only now: a flipped bit in the version must not pass for a version to come.
-    if version > SEGMENT_VERSION:
-        raise UnsupportedVersionError(path, "segment version", version, SEGMENT_VERSION)
-    if features & ~KNOWN_FEATURES:
-        raise UnsupportedVersionError(path, "segment features", features, KNOWN_FEATURES)
     secret_size = SECRET_SIZE if version > 1 else 0
     fitting = _padded(_FIXED.size + name_size + secret_size + _U32.size)
     if name_size > MAX_TOPIC_NAME_BYTES or size != fitting:
@@ -235,6 +175,26 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
         epoch=epoch,
         secret=body[len(body) - secret_size :],
     )
+
+
+def _checked_header(data: Buffer, path: Path) -> bytes:
+    """The header's bytes up to its checksum, which matches, in a version that we know."""
+    if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
+        raise CorruptFileError(path, "it does not begin with a segment header")
+    _, version, features, size, *_ = _FIXED.unpack_from(data)
+    if not _FIXED.size < size <= SEGMENT_HEADER_LIMIT:
+        raise CorruptFileError(path, f"segment header of {size} bytes")
+    if len(data) < size:
+        raise CorruptFileError(path, f"segment header cut at {len(data)} of {size} bytes")
+    body = bytes(data[: size - 4])
+    if crc32c(body) != _U32.unpack_from(data, size - 4)[0]:
+        raise CorruptFileError(path, "segment header checksum does not match")
+    # Only now: a flipped bit in the version must not pass for a version to come.
+    if version > SEGMENT_VERSION:
+        raise UnsupportedVersionError(path, "segment version", version, SEGMENT_VERSION)
+    if features & ~KNOWN_FEATURES:
+        raise UnsupportedVersionError(path, "segment features", features, KNOWN_FEATURES)
+    return body
 
 
 def header_size_field(data: Buffer) -> int | None:
@@ -275,186 +235,3 @@ def told_topic(data: Buffer) -> tuple[str, int] | None:
 
 def _padded(size: int) -> int:
     return (size + 7) & ~7
-
-
-def pack_record_head(
-    key: RecordKey,
-    entry_id: int,
-    kind: int,
-    message_count: int,
-    append_time_ms: int,
-    index: int,
-    prefix: bytes,
-    body: Buffer,
-    body_check: int,
-) -> bytes:
-    """Record header and prefix in one piece; the body follows it unchanged, then, where
-    ``body_check`` is BODY_CRC_OURS, ``pack_body_crc``.
-    """
-    core = (
-        RECORD_CORE.pack(
-            len(prefix) + len(body),
-            len(prefix),
-            kind,
-            body_check,
-            entry_id,
-            message_count,
-            append_time_ms,
-            index,
-        )
-        + prefix
-    )
-    marker, seed = key
-    crc = crc32c(core + body[:CHECKED_BODY_BYTES], seed)
-    return RECORD_LEAD.pack(marker, crc) + core
-
-
-def pack_body_crc(body: Buffer) -> bytes:
-    """What stands behind a body that brings no checksum of its own."""
-    return _U32.pack(crc32c(body))
-
-
-@dataclass(slots=True)
-class RecordFields:
-    """A record header's fields, checked against its checksum."""
-
-    entry_size_bytes: int
-    prefix_size_bytes: int
-    kind: int
-    body_check: int
-    entry_id: int
-    message_count: int
-    append_time_ms: int
-    index: int
-
-    @property
-    def record_size_bytes(self) -> int:
-        """From marker to the next record."""
-        own_crc = 0 if self.body_check == BODY_CRC_PRODUCER else _U32.size
-        return RECORD_HEADER_SIZE + self.entry_size_bytes + own_crc
-
-
-class BadRecordError(Exception):
-    """The bytes are no whole record; ``short`` tells that they end too early to know."""
-
-    def __init__(self, reason: str, *, short: bool = False) -> None:
-        self.reason = reason
-        self.short = short
-        super().__init__(reason)
-
-
-def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordFields:
-    """Check marker, sizes and checksum of the record at ``offset``; raises BadRecordError.
-
-    Needs header, prefix and up to six body bytes; whether the body is whole and right is
-    ``check_body``'s matter.
-    """
-    start = offset + RECORD_HEADER_SIZE
-    if start > len(data):
-        raise BadRecordError("the record header is cut off", short=True)
-    marker, crc, *core = RECORD_HEADER.unpack_from(data, offset)
-    if marker != key.marker:
-        raise BadRecordError("no record marker")
-    fields = RecordFields(*core)
-    if fields.prefix_size_bytes > fields.entry_size_bytes:
-        raise BadRecordError("the prefix is larger than the entry")
-    body_start = start + fields.prefix_size_bytes
-    checked = min(CHECKED_BODY_BYTES, fields.entry_size_bytes - fields.prefix_size_bytes)
-    if body_start + checked > len(data):
-        raise BadRecordError("the record is cut off", short=True)
-    if crc32c(data[offset + CORE_OFFSET : body_start + checked], key.seed) != crc:
-        raise BadRecordError("the header checksum does not match")
-    return fields
-
-
-def whole_head(data: bytes, key: RecordKey) -> RecordTuple:
-    """The header of the record that ``data`` begins with, once it has passed its checksum.
-
-    ``data`` may end anywhere behind the sixth body byte. Raises BadRecordError.
-    """
-    if len(data) < RECORD_HEADER_SIZE:
-        raise BadRecordError("the record header is cut off", short=True)
-    record: RecordTuple = RECORD_HEADER.unpack_from(data)
-    checked_end = RECORD_HEADER_SIZE + min(record[3] + CHECKED_BODY_BYTES, record[2])
-    if checked_end > len(data):
-        raise BadRecordError("the record is cut off", short=True)
-    marker, seed = key
-    if record[0] != marker or crc32c(data[CORE_OFFSET:checked_end], seed) != record[1]:
-        raise BadRecordError("the header does not match its checksum")
-    return record
-
-
-FIRST_TAG_AT = RECORD_HEADER_SIZE + PREFIX_HEADER_SIZE_BYTES
-"""Where in a record with a prefix the tag of its first field stands."""
-BROKER_TIMESTAMP_TAG = 0x08
-"""Field 1 of the prefix's protobuf, which stampers write first; the ledger sees to it that its
-value is the record's append time."""
-
-
-def record_size_bytes(record: RecordTuple) -> int:
-    """From a record's marker to the next record."""
-    own_crc = 0 if record[5] == BODY_CRC_PRODUCER else _U32.size
-    return RECORD_HEADER_SIZE + record[2] + own_crc
-
-
-def whole_record(data: Buffer, view: memoryview, at: int, key: RecordKey) -> RecordTuple:
-    """The header of the record at ``at``, once header and body have passed their checksums.
-
-    The fast way for records that are read by the thousand; ``view`` is a view on ``data``.
-    Raises BadRecordError.
-    """
-    try:
-        record: RecordTuple = RECORD_HEADER.unpack_from(data, at)
-        marker, crc, size, prefix_size, _, body_check, _, _, _, _ = record
-        own_marker, seed = key
-        body_at = at + RECORD_HEADER_SIZE + prefix_size
-        end = at + RECORD_HEADER_SIZE + size
-        # Copying a few bytes is cheaper than making a view of them.
-        body = data if size < _VIEW_FROM_BYTES else view
-        if body_check == BODY_CRC_PRODUCER:
-            good = (
-                crc32c(data[at + CORE_OFFSET : body_at + CHECKED_BODY_BYTES], seed) == crc
-                and marker == own_marker
-                and crc32c(body[body_at + CHECKED_BODY_BYTES : end])
-                == _PRODUCER_CRC.unpack_from(data, body_at + 2)[0]
-            )
-        else:
-            checked_end = min(body_at + CHECKED_BODY_BYTES, end)
-            good = (
-                crc32c(data[at + CORE_OFFSET : checked_end], seed) == crc
-                and marker == own_marker
-                and crc32c(body[body_at:end]) == _U32.unpack_from(data, end)[0]
-            )
-    except struct.error as error:
-        raise BadRecordError("the record is cut off", short=True) from error
-    if not good or end > len(data):
-        fields = unpack_record_head(view, at, key)
-        reason = body_damage(fields, view[at : at + fields.record_size_bytes])
-        raise BadRecordError(reason or "the record does not match its checksums")
-    return record
-
-
-def split_records(data: Buffer, offsets: Sequence[int]) -> list[memoryview]:
-    """The stored entries in ``data``, known to be whole: its first record began at offsets[0]."""
-    view = memoryview(data)
-    start = offsets[0] - RECORD_HEADER_SIZE
-    size_at = 8 - RECORD_HEADER_SIZE
-    size_of = _U32.unpack_from
-    return [
-        view[(at := offset - start) : at + size_of(data, at + size_at)[0]] for offset in offsets
-    ]
-
-
-def body_damage(fields: RecordFields, record: memoryview) -> str | None:
-    """What is wrong with the body of a ``record`` given from its marker on; None: nothing."""
-    if len(record) < fields.record_size_bytes:
-        return "the body is cut off"
-    body_at = RECORD_HEADER_SIZE + fields.prefix_size_bytes
-    entry_end = RECORD_HEADER_SIZE + fields.entry_size_bytes
-    if fields.body_check == BODY_CRC_PRODUCER:
-        actual = crc32c(record[body_at + CHECKED_BODY_BYTES : entry_end])
-        expected = int.from_bytes(record[body_at + 2 : body_at + CHECKED_BODY_BYTES], "big")
-    else:
-        actual = crc32c(record[body_at:entry_end])
-        (expected,) = _U32.unpack_from(record, entry_end)
-    return None if actual == expected else "the body checksum does not match"

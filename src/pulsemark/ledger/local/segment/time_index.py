@@ -24,45 +24,17 @@ from pathlib import Path
 from ....metadata.crc import crc32c
 from ...rows import IoCount, Row
 from ..io.fd_cache import FdCache
-from ..io.files import Buffer, Files, read_up_to, write_all
+from ..io.files import Buffer, Files
 from .chunk_cache import ChunkCache
+from .index_file import IndexFile, IndexWriter
 from .index_format import (
-    CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
-    INDEX_HEADER_SIZE,
-    ROW_SIZE,
-    TRAILER_SIZE,
     BadIndexError,
     Chunk,
     Trailer,
     chunk_offset,
-    index_seed,
     pack_index_header,
-    unpack_chunk,
-    unpack_trailer,
 )
-
-_CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
-
-
-def sealed_end(files: Files, path: Path, ledger_id: int, segment_no: int) -> int | None:
-    """Where a segment ends, as its sealed index file says; None: there is no such file."""
-    try:
-        fd = files.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        trailer = read_trailer(files, fd, files.size(fd), index_seed(ledger_id, segment_no))
-    finally:
-        files.close(fd)
-    return None if trailer is None else trailer.end_offset
-
-
-def read_trailer(files: Files, fd: int, size_bytes: int, seed: int) -> Trailer | None:
-    """The trailer of an index file of that size; None: it has none, or none that is whole."""
-    if size_bytes < INDEX_HEADER_SIZE + TRAILER_SIZE:
-        return None
-    return unpack_trailer(read_up_to(files, fd, TRAILER_SIZE, size_bytes - TRAILER_SIZE), seed)
 
 
 class TimeIndex:
@@ -80,14 +52,15 @@ class TimeIndex:
         segment_header: bytes = b"",
     ) -> None:
         """``segment_header``: of which the file holds a copy; none in version 1."""
-        self._head = pack_index_header(ledger_id, segment_no, segment_header)
         self._files = files
+        self._header = segment_header
         self._fds = fds
         self._path = path
         self._ledger_id = ledger_id
         self._segment_no = segment_no
         self._cache = cache
-        self._seed = index_seed(ledger_id, segment_no)
+        head = pack_index_header(ledger_id, segment_no, segment_header)
+        self._file = IndexWriter(files, path, (ledger_id, segment_no), head)
         self._chunks: dict[int, Chunk] = {}
         self._last: Chunk
         """The chunk that grows, and its columns."""
@@ -106,8 +79,7 @@ class TimeIndex:
         self.next_message = 0
         self.end_offset = 0
         self.sealed = False
-        self.sync_failed = False
-        """A sync of the file failed: it must never be synced again."""
+        """The file is complete, with a trailer."""
 
     # Appending
 
@@ -208,7 +180,8 @@ class TimeIndex:
         for later in [n for n in self._chunks if n >= number]:
             del self._chunks[later]
         del self._time_before[number:], self._next_before[number:], self._end_before[number:]
-        self._cache.forget(self._ledger_id, self._segment_no)
+        mine = self._ledger_id, self._segment_no
+        self._cache.forget(lambda key: key[:2] == mine)
         self._in_file = min(self._in_file, number)
         self._digesting = min(self._digesting, number)
         self.sealed = False
@@ -237,80 +210,33 @@ class TimeIndex:
         last = durable // CHUNK_ROWS
         if last <= self._in_file:
             return
-        fd = self._open_to_write()
-        try:
-            for number in range(self._in_file, last):
-                chunk = self._chunks[number]
-                write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
-                self._in_file = number + 1
-                self._cache.put((self._ledger_id, self._segment_no, number), chunk)
-                del self._chunks[number]
-        finally:
-            self._files.close(fd)
+        chunks = [self._chunks[number] for number in range(self._in_file, last)]
+        for number, chunk in enumerate(self._file.write(self._in_file, chunks), self._in_file):
+            self._in_file = number + 1
+            self._cache.put((self._ledger_id, self._segment_no, number), chunk)
+            del self._chunks[number]
 
     def seal(self, append_time_max_ms: int) -> None:
-        """Write what is left, then the trailer, each synced: the segment has ended.
-
-        Where there is a trailer the chunks were durable before it, so what does not match its
-        checksum there is rot, and no write that a power cut has torn.
-        """
+        """Write what is left, then the trailer: the segment has ended. Raises OSError."""
         self.flush(self.count)
-        number, at = self._in_file, self._chunk_at(self._in_file)
+        number = self._in_file
         rest = self._chunks.get(number)
         trailer = Trailer(
             self.count, self.next_message, self.end_offset, self.time_max_ms, append_time_max_ms
         )
-        fd = self._open_to_write()
-        try:
-            end = at
-            if self._files.size(fd) > at:  # sealed before, when it had other rows
-                self._files.ftruncate(fd, at)
-                self._sync(fd)
-            if rest is not None:
-                end += write_all(self._files, fd, [rest.pack(self._seed)], at)
-            self._sync(fd)
-            write_all(self._files, fd, [trailer.pack(self._seed)], end)
-            self._sync(fd)
-        finally:
-            self._files.close(fd)
-        self.sealed = True
-        if rest is not None:
+        self.sealed = self._file.seal(number, rest, trailer)
+        if self.sealed and rest is not None:
             self._cache.put((self._ledger_id, self._segment_no, number), rest)
             self._chunks.pop(number, None)
             self._in_file = number + 1
-
-    def _chunk_at(self, number: int) -> int:
-        return chunk_offset(number, len(self._head))
 
     def begin(self) -> None:
         """Make the file's copy of the segment's header durable, and the file where there is none.
 
         The folder is for the caller to sync. Raises OSError.
         """
-        if self.sealed or self.sync_failed or len(self._head) == INDEX_HEADER_SIZE:
-            return
-        fd = self._open_to_write()
-        try:
-            self._sync(fd)
-        finally:
-            self._files.close(fd)
-
-    def _sync(self, fd: int) -> None:
-        try:
-            self._files.fdatasync(fd)
-        except OSError:
-            self.sync_failed = True
-            raise
-
-    def _open_to_write(self) -> int:
-        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
-        try:
-            if self._in_file == 0:
-                write_all(self._files, fd, [self._head], 0)
-        except BaseException:
-            self._files.close(fd)
-            raise
-        return fd
+        if self._header and not self.sealed:
+            self._file.begin(self._in_file)
 
     def load(self) -> Trailer | None:
         """Take over what the file holds and can be trusted; returns the trailer if it is sealed.
@@ -330,17 +256,15 @@ class TimeIndex:
             self._files.close(fd)
 
     def _load(self, fd: int) -> Trailer | None:
-        size = self._files.size(fd)
-        if read_up_to(self._files, fd, len(self._head), 0) != self._head:
+        file = self._reading(fd)
+        if not file.begins_with(self._file.head):
             return None
-        trailer = read_trailer(self._files, fd, size, self._seed)
-        while self._chunk_at(self._in_file) < size:
-            number = self._in_file
-            data = read_up_to(self._files, fd, _CHUNK_BYTES, self._chunk_at(number))
+        size, trailer = file.size_bytes, file.trailer()
+        while chunk_offset(self._in_file, len(self._file.head)) < size:
             if trailer is not None and self.count == trailer.row_count:
                 break
             try:
-                chunk = unpack_chunk(data, self._seed, number * CHUNK_ROWS)
+                chunk = file.chunk(self._in_file, len(self._file.head))
             except BadIndexError:
                 trailer = None
                 break
@@ -381,7 +305,7 @@ class TimeIndex:
             self._segment_no,
             self._time_before[number],
             self._cache,
-            self._head[INDEX_HEADER_SIZE:],
+            self._header,
         )
         fresh.count = number * CHUNK_ROWS
         fresh.next_message = self._next_before[number]
@@ -395,12 +319,10 @@ class TimeIndex:
         self._cache.put((self._ledger_id, self._segment_no, number), chunk)
         if self._fds.read_only:
             return
-        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
-        try:
-            write_all(self._files, fd, [self._head], 0)
-            write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
-        finally:
-            self._files.close(fd)
+        self._file.repair(number, chunk)
+
+    def _reading(self, fd: int) -> IndexFile:
+        return IndexFile(self._files, fd, (self._ledger_id, self._segment_no))
 
     # Looking up
 
@@ -425,12 +347,9 @@ class TimeIndex:
     def _read_chunk(self, number: int, io: IoCount | None) -> Chunk:
         try:
             with self._fds.use(self._path) as fd:
-                data = read_up_to(self._files, fd, _CHUNK_BYTES, self._chunk_at(number))
+                return self._reading(fd).chunk(number, len(self._file.head), io)
         except FileNotFoundError as error:
             raise BadIndexError(f"{self._path} is gone", number * CHUNK_ROWS) from error
-        if io is not None:
-            io.add(len(data))
-        return unpack_chunk(data, self._seed, number * CHUNK_ROWS)
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         """One row; ``row`` must be below ``count``."""

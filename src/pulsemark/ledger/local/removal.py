@@ -7,27 +7,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
-from ...cursors.cursor_store import CURSOR_TOPIC
-from ...errors import CatalogError
-from ..catalog.catalog import Catalog, SegmentId
-from ..commit.checkpoint import Checkpointer
-from ..io.fd_cache import FdCache
-from ..io.files import Files
-from ..io.reserve import Reserve
-from ..opening.recovery import remove_segment_files
-from .segment import Segment
+from ..cursors.cursor_store import CURSOR_TOPIC
+from ..errors import CatalogError
+from .catalog.catalog import Catalog
+from .commit.checkpoint import Checkpointer
+from .io.folder import SegmentId
+from .io.reserve import Reserve
+from .segment.filer import Filer
+from .segment.segment import Segment
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def segment_ids(segments: Sequence[Segment]) -> list[SegmentId]:
-    """Ledger ids and segment numbers."""
-    return [(s.ledger_id, s.header.segment_no) for s in segments]
 
 
 class SegmentRemoval:
@@ -35,16 +28,12 @@ class SegmentRemoval:
 
     def __init__(
         self,
-        files: Files,
-        fds: FdCache,
-        folder: Path,
+        filer: Filer,
         catalog: Catalog,
         checkpointer: Checkpointer,
         reserve: Reserve,
     ) -> None:
-        self._files = files
-        self._fds = fds
-        self._folder = folder
+        self._filer = filer
         self._catalog = catalog
         self._checkpointer = checkpointer
         self._reserve = reserve
@@ -57,21 +46,20 @@ class SegmentRemoval:
 
     def unlist(self, topic_id: int, segments: Sequence[Segment]) -> None:
         """Decide, durably, that a topic no longer has these segments. Raises CatalogError."""
-        ids = segment_ids(segments)
+        ids = [segment.segment_id for segment in segments]
         self.freeing(lambda: self._catalog.remove_segments(topic_id, ids))
-        for segment in segments:
-            segment.mark_removed()
+        self._filer.forget(segments)
 
     def remove(self, segments: Sequence[Segment]) -> None:
         """Remove files of unlisted segments. Raises OSError: the next opening removes them then."""
-        self.remove_files(segment_ids(segments))
+        self.remove_files([segment.segment_id for segment in segments])
         if segments and segments[0].header.topic != CURSOR_TOPIC:  # those go in the committer
             self.take_space_back()
 
     def remove_files(self, segments: Sequence[SegmentId]) -> None:
         """Remove files that the catalog no longer lists. Raises OSError."""
-        remove_segment_files(self._files, self._fds, self._folder, segments)
-        self._checkpointer.segments_removed(set(segments))
+        self._filer.remove_files(segments)
+        self._filer.files_removed(segments)
 
     def remove_files_of_topic(self, segments: Sequence[SegmentId]) -> None:
         """As `remove_files`, for all that a deleted topic had."""
@@ -87,16 +75,14 @@ class SegmentRemoval:
         try:
             self._checkpointer.checkpoint()  # until then removed files are held open
         except (OSError, CatalogError) as error:
-            _log.warning("%s: no checkpoint: %s", self._folder, error)
+            _log.warning("%s: no checkpoint: %s", self._filer.folder, error)
         self._reserve.try_to_fill_up()
 
     def left_over(self, name: str, topic_id: int, segments: Sequence[Segment]) -> None:
         """On opening: remove segments of a tail that was cut off before a crash."""
-        ids = segment_ids(segments)
+        ids = [segment.segment_id for segment in segments]
         try:
             self._catalog.remove_segments(topic_id, ids)
-            remove_segment_files(self._files, self._fds, self._folder, ids)
+            self.remove_files(ids)
         except (OSError, CatalogError) as error:
             _log.warning("%s: %s count no more, and stay: %s", name, ids, error)
-            return
-        self._checkpointer.segments_removed(set(ids))

@@ -1,0 +1,144 @@
+"""Compactions of the broker: when a topic is compacted, how fast, and what came of it.
+
+A topic is compacted when it is asked for, or when more than the threshold has come since its last
+compaction. Compactions run one after another on a thread of their own, so that expiry and retention
+of other topics do not wait for them. Each rests as long as it works, and reads and writes at most
+`max_compaction_bytes_per_s`.
+
+A run ends early where the topic is truncated or deleted, or the broker stops: then the view before
+counts on, as after any failure.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...compaction.current_view import current_view
+from ...ledger import LedgerError, ManagedLedger
+from ..configuration.config import BrokerConfig
+from ..errors import BrokerError
+from .claims import Claims
+from .figures import CompactionFigures, CompactionStatus
+from .lanes import Lane
+from .pace import Pace
+from .trimming import size_bytes
+
+if TYPE_CHECKING:
+    from ...compaction.compaction import CompactionReport
+    from ..topics.topic import Topic
+
+__all__ = ["CompactionRuns", "CompactionStoppedError", "dirty_bytes"]
+
+log = logging.getLogger(__name__)
+
+
+class CompactionStoppedError(BrokerError):
+    """A compaction was ended before it was done; `topic` and `reason` say which and why."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"{topic}: the compaction was stopped: {reason}")
+        self.topic = topic
+        self.reason = reason
+
+
+def dirty_bytes(ledger: ManagedLedger) -> int:
+    """Bytes of the log behind what the last compaction took in. Blocks."""
+    view = current_view(ledger)
+    return size_bytes(ledger, None if view is None else view.behind_horizon)
+
+
+class CompactionRuns:
+    """Compacts topics, one at a time."""
+
+    def __init__(
+        self, config: BrokerConfig, claims: Claims, ended: Callable[[Topic], object]
+    ) -> None:
+        self.lane = Lane("pulsemark-compaction")
+        self._config = config
+        self._claims = claims
+        self._ended = ended
+
+    def request(self, topic: Topic) -> bool:
+        """Compact a topic as soon as possible; False where that is under way. On the event loop."""
+        figures = topic.cleaning.compaction
+        if figures.status is CompactionStatus.RUNNING:
+            return False
+        figures.begin()
+        future = self.lane.submit(partial(self._run, topic))
+        if future.cancelled():
+            figures.status = CompactionStatus.NOT_RUN
+        return True
+
+    def compact_if_dirty(self, topic: Topic, threshold_bytes: int) -> None:
+        """On the lane's thread: compact a topic of which more than the threshold is new."""
+        figures = topic.cleaning.compaction
+        if threshold_bytes <= 0 or figures.status is CompactionStatus.RUNNING:
+            return
+        if dirty_bytes(topic.ledger) > threshold_bytes:
+            figures.begin()
+            self._run(topic)
+
+    def stop(self, topic: Topic, reason: str) -> None:
+        """End a topic's compaction, if there is one. Does not wait for the end."""
+        figures = topic.cleaning.compaction
+        figures.stop_reason = reason
+        figures.stop.set()
+
+    def _run(self, topic: Topic) -> None:
+        figures = topic.cleaning.compaction
+        with self._claims.waiting(topic.name):
+            try:
+                if not topic.is_open or self.lane.is_closed:
+                    raise CompactionStoppedError(topic.name, "the topic is closed")
+                self._compact(topic, figures)
+            except (LedgerError, BrokerError, ImportError, OSError, sqlite3.Error) as error:
+                self._failed(topic, figures, str(error))
+            except Exception as error:
+                log.exception("%s: compaction failed", topic.name)
+                self._failed(topic, figures, repr(error))
+        self._ended(topic)
+
+    def _failed(self, topic: Topic, figures: CompactionFigures, reason: str) -> None:
+        log.warning("%s: not compacted: %s", topic.name, reason)
+        figures.failed += 1
+        figures.last_failed_ms = self._config.clock.now_ms()
+        figures.last_error = reason
+        figures.status = CompactionStatus.ERROR
+
+    def _compact(self, topic: Topic, figures: CompactionFigures) -> None:
+        from ...compaction.compaction import compact
+
+        pace = Pace(self._config.max_compaction_bytes_per_s, figures.stop)
+
+        def check() -> None:
+            if not self.lane.is_closed:
+                pace.rest()
+            if figures.stop.is_set() or self.lane.is_closed:
+                reason = figures.stop_reason or "the topic is being closed"
+                raise CompactionStoppedError(topic.name, reason)
+
+        report = compact(topic.ledger, check=check, spent=pace.spent)
+        _take_over(figures, report, topic.ledger, self._config.clock.now_ms())
+
+
+def _take_over(
+    figures: CompactionFigures, report: CompactionReport, ledger: ManagedLedger, now_ms: int
+) -> None:
+    view = current_view(ledger)
+    if report.changed:
+        figures.last_removed_events = max(report.messages_read - report.keys, 0)
+        figures.removed_events += figures.last_removed_events
+        seconds = max(report.duration_s, 1e-6)
+        figures.read_bytes_per_s = report.bytes_read / seconds
+        figures.written_bytes_per_s = report.bytes_written / seconds
+        figures.last_duration_ms = round(report.duration_s * 1000)
+    figures.view_entries = report.entries_kept
+    figures.view_size_bytes = 0 if view is None else view.size_bytes
+    figures.succeeded += 1
+    figures.last_succeeded_ms = now_ms
+    figures.last_error = ""
+    figures.status = CompactionStatus.SUCCESS

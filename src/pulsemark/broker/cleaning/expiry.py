@@ -1,0 +1,72 @@
+"""Expiry: messages that nobody acknowledged in time count as acknowledged (TTL).
+
+Which those are is told on the cleaning thread, from the topic's index. The cursors belong to the
+event loop, so they are moved there: a few operations for each subscription, some at a time.
+
+A message's age goes by its broker time, else by its publish time, but by its append at least. So a
+producer's clock does not decide how long its messages wait.
+
+Subscriptions that read the compacted form do not expire: they are to get each key's latest message,
+however old it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...ledger import Position
+from ...ledger.retention import expire_position
+from ..commits import durable
+from ..subscriptions.subscription import Subscription
+from ..topics.topic import Topic
+
+__all__ = ["ask_to_expire", "due_position", "expire_topic"]
+
+SUBSCRIPTIONS_AT_ONCE = 100
+#: As in Pulsar: with a smaller backlog the oldest message is looked at before anything is begun.
+SMALL_BACKLOG = 1_000
+
+
+def due_position(topic: Topic, now_ms: int, ttl_ms: int) -> Position | None:
+    """The last entry of those that have expired; None: no subscription waits for one of them.
+
+    Blocks. A ``ttl_ms`` below 0 lets everything expire, 0 nothing. Raises LedgerError, OSError.
+    """
+    if not ttl_ms:
+        return None
+    ledger = topic.ledger
+    if all(s.reads_compacted for s in tuple(topic.subscriptions.values())):
+        return None
+    if ttl_ms < 0:
+        return ledger.last_position
+    last = expire_position(ledger, now_ms=now_ms, ttl_ms=ttl_ms)
+    first = ledger.first_position
+    return last if last is not None and first is not None and last >= first else None
+
+
+async def expire_topic(topic: Topic, last: Position) -> None:
+    """Let everything up to ``last`` expire for all subscriptions. On the event loop."""
+    for number, subscription in enumerate(tuple(topic.subscriptions.values())):
+        if topic.subscriptions.get(subscription.name) is subscription:
+            subscription.expire(last)
+            subscription.cursor.persist()
+        if number % SUBSCRIPTIONS_AT_ONCE == SUBSCRIPTIONS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+
+
+async def ask_to_expire(
+    subscription: Subscription, last: Position | None, first_time_known: bool
+) -> bool:
+    """Let messages up to ``last`` expire, durably; False where Pulsar does not even begin.
+
+    ``first_time_known``: the oldest message's age was looked at, and ``last`` is None because it
+    has not expired.
+    """
+    backlog = subscription.cursor.backlog_messages
+    reached = last is not None and last > subscription.cursor.mark_delete
+    if not backlog or (first_time_known and backlog < SMALL_BACKLOG and not reached):
+        return False
+    if last is not None:
+        subscription.expire(last)
+        await durable(subscription.cursor.persist())
+    return True

@@ -1,0 +1,59 @@
+"""What cleaning counts of a topic, for stats and metrics. Since the topic was opened."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from enum import Enum
+
+__all__ = ["CompactionFigures", "CompactionStatus", "TopicCleaning"]
+
+
+class CompactionStatus(Enum):
+    """Pulsar's `LongRunningProcessStatus`."""
+
+    NOT_RUN = "NOT_RUN"
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+
+
+@dataclass(slots=True)
+class CompactionFigures:
+    """A topic's compactions."""
+
+    status: CompactionStatus = CompactionStatus.NOT_RUN
+    last_error: str = ""
+    #: Ends the run that is under way.
+    stop: threading.Event = field(default_factory=threading.Event)
+    stop_reason: str = ""
+    succeeded: int = 0
+    failed: int = 0
+    #: Messages that compactions left out, together and by the last one.
+    removed_events: int = 0
+    last_removed_events: int = 0
+    last_succeeded_ms: int = 0
+    last_failed_ms: int = 0
+    last_duration_ms: int = 0
+    read_bytes_per_s: float = 0.0
+    written_bytes_per_s: float = 0.0
+    view_entries: int = 0
+    view_size_bytes: int = 0
+
+    def begin(self) -> None:
+        """A run is to come, and nobody has asked to end it."""
+        self.status = CompactionStatus.RUNNING
+        self.stop_reason = ""
+        self.stop.clear()
+
+
+@dataclass(slots=True)
+class TopicCleaning:
+    """What was removed of a topic, and its compactions."""
+
+    entries_removed: int = 0
+    messages_removed: int = 0
+    bytes_removed: int = 0
+    #: When something was removed last, by the broker's clock; 0: never.
+    last_removed_ms: int = 0
+    compaction: CompactionFigures = field(default_factory=CompactionFigures)

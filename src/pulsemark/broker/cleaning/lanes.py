@@ -1,0 +1,131 @@
+"""A thread that does one piece of cleaning after the other, and rests in between.
+
+Two kinds of work come to a lane. A job is asked for, and is done before anything else, in the order
+in which jobs come. A round goes over many topics, a step at a time; jobs are done between its
+steps. After its steps a lane rests as long as they took (`REST_MAX_S` at most), so that a round
+takes half of the disk's and the interpreter's time at most, however many topics there are.
+
+The thread begins with the first work, so that a broker which cleans nothing has none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+__all__ = ["Lane"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REST_MAX_S = 1.0
+#: Shorter work is gathered, since waking up costs something, too.
+REST_MIN_S = 0.002
+
+
+class Lane:
+    """One thread's work."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._condition = threading.Condition()
+        self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._rounds: dict[str, Iterator[None]] = {}
+        self._thread: threading.Thread | None = None
+        self._owed_s = 0.0
+        self.is_closed = False
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Do this next; the future has what it returns or raises, or is cancelled on closing."""
+        future: Future[T] = Future()
+        with self._condition:
+            if self.is_closed:
+                future.cancel()
+                return future
+            self._jobs.append((future, call))
+            self._work_came()
+        return future
+
+    def begin_round(self, name: str, steps: Iterator[None], *, first: bool = False) -> None:
+        """Go through these steps; a round of that name that is under way goes on instead.
+
+        ``first``: before the rounds that are under way.
+        """
+        with self._condition:
+            if self.is_closed or name in self._rounds:
+                return
+            rounds = {name: steps}
+            self._rounds = {**rounds, **self._rounds} if first else {**self._rounds, **rounds}
+            self._work_came()
+
+    def _work_came(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._condition.notify_all()
+
+    def close(self) -> None:
+        """Take no more work, and forget what has not begun. `join` waits for what has."""
+        with self._condition:
+            self.is_closed = True
+            jobs, self._jobs = self._jobs, deque()
+            self._rounds.clear()
+            self._condition.notify_all()
+        for future, _ in jobs:
+            future.cancel()
+
+    def join(self) -> None:
+        """Return when the thread has ended. Blocks."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not (self.is_closed or self._jobs or self._rounds):
+                    self._condition.wait()
+                if self.is_closed:
+                    return
+                job = self._jobs.popleft() if self._jobs else None
+                name, steps = next(iter(self._rounds.items()), ("", iter(())))
+            if job is None:
+                self._step(name, steps)
+            elif job[0].set_running_or_notify_cancel():
+                _do(*job)
+
+    def _step(self, name: str, steps: Iterator[None]) -> None:
+        began_s = time.monotonic()
+        try:
+            next(steps)
+        except StopIteration:
+            with self._condition:
+                self._rounds.pop(name, None)
+            return
+        except Exception:
+            log.exception("the round %r ends early", name)
+            with self._condition:
+                self._rounds.pop(name, None)
+            return
+        self._owed_s += time.monotonic() - began_s
+        if self._owed_s >= REST_MIN_S:
+            self._rest(min(self._owed_s, REST_MAX_S))
+
+    def _rest(self, rest_s: float) -> None:
+        self._owed_s = 0.0
+        with self._condition:
+            self._condition.wait_for(lambda: self.is_closed or bool(self._jobs), rest_s)
+
+
+def _do(future: Future[T], call: Callable[[], T]) -> None:
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - whoever waits is to have it
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,36 @@
+"""How fast a compaction may go: bytes a second, and half of the interpreter's time."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+__all__ = ["Pace"]
+
+REST_MAX_S = 1.0
+#: Shorter work is gathered, since waking up costs something, too.
+WORK_MIN_S = 0.002
+
+
+class Pace:
+    """Lets one run rest, so that it keeps below a rate and works at most half of the time."""
+
+    def __init__(self, bytes_per_s: int, stop: threading.Event) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._stop = stop
+        self._worked_from_s = time.monotonic()
+        self._owed_s = 0.0
+
+    def spent(self, size_bytes: int) -> None:
+        """So many bytes were read or written."""
+        self._owed_s += size_bytes / self._bytes_per_s
+
+    def rest(self) -> None:
+        """Rest as long as was worked since the last rest, or longer if the rate asks for it."""
+        worked_s = time.monotonic() - self._worked_from_s
+        if max(worked_s, self._owed_s) < WORK_MIN_S:
+            return
+        rest_s = max(min(worked_s, REST_MAX_S), self._owed_s - worked_s)
+        self._owed_s = 0.0
+        self._stop.wait(rest_s)
+        self._worked_from_s = time.monotonic()

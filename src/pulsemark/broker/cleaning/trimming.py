@@ -1,0 +1,95 @@
+"""Removing what is old from the head of a topic. Blocks: runs on the cleaning thread.
+
+With limits (retention time, retention size) entries go as soon as one of the limits lets them go,
+one by one, also inside the ledger that is being written.
+
+Without retention (both limits 0, the default) what all durable subscriptions have acknowledged need
+not be kept, and goes when its segment has ended, as in Pulsar: until then a subscription can be
+moved back. A topic that has no durable subscription keeps everything then, since nothing of it is
+acknowledged; Pulsar removes it. Set a limit, or truncate the topic, if that is wanted.
+"""
+
+from __future__ import annotations
+
+from ...compaction.current_view import claim_kept
+from ...ledger import ManagedLedger, Position
+from ...ledger.retention import apply_retention
+from .figures import TopicCleaning
+from .policies import RetentionPolicy
+
+__all__ = ["size_bytes", "trim", "truncate"]
+
+
+def trim(
+    ledger: ManagedLedger, policy: RetentionPolicy, figures: TopicCleaning, now_ms: int
+) -> int:
+    """Remove what the policy lets go; how many entries. Raises LedgerError, OSError."""
+    if policy.is_unlimited or ledger.first_position is None:
+        return 0
+    if policy.is_at_once:
+        return _counted(ledger, figures, now_ms, _ended_segments_end(ledger))
+    size_before, messages_before = size_bytes(ledger), ledger.first_index
+    with claim_kept(ledger) as claim:
+        removed = apply_retention(
+            ledger,
+            now_ms=now_ms,
+            retention_time_ms=policy.time_ms,
+            retention_size_bytes=policy.size_bytes,
+            claim=claim,
+        )
+    if removed:
+        _count(ledger, figures, now_ms, removed, size_before, messages_before)
+    return removed
+
+
+def truncate(ledger: ManagedLedger, end: Position, figures: TopicCleaning, now_ms: int) -> int:
+    """Remove everything before ``end``; how many entries. Raises LedgerError, OSError."""
+    return _counted(ledger, figures, now_ms, end)
+
+
+def _counted(
+    ledger: ManagedLedger, figures: TopicCleaning, now_ms: int, cut: Position | None
+) -> int:
+    first = ledger.first_position
+    if cut is None or first is None or cut <= first:
+        return 0
+    size_before, messages_before = size_bytes(ledger), ledger.first_index
+    removed = ledger.truncate_head(cut)
+    _count(ledger, figures, now_ms, removed, size_before, messages_before)
+    return removed
+
+
+def _count(
+    ledger: ManagedLedger,
+    figures: TopicCleaning,
+    now_ms: int,
+    removed: int,
+    size_before: int,
+    messages_before: int,
+) -> None:
+    figures.entries_removed += removed
+    figures.messages_removed += ledger.first_index - messages_before
+    figures.bytes_removed += max(size_before - size_bytes(ledger), 0)
+    figures.last_removed_ms = now_ms
+
+
+def _ended_segments_end(ledger: ManagedLedger) -> Position | None:
+    """Where the last segment begins that holds something not acknowledged, or is not ended."""
+    segments = ledger.segments()
+    if len(segments) < 2:
+        return None
+    marks = [c.mark_delete for c in tuple(ledger.cursors.values()) if c.durable]
+    if not marks:
+        return None
+    with claim_kept(ledger) as claim:
+        keep = ledger.next_position(min(marks if claim is None else [*marks, claim]))
+    begun = [Position(s.ledger_id, s.first_entry_id) for s in segments]
+    return max((begin for begin in begun if begin <= keep), default=None)
+
+
+def size_bytes(ledger: ManagedLedger, start: Position | None = None) -> int:
+    """Bytes on disk of the topic's entries; with ``start``, of those from there on."""
+    total = 0
+    for segment, first, end in ledger.stretches(start or Position(-1, -1)):
+        total += segment.row(end - 1).end_offset - segment.row(first).offset
+    return total

@@ -1,0 +1,230 @@
+"""The broker's cleaning: expiry, retention and compaction, at their times or when asked for.
+
+Two threads do the work, one thing at a time each: one expires and trims, the other one compacts
+(see `lanes` for how they keep out of the way of clients). A topic is claimed by whoever works on
+it, so that it is never trimmed and compacted at once: a topic that is being compacted is trimmed
+right after that.
+
+Rounds over all topics begin by timers, each `..._interval_ms` of the configuration. A changed
+policy begins a round over the topics that it concerns at once. A topic that no one has opened since
+the broker started is opened for it only where a policy sets a limit.
+
+All times are the broker's own: its clock now, against the times at which it appended entries. No
+producer's clock and no time of a file takes part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...ledger import LedgerError, Position
+from ...wire import TopicName
+from ..commits import durable
+from ..configuration.config import BrokerConfig
+from ..errors import RefusedError
+from .claims import Claims
+from .compaction_runs import CompactionRuns
+from .lanes import Lane
+from .policies import (
+    COMPACTION_THRESHOLD,
+    MESSAGE_TTL,
+    RETENTION,
+    CleaningPolicies,
+    PolicyKind,
+)
+
+if TYPE_CHECKING:
+    from ..topics.policy_store import Concerns
+    from ..topics.registry import Topics
+    from ..topics.topic import Topic
+
+__all__ = ["Cleaning"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Cleaning:
+    """One broker's cleaning. Its methods are for the event loop, unless they say otherwise."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        config: BrokerConfig,
+        run_blocking: Callable[..., Awaitable[Any]],
+        claims: Claims,
+    ) -> None:
+        """A topic is deleted when nobody claims it any more: the registry waits for that."""
+        self.policies = CleaningPolicies(topics.policy_store, config)
+        self.lane = Lane("pulsemark-cleaning")
+        self.claims = claims
+        self.compactions = CompactionRuns(config, self.claims, self._compaction_ended)
+        #: Rounds over all topics that have ended, and topics whose cleaning failed.
+        self.rounds = 0
+        self.failures = 0
+        self._topics = topics
+        self._config = config
+        self._run_blocking = run_blocking
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._numbers = count()
+        topics.policy_store.listeners.append(self._policy_changed)
+
+    def start(self) -> None:
+        """Begin the rounds."""
+        config = self._config
+        self._repeat(RETENTION, self.lane, self._trim, config.retention_check_interval_ms)
+        self._repeat(MESSAGE_TTL, self.lane, self._expire, config.message_expiry_check_interval_ms)
+        self._repeat(
+            COMPACTION_THRESHOLD,
+            self.compactions.lane,
+            self._compact_if_dirty,
+            config.compaction_monitor_interval_ms,
+        )
+
+    async def close(self) -> None:
+        """End: what has begun is finished, but for compactions, which are given up."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for lane in (self.lane, self.compactions.lane):
+            lane.close()
+        for topic in self._topics.open_topics.values():
+            self.compactions.stop(topic, "the broker is being stopped")
+        for lane in (self.lane, self.compactions.lane):
+            # Not in an executor of few threads: what is waited for may need one of them.
+            await asyncio.to_thread(lane.join)
+
+    # -- when -----------------------------------------------------------------------------------
+
+    def _repeat(
+        self, kind: PolicyKind, lane: Lane, work: Callable[[Topic], None], interval_ms: int
+    ) -> None:
+        def due() -> None:
+            self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
+            lane.begin_round(kind.name, self._round(kind, work, lambda _: True))
+
+        self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
+
+    def _policy_changed(self, policy: str, concerns: Concerns) -> None:
+        for kind, lane, work in (
+            (RETENTION, self.lane, self._trim),
+            (MESSAGE_TTL, self.lane, self._expire),
+            (COMPACTION_THRESHOLD, self.compactions.lane, self._compact_if_dirty),
+        ):
+            if policy == kind.key:
+                name = f"{kind.name} {next(self._numbers)}"
+                lane.begin_round(name, self._round(kind, work, concerns), first=True)
+
+    def _compaction_ended(self, topic: Topic) -> None:
+        """On the compaction's thread: what it had claimed may be trimmed now."""
+        self.lane.submit(partial(self._guarded, self._trim, topic))
+
+    # -- rounds, on their lane's thread -----------------------------------------------------------
+
+    def _round(
+        self, kind: PolicyKind, work: Callable[[Topic], None], concerns: Concerns
+    ) -> Iterator[None]:
+        names = self._topics.names.snapshot() if self.policies.is_used(kind) else ()
+        for name in names:
+            parsed = TopicName.parse(name)
+            if concerns(parsed):
+                topic = self._topics.open_topics.get(name) or self._opened(parsed)
+                if topic is not None:
+                    self._guarded(work, topic)
+            yield
+        self.rounds += 1
+
+    def _opened(self, name: TopicName) -> Topic | None:
+        """A topic that is not open, if there is something to do for it."""
+        if not self.policies.applied(name).asks_for_work:
+            return None
+        try:
+            return self._on_loop(self._topics.open(name, create=False))
+        except (RefusedError, LedgerError, OSError) as error:
+            log.warning("%s: not cleaned: %s", name, error)
+            return None
+
+    def _guarded(self, work: Callable[[Topic], None], topic: Topic) -> None:
+        """One topic's failure leaves the others alone."""
+        if not topic.is_open:
+            return
+        try:
+            work(topic)
+        except (LedgerError, RefusedError, OSError, sqlite3.Error) as error:
+            self.failures += 1
+            log.warning("%s: not cleaned: %s", topic.name, error)
+        except Exception:
+            self.failures += 1
+            log.exception("%s: not cleaned", topic.name)
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _trim(self, topic: Topic) -> None:
+        from .trimming import trim
+
+        policy = self.policies.applied(topic.topic_name).retention
+        with self.claims.if_free(topic.name) as is_free:
+            if is_free and topic.is_open:
+                trim(topic.ledger, policy, topic.cleaning, self._config.clock.now_ms())
+
+    def _expire(self, topic: Topic) -> None:
+        from .expiry import due_position, expire_topic
+
+        ttl_ms = self.policies.applied(topic.topic_name).ttl_s * 1000
+        last = due_position(topic, self._config.clock.now_ms(), ttl_ms)
+        if last is not None:
+            self._on_loop(expire_topic(topic, last))
+
+    def _compact_if_dirty(self, topic: Topic) -> None:
+        threshold_bytes = self.policies.applied(topic.topic_name).compaction_threshold_bytes
+        self.compactions.compact_if_dirty(topic, threshold_bytes)
+
+    # -- asked for ------------------------------------------------------------------------------
+
+    def compact(self, topic: Topic) -> bool:
+        """Compact a topic as soon as possible; False where that is under way."""
+        return self.compactions.request(topic)
+
+    async def due_position(self, topic: Topic, ttl_s: int) -> Position | None:
+        """The last entry older than so many seconds. Raises LedgerError, OSError."""
+        from .expiry import due_position
+
+        now_ms = self._config.clock.now_ms()
+        found: Position | None = await self._run_blocking(due_position, topic, now_ms, ttl_s * 1000)
+        return found
+
+    async def truncate(self, topic: Topic) -> None:
+        """Give up everything there is: for all subscriptions, and on disk.
+
+        A compaction of the topic that is under way ends. Raises `RefusedError`, LedgerError,
+        OSError.
+        """
+        last = topic.ledger.last_position
+        if last is None:
+            return
+        commits = []
+        for subscription in tuple(topic.subscriptions.values()):
+            subscription.cursor.ack_cumulative(last)
+            commits.append(subscription.cursor.persist())
+        for commit in commits:
+            await durable(commit)
+        self.compactions.stop(topic, "the topic was truncated")
+        end = Position(last.ledger_id, last.entry_id + 1)
+        await asyncio.wrap_future(self.lane.submit(partial(self._truncate, topic, end)))
+
+    def _truncate(self, topic: Topic, end: Position) -> None:
+        """On the lane's thread."""
+        from .trimming import truncate
+
+        with self.claims.waiting(topic.name):
+            topic.check_is_open()
+            truncate(topic.ledger, end, topic.cleaning, self._config.clock.now_ms())

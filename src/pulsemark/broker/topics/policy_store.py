@@ -1,0 +1,141 @@
+"""Where the policies of namespaces and topics are kept.
+
+A policy is a value under a name of its own. What is set for a namespace stands among the
+namespace's settings in the catalog, what is set for a topic under the kind `topic-policy`, by the
+topic's full name. Partitions have no policies of their own: those of the partitioned topic hold.
+
+A change is checked by its caller, made durable here, and only then shown to the listeners. Each
+listener is told which topics it concerns.
+
+Everything here runs on the event loop, except `load`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...proto.pulsar_api_pb2 import ServerError
+from ...wire import TopicName
+from ..errors import RefusedError
+from .catalog_writer import CatalogWriter
+
+if TYPE_CHECKING:
+    from ...ledger.store import MetadataStore
+    from .namespaces import Namespaces
+    from .partitioned_topics import PartitionedTopics
+    from .topic_names import TopicNames
+
+__all__ = ["TOPIC_POLICY_KIND", "Concerns", "PolicyStore"]
+
+TOPIC_POLICY_KIND = "topic-policy"
+
+Concerns = Callable[[TopicName], bool]
+"""Whether a change concerns a topic."""
+
+
+class PolicyStore:
+    """The policies of one registry's namespaces and topics."""
+
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        names: TopicNames,
+        partitioned: PartitionedTopics,
+        writer: CatalogWriter,
+    ) -> None:
+        self._namespaces = namespaces
+        self._names = names
+        self._partitioned = partitioned
+        self._writer = writer
+        #: Settings of topics by full name; those of partitions are the partitioned topic's.
+        self.of_topics: dict[str, dict[str, Any]] = {}
+        #: Called after each change with the policy's name and the topics that it concerns.
+        self.listeners: list[Callable[[str, Concerns], None]] = []
+        #: Called with the policy's name and the topic, within the change of a topic's policy.
+        self.of_topic_changed: Callable[[str, TopicName], None] = lambda policy, name: None
+
+    def _exists(self, name: TopicName) -> bool:
+        return str(name) in self._names or name in self._partitioned
+
+    def load(self, catalog: MetadataStore) -> None:
+        """Take over what the catalog has. Blocks."""
+        for name, value in catalog.items(TOPIC_POLICY_KIND):
+            if self._exists(TopicName.parse(name)):
+                self.of_topics[name] = json.loads(value)
+            else:
+                # Left by a crash while the topic was being deleted.
+                catalog.delete(TOPIC_POLICY_KIND, name)
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def in_namespace(self, namespace: str, policy: str) -> Any:
+        """What is set for a namespace; None: nothing."""
+        return self._namespaces.get(namespace, {}).get(policy)
+
+    def in_topic(self, name: TopicName, policy: str) -> Any:
+        """What is set for a topic; None: nothing."""
+        return self.of_topics.get(str(name.partitioned), {}).get(policy)
+
+    def owners(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """Every namespace and topic with its settings, as they are now. From any thread."""
+        return (*self._namespaces.snapshot(), *tuple(self.of_topics.items()))
+
+    # -- changing -------------------------------------------------------------------------------
+
+    async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
+        """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
+        await self._namespaces.change(namespace, lambda old: _with(old, policy, value))
+        self._tell(policy, lambda name: name.namespace == namespace)
+
+    async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
+        """Set a topic's policy, not a partition's; None unsets it.
+
+        Raises `RefusedError` for a topic that is not there, and `LedgerError`.
+        """
+        await self._writer.in_turn(lambda: self._set(name, policy, value))
+
+    async def _set(self, name: TopicName, policy: str, value: Any) -> None:
+        if not self._exists(name):
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
+        full = str(name)
+        settings = _with(self.of_topics.get(full, {}), policy, value)
+        stored = json.dumps(settings, sort_keys=True).encode() if settings else None
+        await self._writer.write((TOPIC_POLICY_KIND, full, stored))
+        self._show(name, settings)
+        self.of_topic_changed(policy, name)
+        self._tell(policy, lambda other: other.partitioned == name)
+
+    def _show(self, name: TopicName, settings: dict[str, Any]) -> None:
+        """From now on a topic has these settings, or none."""
+        if settings:
+            self.of_topics[str(name)] = settings
+        else:
+            self.of_topics.pop(str(name), None)
+
+    async def forget(self, name: TopicName) -> None:
+        """A topic was deleted, and its policies with it; a partition has none of its own."""
+        await self._writer.in_turn(lambda: self._forget(name))
+
+    async def _forget(self, name: TopicName) -> None:
+        settings = self.of_topics.get(str(name))
+        if settings is not None:
+            await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
+        self._show(name, {})
+        for policy in settings or ():
+            # A producer may have made the topic anew already.
+            self.of_topic_changed(policy, name)
+            self._tell(policy, lambda other: other.partitioned == name)
+
+    def _tell(self, policy: str, concerns: Concerns) -> None:
+        for listener in self.listeners:
+            listener(policy, concerns)
+
+
+def _with(settings: dict[str, Any], policy: str, value: Any) -> dict[str, Any]:
+    """The settings with the policy set, or without it."""
+    changed = {name: old for name, old in settings.items() if name != policy}
+    if value is not None:
+        changed[policy] = value
+    return changed

@@ -1,0 +1,123 @@
+"""The catalog filled again from the segments, where it is lost or older than the folder.
+
+Segments name their topic, with its id, so topics and their lists of segments come back as they
+were; cursors are a ledger and come back by themselves. That a catalog knows less than the folder
+shows in the ledger ids: it gives them out, so none in the folder can be above those it has given.
+Then opening a store completes it, once the journal is written out and before it is freed.
+
+What only the catalog held is lost with it: namespaces and their policies, partitioned topics,
+schemas, topics that never had an entry (their cursors have no name to belong to), and that a topic
+was deleted, where its files are still there. A damaged catalog is never replaced unasked:
+`rebuild_catalog` moves it aside, and takes over from it what can still be read.
+
+Three things are rather too careful than not. New ledger ids begin a million above the highest
+one found, since ids are also given to topics that are opened and never written to. New topic ids
+begin above all that cursors name. And of two topics of one name the newer one counts: the other
+was deleted, and its files stay where they are (`verify` names them).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from ....proto.cursor_pb2 import CursorRecord
+from ...cursors.cursor_store import CURSOR_TOPIC
+from ...errors import CorruptEntryError, TopicNotFoundError
+from ...position import EARLIEST, Position
+from ...view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
+from ..catalog.catalog import Catalog
+from ..folder_reader import FolderReader
+from ..io.files import Files
+from ..io.folder import list_segments
+
+_log = logging.getLogger(__name__)
+LEDGER_IDS_SKIPPED = 1 << 20
+"""Between the highest ledger id found and the first new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a catalog was filled with."""
+
+    topics: int
+    segments: int
+    next_ledger_id: int
+
+
+def is_behind(files: Files, folder: Path, catalog: Catalog) -> bool:
+    """Whether the folder has ledgers that the catalog never gave an id for."""
+    present = list_segments(files, folder)
+    return bool(present) and present[-1][0] >= catalog.next_ledger_id()
+
+
+def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
+    """Take the folder's topics and segments into a catalog that does not know them.
+
+    Raises CatalogError, UnsupportedVersionError, OSError; nothing is changed then.
+    """
+    removed, deleted = catalog.removed(), catalog.deleted_topics()
+    with FolderReader(folder, files=files) as reader:
+        present = [h for h in reader.headers() if (h.ledger_id, h.segment_no) not in removed]
+        highest_topic_id = _highest_topic_id(reader)
+    headers = [h for h in present if h.topic_id not in deleted]
+    removed = {(h.ledger_id, h.segment_no) for h in present if h.topic_id in deleted}
+    topics: dict[str, int] = {}
+    for header in headers:
+        topics[header.topic] = max(header.topic_id, topics.get(header.topic, 0))
+    segments = [
+        (h.topic_id, h.ledger_id, h.segment_no)
+        for h in headers
+        if topics[h.topic] == h.topic_id and topics[h.topic] >= catalog.topics().get(h.topic, 0)
+    ]
+    highest = max((ledger_id for ledger_id, _ in list_segments(files, folder)), default=-1)
+    next_ledger_id = highest + 1 + LEDGER_IDS_SKIPPED
+    catalog.skip_topic_ids(max(highest_topic_id, *deleted, 0))
+    _let_views_count(catalog, topics)
+    # Last, and in one transaction: behind it the catalog no longer looks older than the folder.
+    catalog.adopt(topics, segments, removed, next_ledger_id)
+    _log.error(
+        "%s: the catalog was lost, or older than the folder; %d topics with %d segments were "
+        "found again. Namespaces, policies, schemas, partitioned topics and topics without "
+        "entries that only the catalog knew are lost",
+        folder,
+        len(topics),
+        len(segments),
+    )
+    return Completed(len(topics), len(segments), next_ledger_id)
+
+
+def _highest_topic_id(reader: FolderReader) -> int:
+    """The highest id of a topic that has, or had, a cursor."""
+    highest, position = 0, EARLIEST
+    try:
+        log = reader.log(CURSOR_TOPIC)
+    except TopicNotFoundError:
+        return 0
+    while True:
+        try:
+            entries = log.read(position, max_entries=1000)
+        except CorruptEntryError as error:
+            position = error.next_position
+            continue
+        if not entries:
+            return highest
+        for entry in entries:
+            with suppress(DecodeError):
+                record = CursorRecord.FromString(bytes(entry.body))
+                highest = max(highest, record.topic_id)
+        last = entries[-1].position
+        position = Position(last.ledger_id, last.entry_id + 1)
+
+
+def _let_views_count(catalog: Catalog, topics: dict[str, int]) -> None:
+    """Of a compacted topic the catalog knew which view counts; now any that was finished does."""
+    for name in topics:
+        if name.startswith(VIEW_TOPIC_PREFIX):
+            topic_id = name.removeprefix(VIEW_TOPIC_PREFIX).partition("/")[0]
+            if catalog.get(VIEW_PROPERTY_KIND, topic_id) is None:
+                catalog.put(VIEW_PROPERTY_KIND, topic_id, b"")

@@ -1,0 +1,268 @@
+"""The one owner of a folder's segments: it makes, opens, ends, seals and removes them.
+
+Everything that happens to a segment happens here, so that its state (`life`) is changed in one
+place and each change is checked. A topic that appends says what it does (``begin``, ``end``,
+``discard``); the committer has files synced; the checkpointer asks what is
+due (``take_due``): which segments are to be listed in the catalog, which index files are to be
+sealed, which files never counted.
+
+Readers of the folder have a filer, too, which only opens segments.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..io.fd_cache import FdCache
+from ..io.files import Files
+from ..io.folder import SegmentId, index_path, ledgers_folder, segment_path
+from .chain import counting_segments, dropped_segments
+from .chunk_cache import CHUNKS_KEPT, ChunkCache
+from .head_cut import cut_path
+from .life import GONE, Life, SegmentState
+from .salvage import read_headers
+from .segment import Segment
+from .segment_format import SegmentHeader
+from .time_index import TimeIndex
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Due:
+    """What a checkpoint has to do for segments."""
+
+    began: list[Segment] = field(default_factory=list)
+    """To be listed in the catalog."""
+    ended: list[Segment] = field(default_factory=list)
+    """Their index files are to be sealed."""
+    void: list[Segment] = field(default_factory=list)
+    """Their files are to go, before the journal forgets what it wrote of them: after that, what a
+    failed write left would look like a ledger's end."""
+
+
+class Filer:
+    """The segments of one folder. Safe between threads."""
+
+    def __init__(self, files: Files, fds: FdCache, folder: Path) -> None:
+        self.files = files
+        self.fds = fds
+        self.folder = folder
+        self._chunks = ChunkCache(CHUNKS_KEPT)
+        self._lock = threading.Lock()
+        self._due = Due()
+        self._removed: set[SegmentId] = set()
+
+    def path(self, segment_id: SegmentId) -> Path:
+        """A segment's file."""
+        return segment_path(self.folder, *segment_id)
+
+    def drop_read_caches(self) -> None:
+        """Forget what was kept of index files: for measuring what a first search costs."""
+        self._chunks.clear()
+
+    # Opening
+
+    def open(self, header: SegmentHeader) -> Segment:
+        """The segment of a header that was read; nothing of its index is loaded yet."""
+        return self._make(header, SegmentState.DURABLE)
+
+    def _make(self, header: SegmentHeader, state: SegmentState) -> Segment:
+        path = self.path(header.segment_id)
+        index = TimeIndex(
+            self.files,
+            self.fds,
+            index_path(path),
+            header.ledger_id,
+            header.segment_no,
+            header.entry_time_floor_ms,
+            self._chunks,
+            header.pack() if header.secret else b"",
+        )
+        return Segment(self.files, self.fds, path, header, index, Life(path.name, state))
+
+    def open_topic(
+        self, name: str, topic_id: int, listed: Iterable[SegmentId]
+    ) -> tuple[list[Segment], Sequence[Segment]]:
+        """A topic's segments that count, ended, in order; and those of a tail that was cut off.
+
+        ``listed`` are the catalog's. Raises OSError, UnsupportedVersionError.
+        """
+        headers, lost = read_headers(self.files, self.folder, listed, (name, topic_id))
+        for segment_id, reason in lost.items():
+            _log.error("%s: segment %s is lost: %s", name, self.path(segment_id).name, reason)
+        lost_ledgers = {ledger_id for ledger_id, _ in lost}
+        lost_ledgers -= {ledger_id for ledger_id, _ in headers}
+        segments = [self.open(header) for header in headers.values()]
+        counting = counting_segments(segments, lost=lost_ledgers)
+        for segment in counting:
+            segment.life.become(SegmentState.ENDED)
+        self.seal(counting)
+        if lost_ledgers or not counting:
+            return counting, ()
+        return counting, dropped_segments(segments, counting)
+
+    # Appending
+
+    def new(self, header: SegmentHeader) -> Segment:
+        """A segment to append to, once it has begun; its file comes with the first commit."""
+        segment = self._make(header, SegmentState.NEW)
+        segment.index.end_offset = header.size_bytes
+        return segment
+
+    def begin(self, segment: Segment) -> None:
+        """A new segment is appended to from now on; the catalog will list it."""
+        segment.life.become(SegmentState.PENDING)
+        with self._lock:
+            self._due.began.append(segment)
+
+    def end(self, segment: Segment) -> None:
+        """No entry follows those that are assigned. A segment whose sync failed stays failed.
+
+        One that was sealed has lost entries at its end: its index file is sealed anew.
+        """
+        if segment.life.become(SegmentState.ENDED, only_if=_UNENDED):
+            with self._lock:
+                self._due.ended.append(segment)
+
+    def discard(self, segment: Segment) -> None:
+        """Nothing of this segment, which has begun, counts."""
+        segment.life.become(SegmentState.VOID)
+        with self._lock:
+            self._due.void.append(segment)
+
+    # Checkpoints
+
+    def sync(self, segment: Segment, fd: int) -> bool:
+        """Sync a segment's file by a descriptor it was written through; whether that worked.
+
+        A file that is to go needs no sync. After a failure the file is never synced again: the
+        kernel would say yes, whatever it has lost.
+        """
+        if segment.removed:
+            return True
+        if segment.state is SegmentState.FAILED:
+            return False
+        try:
+            self.files.fdatasync(fd)
+        except OSError as error:
+            _log.error("%s: its sync failed; its ledger is fenced: %s", segment.path, error)
+            segment.life.become(SegmentState.FAILED)
+            self.fds.forget(segment.path)
+            return False
+        return True
+
+    def take_due(self) -> Due:
+        """What is due; segments with entries that are still pending have to wait.
+
+        To be called under the lock that appends hold.
+        """
+        with self._lock:
+            began = [s for s in self._due.began if s.state not in GONE]
+            ended = [s for s in self._due.ended if s.state is SegmentState.ENDED]
+            later = Due(
+                began=[s for s in began if not s.entry_count],
+                ended=[s for s in ended if s.entry_count < s.assigned_count],
+            )
+            due = Due(
+                began=[s for s in began if s.entry_count],
+                ended=[s for s in ended if s.entry_count >= s.assigned_count],
+                void=self._due.void,
+            )
+            self._due = later
+        return due
+
+    def put_back(self, due: Due) -> None:
+        """Segments could not be listed: the next checkpoint tries again."""
+        with self._lock:
+            self._due.began += due.began
+            self._due.ended += due.ended
+
+    def write_second_headers(self, due: Due) -> None:
+        """Put headers of new segments into their index files, before the journal forgets them.
+
+        Sealing does it for those that have ended.
+        """
+        ended = set(due.ended)
+        for segment in due.began:
+            try:
+                if not (segment.removed or segment in ended):
+                    segment.index.begin()
+            except OSError as error:
+                _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
+
+    def sync_folder(self) -> None:
+        """Make the names of segments and index files durable. Raises OSError."""
+        self.files.sync_folder(ledgers_folder(self.folder))
+
+    def seal(self, segments: Iterable[Segment]) -> None:
+        """Bring the index files of ended segments to their end. They are caches: what fails is
+        made good when the segment is next opened.
+        """
+        for segment in segments:
+            if segment.state is not SegmentState.ENDED or not segment.entry_count:
+                continue
+            try:
+                if not segment.index.sealed:
+                    segment.index.seal(segment.append_time_max_ms)
+            except OSError as error:
+                _log.warning("%s: its index file is not sealed: %s", segment.path, error)
+            if segment.index.sealed:
+                segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
+
+    # Removing
+
+    def forget(self, segments: Iterable[Segment]) -> None:
+        """The catalog lists these no more: their entries are gone. What is removed stays so."""
+        for segment in segments:
+            segment.mark_removed()
+
+    def remove_void(self, due: Due) -> bool:
+        """Remove the files of segments that never counted, durably; whether that worked."""
+        try:
+            self.remove_files(segment.segment_id for segment in due.void)
+        except OSError as error:
+            _log.error("files of void segments stay, and so does the journal: %s", error)
+            return False
+        self.forget(due.void)
+        return True
+
+    def remove_files(self, segments: Iterable[SegmentId]) -> None:
+        """Remove files of segments, durably; those that are gone already do no harm.
+
+        Raises OSError: some may be there still.
+        """
+        gone = False
+        for segment_id in segments:
+            path = self.path(segment_id)
+            for each in (path, index_path(path), cut_path(path)):
+                self.fds.forget(each)
+                try:
+                    self.files.unlink(each)
+                    gone = True
+                except FileNotFoundError:
+                    pass
+        if gone:
+            self.sync_folder()
+
+    def files_removed(self, segments: Collection[SegmentId]) -> None:
+        """The catalog may forget that these were removed, once the journal has forgotten them."""
+        with self._lock:
+            self._removed.update(segments)
+
+    def removed(self) -> set[SegmentId]:
+        """What ``files_removed`` was told, and ``removal_forgotten`` was not."""
+        with self._lock:
+            return set(self._removed)
+
+    def removal_forgotten(self, segments: Collection[SegmentId]) -> None:
+        """The catalog has forgotten that these were removed."""
+        with self._lock:
+            self._removed.difference_update(segments)
+
+
+_UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)

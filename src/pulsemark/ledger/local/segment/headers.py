@@ -1,0 +1,113 @@
+"""Reading segment headers: the one place that does, damaged ones included.
+
+A header is under one checksum: a single wrong bit makes it unusable, though the records after it
+are whole. In version 2 the index file has a second copy, which then counts. Where that is gone,
+too, one flipped bit is found by trying: turned back, the checksum matches again. Both are exact,
+and nothing else is tried: records of version 2 can only be found by the secret in the header, and
+to guess would be to believe what a client may have put into a body. For segments of version 1,
+which have no second copy, there is `salvage`.
+
+Nothing is written: the damaged bytes stay what they are, and every reader comes to the same header.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import CorruptFileError
+from ..io.files import Files, read_up_to
+from ..io.folder import SegmentId, segment_path
+from .index_file import open_index
+from .segment_format import (
+    SEGMENT_HEADER_LIMIT,
+    SEGMENT_MAGIC,
+    SegmentHeader,
+    header_size_field,
+    told_header_size,
+    unpack_segment_header,
+)
+
+
+def read_beginning(files: Files, path: Path) -> bytes:
+    """The first bytes of a segment's file, in which any header is whole. Raises OSError."""
+    fd = files.open(path, os.O_RDONLY)
+    try:
+        return read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
+    finally:
+        files.close(fd)
+
+
+def read_segment_header(files: Files, path: Path) -> SegmentHeader:
+    """The header that a file begins with. Raises CorruptFileError, UnsupportedVersionError."""
+    return unpack_segment_header(read_beginning(files, path), path)
+
+
+def read_named_header(files: Files, folder: Path, segment_id: SegmentId) -> SegmentHeader:
+    """The header of a segment's file, which must be of that segment.
+
+    Raises CorruptFileError, UnsupportedVersionError, OSError.
+    """
+    path = segment_path(folder, *segment_id)
+    header = read_segment_header(files, path)
+    if header.segment_id != segment_id:
+        other = "{}-{}".format(*header.segment_id)
+        raise CorruptFileError(path, f"its header is that of segment {other}")
+    return header
+
+
+def restored_header(
+    files: Files, path: Path, segment_id: SegmentId, beginning: bytes
+) -> SegmentHeader | None:
+    """The header of a segment that begins with these bytes, by what is exact; None: it is lost.
+
+    Raises UnsupportedVersionError, OSError.
+    """
+    for find in (_as_it_is, _second_copy, _with_one_bit_turned):
+        header = find(files, path, segment_id, beginning)
+        if header is not None and header.segment_id == segment_id:
+            return header
+    return None
+
+
+def correct_header(data: bytes, path: Path) -> SegmentHeader | None:
+    """The header with one flipped bit turned back; None where that does not make it whole."""
+    work = bytearray(data)
+    for bit in range(8 * told_header_size(data)):
+        work[bit >> 3] ^= 1 << (bit & 7)
+        try:
+            return unpack_segment_header(work, path)
+        except CorruptFileError:
+            work[bit >> 3] ^= 1 << (bit & 7)
+    return None
+
+
+def may_be_under_way(beginning: bytes) -> bool:
+    """Whether these are the first bytes of a header, and not yet all of them."""
+    if not any(beginning):
+        return True
+    if not beginning.startswith(SEGMENT_MAGIC[: len(beginning)]):
+        return False
+    size = header_size_field(beginning)
+    return size is None or len(beginning) < size <= SEGMENT_HEADER_LIMIT
+
+
+def _as_it_is(_: Files, path: Path, __: SegmentId, beginning: bytes) -> SegmentHeader | None:
+    """It may just have been under way when it was read before."""
+    with suppress(CorruptFileError):
+        return unpack_segment_header(beginning, path)
+    return None
+
+
+def _second_copy(files: Files, path: Path, segment_id: SegmentId, _: bytes) -> SegmentHeader | None:
+    with open_index(files, path, segment_id) as index, suppress(CorruptFileError):
+        if index is not None:
+            return unpack_segment_header(index.second_header(), path)
+    return None
+
+
+def _with_one_bit_turned(
+    _: Files, path: Path, __: SegmentId, beginning: bytes
+) -> SegmentHeader | None:
+    return correct_header(beginning, path)

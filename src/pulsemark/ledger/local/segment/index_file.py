@@ -1,0 +1,177 @@
+"""Reading and writing index files: the one place that knows where what stands in them.
+
+The index of an open segment, opening a folder, reading of damaged headers and `verify` all read
+through `IndexFile`. What is read is checked; what it says is believed or not by those who ask.
+`IndexWriter` writes what a segment's owner knows. The file is a cache, so that it is synced only
+where the order of its parts matters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...rows import IoCount
+from ..io.files import Files, read_up_to, write_all
+from ..io.folder import SegmentId, index_path
+from .index_format import (
+    CHUNK_HEADER_SIZE,
+    CHUNK_ROWS,
+    INDEX_HEADER_SIZE,
+    ROW_SIZE,
+    TRAILER_SIZE,
+    Chunk,
+    Trailer,
+    chunk_offset,
+    index_seed,
+    pack_index_header,
+    unpack_chunk,
+    unpack_index_version,
+    unpack_trailer,
+)
+from .segment_format import SEGMENT_HEADER_LIMIT, SegmentHeader
+
+CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
+"""Of a full chunk."""
+
+
+class IndexFile:
+    """An index file by a descriptor, which stays the caller's to close. All methods: OSError."""
+
+    def __init__(self, files: Files, fd: int, segment_id: SegmentId) -> None:
+        self._files = files
+        self._fd = fd
+        self._seed = index_seed(*segment_id)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file, now."""
+        return self._files.size(self._fd)
+
+    def begins_with(self, head: bytes) -> bool:
+        """Whether the file begins with these bytes."""
+        return read_up_to(self._files, self._fd, len(head), 0) == head
+
+    def version(self) -> int | None:
+        """The version that the file's header says; None where that is no header."""
+        return unpack_index_version(read_up_to(self._files, self._fd, INDEX_HEADER_SIZE, 0))
+
+    def second_header(self) -> bytes:
+        """The bytes that the second copy of the segment's header begins with, unchecked."""
+        return read_up_to(self._files, self._fd, SEGMENT_HEADER_LIMIT, INDEX_HEADER_SIZE)
+
+    def trailer(self) -> Trailer | None:
+        """The trailer; None where the file has none, or none that is whole."""
+        size = self.size_bytes
+        if size < INDEX_HEADER_SIZE + TRAILER_SIZE:
+            return None
+        data = read_up_to(self._files, self._fd, TRAILER_SIZE, size - TRAILER_SIZE)
+        return unpack_trailer(data, self._seed)
+
+    def chunk(self, number: int, head_size: int, io: IoCount | None = None) -> Chunk:
+        """Chunk ``number``; ``head_size`` is all that stands before the first. BadIndexError."""
+        data = read_up_to(self._files, self._fd, CHUNK_BYTES, chunk_offset(number, head_size))
+        if io is not None:
+            io.add(len(data))
+        return unpack_chunk(data, self._seed, number * CHUNK_ROWS)
+
+
+def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
+    """Make an index file that has its header only, with the second copy of the segment's."""
+    fd = files.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        write_all(files, fd, [pack_index_header(*header.segment_id, header.pack())], 0)
+    finally:
+        files.close(fd)
+
+
+class IndexWriter:
+    """The index file of one segment, written by the segment's owner. All methods: OSError."""
+
+    def __init__(self, files: Files, path: Path, segment_id: SegmentId, head: bytes) -> None:
+        """``head`` is all that stands before the chunks (`index_format.pack_index_header`)."""
+        self._files = files
+        self._path = path
+        self._seed = index_seed(*segment_id)
+        self.head = head
+        self._sync_failed = False
+        """A sync of the file failed: it must never be synced again."""
+
+    def write(self, number: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Write full chunks from ``number`` on, one at each step. Not synced."""
+        with self._to_write(number) as fd:
+            for chunk in chunks:
+                write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
+                yield chunk
+                number += 1
+
+    def seal(self, number: int, rest: Chunk | None, trailer: Trailer) -> bool:
+        """Write the last chunk, which has ``number``, then the trailer, each synced; whether done.
+
+        Where there is a trailer the chunks were durable before it, so what does not match its
+        checksum there is damage, and no write that a power cut has torn.
+        """
+        if self._sync_failed:
+            return False
+        end = at = self._chunk_at(number)
+        with self._to_write(number) as fd:
+            if self._files.size(fd) > at:  # sealed before, when it had other rows
+                self._files.ftruncate(fd, at)
+                self._sync(fd)
+            if rest is not None:
+                end += write_all(self._files, fd, [rest.pack(self._seed)], at)
+            self._sync(fd)
+            write_all(self._files, fd, [trailer.pack(self._seed)], end)
+            self._sync(fd)
+        return True
+
+    def begin(self, number: int) -> None:
+        """Make the copy of the segment's header durable, and the file where there is none.
+
+        ``number`` chunks were written. The folder is for the caller to sync.
+        """
+        if not self._sync_failed:
+            with self._to_write(number) as fd:
+                self._sync(fd)
+
+    def repair(self, number: int, chunk: Chunk) -> None:
+        """Write the header and one chunk again. Not synced."""
+        with self._to_write(0) as fd:
+            write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
+
+    def _chunk_at(self, number: int) -> int:
+        return chunk_offset(number, len(self.head))
+
+    @contextmanager
+    def _to_write(self, number: int) -> Iterator[int]:
+        """The file, open; with its header, if no chunk was written yet."""
+        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            if number == 0:
+                write_all(self._files, fd, [self.head], 0)
+            yield fd
+        finally:
+            self._files.close(fd)
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self._files.fdatasync(fd)
+        except OSError:
+            self._sync_failed = True
+            raise
+
+
+@contextmanager
+def open_index(files: Files, segment: Path, segment_id: SegmentId) -> Iterator[IndexFile | None]:
+    """The index file beside a segment, for the length of a ``with`` block; None: there is none."""
+    try:
+        fd = files.open(index_path(segment), os.O_RDONLY)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield IndexFile(files, fd, segment_id)
+    finally:
+        files.close(fd)

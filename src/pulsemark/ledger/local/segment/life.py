@@ -1,0 +1,125 @@
+"""The states of a segment, and which of them may follow which.
+
+A segment has one state. Only the `Filer` changes it (and a reader, which finds a file gone), and
+each change is checked against `FOLLOWING`: a change that is not there is a mistake in this program.
+
+::
+
+    NEW ──► PENDING ──► DURABLE ──► ENDED ──► SEALED
+
+    PENDING ──► ENDED      the ledger rolled before the first commit
+    SEALED  ──► ENDED      a tail was cut off: the index file is sealed anew
+    PENDING, DURABLE, ENDED, SEALED ──► FAILED          a sync of its file failed
+    PENDING, DURABLE, ENDED, FAILED ──► VOID            nothing of it ever counted
+    DURABLE, ENDED, SEALED, FAILED, VOID ──► REMOVED
+
+A ledger that is fenced has no state of its own: of its segments those with durable entries end,
+those without are void.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from enum import Enum
+
+
+class SegmentState(Enum):
+    """What became of a segment so far."""
+
+    NEW = "new"
+    """A topic is about to begin it. Nothing else knows of it; there is no file."""
+    PENDING = "pending"
+    """Entries are appended to it, and none of them is durable yet."""
+    DURABLE = "durable"
+    """It has durable entries, and more may follow."""
+    ENDED = "ended"
+    """No entry follows. Entries may still be pending; once they are durable it can be sealed."""
+    SEALED = "sealed"
+    """Ended, and its index file is complete and synced."""
+    FAILED = "failed"
+    """A sync of its file failed. The file is never synced again; the journal is kept."""
+    VOID = "void"
+    """Nothing of it ever counted. Its file goes before the journal forgets it."""
+    REMOVED = "removed"
+    """Its entries were removed, durably; the file is gone or about to go."""
+
+
+FOLLOWING: dict[SegmentState, frozenset[SegmentState]] = {
+    SegmentState.NEW: frozenset({SegmentState.PENDING}),
+    SegmentState.PENDING: frozenset(
+        {
+            SegmentState.DURABLE,
+            SegmentState.ENDED,  # the ledger rolled before the first commit
+            SegmentState.FAILED,
+            SegmentState.VOID,
+        }
+    ),
+    SegmentState.DURABLE: frozenset(
+        {
+            SegmentState.ENDED,
+            SegmentState.FAILED,
+            SegmentState.VOID,  # the mark of a cut came whole, though its write was said to fail
+            SegmentState.REMOVED,
+        }
+    ),
+    SegmentState.ENDED: frozenset(
+        {
+            SegmentState.SEALED,
+            SegmentState.FAILED,
+            SegmentState.VOID,  # all that was still pending failed
+            SegmentState.REMOVED,
+        }
+    ),
+    SegmentState.SEALED: frozenset(
+        {
+            SegmentState.ENDED,  # its tail was cut off
+            SegmentState.FAILED,  # sealed between two checkpoints, and the second one's sync fails
+            SegmentState.REMOVED,
+        }
+    ),
+    SegmentState.FAILED: frozenset({SegmentState.VOID, SegmentState.REMOVED}),
+    SegmentState.VOID: frozenset({SegmentState.REMOVED}),
+    SegmentState.REMOVED: frozenset(),
+}
+"""The legal transitions; every other one raises SegmentStateError."""
+
+GONE = frozenset({SegmentState.VOID, SegmentState.REMOVED})
+"""The file is gone, or about to go: it needs no sync, and what cannot be read is no damage."""
+
+
+class SegmentStateError(Exception):
+    """A transition that is not in `FOLLOWING`: a mistake in this program."""
+
+    def __init__(self, name: str, old: SegmentState, new: SegmentState) -> None:
+        self.name = name
+        self.old = old
+        self.new = new
+        super().__init__(f"segment {name} is {old.value} and cannot become {new.value}")
+
+
+_changing = threading.Lock()
+
+
+class Life:
+    """The state of one segment. Safe between threads."""
+
+    __slots__ = ("_name", "state")
+
+    def __init__(self, name: str, state: SegmentState = SegmentState.NEW) -> None:
+        self._name = name
+        self.state = state
+        """To be read by all, and changed by ``become`` alone."""
+
+    def become(self, new: SegmentState, *, only_if: Collection[SegmentState] = ()) -> bool:
+        """Change the state; whether it changed.
+
+        ``only_if``: in any other state than these nothing happens. Raises SegmentStateError.
+        """
+        with _changing:
+            if only_if and self.state not in only_if:
+                return False
+            if new not in FOLLOWING[self.state]:
+                raise SegmentStateError(self._name, self.state, new)
+            self.state = new
+            return True

@@ -1,0 +1,238 @@
+r"""Bytes of the records of a segment, and the one parser of them.
+
+Nothing else does arithmetic on them. All integers are little-endian.
+Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then body)::
+
+     0  marker                       4     finds the next record after damage
+     4  CRC32C                       u32   of: ledger id (u64), the secret's last four bytes,
+                                           bytes 8-40, the prefix, and the first six body bytes
+                                           (magic and CRC of the producer)
+     8  entry size                   u32   prefix and body
+    12  prefix size                  u16
+    14  kind                         u8    0 data, 1 control
+    15  body check                   u8    1: the producer's own CRC32C, which stands in body
+                                           bytes 2-6 and covers all behind it (checked at append)
+                                           0: ours: a u32 behind the body, of the whole body
+    16  entry id                     u32   within the ledger
+    20  message count                u32
+    24  append time                  u64   milliseconds; never decreases within a topic
+    32  index                        u64   of the entry's last message (PIP-70); of the message
+                                           before it where the count is 0, so -1 is possible
+
+40 bytes of header, 18 of prefix (broker time, an index below 2^28) and the six body bytes make
+64: one small read decides a step of a search, its checksum checked, no payload touched.
+
+The ledger id is inside the checksum only: a stale record of another ledger is no record here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ....metadata import PREFIX_HEADER_SIZE_BYTES
+from ....metadata.crc import crc32c
+from ...limits import BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
+from ..io.files import Buffer
+
+_U32 = struct.Struct("<I")
+RECORD_HEADER = struct.Struct("<4sIIHBBIIQq")
+RECORD_HEADER_SIZE = RECORD_HEADER.size
+RECORD_CORE = struct.Struct("<IHBBIIQq")
+"""The part of the record header that its checksum covers."""
+CORE_OFFSET = RECORD_HEADER_SIZE - RECORD_CORE.size
+RECORD_LEAD = struct.Struct("<4sI")
+_PRODUCER_CRC = struct.Struct(">I")
+_VIEW_FROM_BYTES = 2048
+
+BODY_CRC_SIZE = 4
+"""What stands behind a body that brings no checksum of its own."""
+assert (RECORD_HEADER_SIZE, CORE_OFFSET) == (40, 8)
+
+
+class RecordKey(NamedTuple):
+    """What the records of one segment have in common, and no others."""
+
+    marker: bytes
+    """The first four bytes of each record."""
+    seed: int
+    """Where the checksum of each record's header starts."""
+
+
+def pack_record_head(
+    key: RecordKey,
+    entry_id: int,
+    kind: int,
+    message_count: int,
+    append_time_ms: int,
+    index: int,
+    prefix: bytes,
+    body: Buffer,
+    body_check: int,
+) -> bytes:
+    """Record header and prefix in one piece; the body follows it unchanged, then, where
+    ``body_check`` is BODY_CRC_OURS, ``pack_body_crc``.
+    """
+    core = (
+        RECORD_CORE.pack(
+            len(prefix) + len(body),
+            len(prefix),
+            kind,
+            body_check,
+            entry_id,
+            message_count,
+            append_time_ms,
+            index,
+        )
+        + prefix
+    )
+    marker, seed = key
+    crc = crc32c(core + body[:CHECKED_BODY_BYTES], seed)
+    return RECORD_LEAD.pack(marker, crc) + core
+
+
+def pack_body_crc(body: Buffer) -> bytes:
+    """What stands behind a body that brings no checksum of its own."""
+    return _U32.pack(crc32c(body))
+
+
+def record_size(entry_size_bytes: int, body_check: int) -> int:
+    """From a record's marker to the next record."""
+    return (
+        RECORD_HEADER_SIZE
+        + entry_size_bytes
+        + (0 if body_check == BODY_CRC_PRODUCER else BODY_CRC_SIZE)
+    )
+
+
+class RecordFields(NamedTuple):
+    """A record header, as it is unpacked."""
+
+    marker: bytes
+    crc: int
+    entry_size_bytes: int
+    prefix_size_bytes: int
+    kind: int
+    body_check: int
+    entry_id: int
+    message_count: int
+    append_time_ms: int
+    index: int  # type: ignore[assignment]
+
+    @property
+    def record_size_bytes(self) -> int:
+        """From marker to the next record."""
+        return record_size(self[2], self[5])
+
+
+_fields: Callable[[tuple[object, ...]], RecordFields] = partial(tuple.__new__, RecordFields)
+"""Fields of an unpacked header, in half of the time."""
+
+
+RecordTuple = tuple[bytes, int, int, int, int, int, int, int, int, int]
+"""The same fields in the same order, plain: names cost where records are read by the thousand."""
+
+
+class BadRecordError(Exception):
+    """The bytes are no whole record; ``short`` tells that they end too early to know."""
+
+    def __init__(self, reason: str, *, short: bool = False) -> None:
+        self.reason = reason
+        self.short = short
+        super().__init__(reason)
+
+
+def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordFields:
+    """Check marker, sizes and checksum of the record at ``offset``; raises BadRecordError.
+
+    Needs header, prefix and up to six body bytes; whether the body is whole and right is the
+    matter of `whole_record` and `body_damage`.
+    """
+    start = offset + RECORD_HEADER_SIZE
+    if start > len(data):
+        raise BadRecordError("the record header is cut off", short=True)
+    fields = RECORD_HEADER.unpack_from(data, offset)
+    marker, crc, size, prefix_size, _, _, _, _, _, _ = fields
+    own_marker, seed = key
+    if marker != own_marker:
+        raise BadRecordError("no record marker")
+    if prefix_size > size:
+        raise BadRecordError("the prefix is larger than the entry")
+    checked_end = start + min(prefix_size + CHECKED_BODY_BYTES, size)
+    if checked_end > len(data):
+        raise BadRecordError("the record is cut off", short=True)
+    if crc32c(data[offset + CORE_OFFSET : checked_end], seed) != crc:
+        raise BadRecordError("the header checksum does not match")
+    return _fields(fields)
+
+
+def whole_record(data: Buffer, view: memoryview, at: int, key: RecordKey) -> RecordTuple:
+    """The header of the record at ``at``, once header and body have passed their checksums.
+
+    The fast way for records that are read by the thousand; ``view`` is a view on ``data``.
+    Raises BadRecordError.
+    """
+    try:
+        record: RecordTuple = RECORD_HEADER.unpack_from(data, at)
+        marker, crc, size, prefix_size, _, body_check, _, _, _, _ = record
+        own_marker, seed = key
+        body_at = at + RECORD_HEADER_SIZE + prefix_size
+        end = at + RECORD_HEADER_SIZE + size
+        # Copying a few bytes is cheaper than making a view of them.
+        body = data if size < _VIEW_FROM_BYTES else view
+        if body_check == BODY_CRC_PRODUCER:
+            good = (
+                crc32c(data[at + CORE_OFFSET : body_at + CHECKED_BODY_BYTES], seed) == crc
+                and marker == own_marker
+                and crc32c(body[body_at + CHECKED_BODY_BYTES : end])
+                == _PRODUCER_CRC.unpack_from(data, body_at + 2)[0]
+            )
+        else:
+            checked_end = min(body_at + CHECKED_BODY_BYTES, end)
+            good = (
+                crc32c(data[at + CORE_OFFSET : checked_end], seed) == crc
+                and marker == own_marker
+                and crc32c(body[body_at:end]) == _U32.unpack_from(data, end)[0]
+            )
+    except struct.error as error:
+        raise BadRecordError("the record is cut off", short=True) from error
+    if not good or end > len(data):
+        fields = unpack_record_head(view, at, key)
+        reason = body_damage(fields, view[at : at + fields.record_size_bytes])
+        raise BadRecordError(reason or "the record does not match its checksums")
+    return record
+
+
+def split_records(data: Buffer, offsets: Sequence[int]) -> list[memoryview]:
+    """The stored entries in ``data``, known to be whole: its first record began at offsets[0]."""
+    view = memoryview(data)
+    start = offsets[0] - RECORD_HEADER_SIZE
+    size_at = 8 - RECORD_HEADER_SIZE
+    size_of = _U32.unpack_from
+    return [
+        view[(at := offset - start) : at + size_of(data, at + size_at)[0]] for offset in offsets
+    ]
+
+
+def body_damage(fields: RecordFields, record: memoryview) -> str | None:
+    """What is wrong with the body of a ``record`` given from its marker on; None: nothing."""
+    if len(record) < fields.record_size_bytes:
+        return "the body is cut off"
+    body_at = RECORD_HEADER_SIZE + fields.prefix_size_bytes
+    entry_end = RECORD_HEADER_SIZE + fields.entry_size_bytes
+    if fields.body_check == BODY_CRC_PRODUCER:
+        actual = crc32c(record[body_at + CHECKED_BODY_BYTES : entry_end])
+        expected = int.from_bytes(record[body_at + 2 : body_at + CHECKED_BODY_BYTES], "big")
+    else:
+        actual = crc32c(record[body_at:entry_end])
+        (expected,) = _U32.unpack_from(record, entry_end)
+    return None if actual == expected else "the body checksum does not match"
+
+
+FIRST_TAG_AT = RECORD_HEADER_SIZE + PREFIX_HEADER_SIZE_BYTES
+"""Where in a record with a prefix the tag of its first field stands."""
+BROKER_TIMESTAMP_TAG = 0x08
+"""Field 1 of the prefix's protobuf, which stampers write first; the ledger sees to it that its
+value is the record's append time."""

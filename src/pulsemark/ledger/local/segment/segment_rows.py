@@ -1,0 +1,311 @@
+"""One segment file, row by row: its index, kept in line with the file, and the heads of records.
+
+What rows are read as entries is the matter of `segment`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ...entry import LAST_KIND, EntryKind, RecordHead
+from ...limits import CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
+from ...position import Position
+from ...rows import DamagedRecordError, IoCount, Probe, Row
+from ...run import Run
+from ..io.fd_cache import FdCache
+from ..io.files import Files, read_up_to
+from ..io.folder import SegmentId
+from .head_cut import HeadCut, read_cut, write_cut
+from .index_format import CHUNK_ROWS, BadIndexError, Chunk
+from .indexing import index_from_records, index_lost_rows
+from .life import GONE, Life, SegmentState
+from .record_format import (
+    BROKER_TIMESTAMP_TAG,
+    FIRST_TAG_AT,
+    RECORD_HEADER_SIZE,
+    BadRecordError,
+    RecordFields,
+    record_size,
+    unpack_record_head,
+)
+from .segment_format import SegmentHeader
+from .time_index import TimeIndex
+
+_PROBE_BYTES = 64
+"""Header, prefix with broker time and index below 2^28, the body bytes the checksum covers."""
+_LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
+_log = logging.getLogger(__name__)
+
+
+_NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
+
+
+class SegmentRows(Run):
+    """A run of entries in one file, row by row. ``entry_count`` is what readers may see."""
+
+    def __init__(
+        self,
+        files: Files,
+        fds: FdCache,
+        path: Path,
+        header: SegmentHeader,
+        index: TimeIndex,
+        life: Life,
+    ) -> None:
+        super().__init__(header)
+        self._files = files
+        self._fds = fds
+        self.path = path
+        self._header = header
+        self.index = index
+        self.record_key = header.record_key
+        self.life = life
+        """Its state, which the `Filer` changes."""
+        self._mending = threading.Lock()
+
+    @property
+    def header(self) -> SegmentHeader:
+        """What its file begins with."""
+        return self._header
+
+    @property
+    def time_max_ms(self) -> int:
+        """As ``Run.time_max_ms``."""
+        return self.index.time_max_ms
+
+    @property
+    def written_count(self) -> int:
+        """As ``Run.written_count``."""
+        return self.index.count
+
+    @property
+    def segment_id(self) -> SegmentId:
+        """Ledger id and segment number."""
+        return self.header.segment_id
+
+    @property
+    def state(self) -> SegmentState:
+        """What became of it so far."""
+        return self.life.state
+
+    @property
+    def removed(self) -> bool:
+        """As ``Run.removed``: its file is gone or about to go, or it never counted."""
+        return self.life.state in GONE
+
+    def mark_removed(self) -> None:
+        """As ``Run.mark_removed``. What is removed stays so."""
+        self.life.become(SegmentState.REMOVED, only_if=_NOT_REMOVED)
+
+    def truncate(self, entry_count: int) -> None:
+        """Forget all entries from ``entry_count`` on: they no longer count, or never did.
+
+        Raises OSError before anything has changed, never behind that.
+        """
+        was_shown = self.entry_count
+        if entry_count < self.index.count:
+            self.chunk(entry_count)  # the one part that may have to be read or mended first
+        to_digest = self.index.truncate(entry_count)
+        self.show(entry_count)
+        if to_digest is not None:
+            self._digest(*to_digest)
+        if entry_count < was_shown:
+            floor_ms, self.append_time_max_ms = self.append_time_max_ms, self.header.stamp_floor_ms
+            try:
+                self._learn_last_append_time()
+            except (OSError, DamagedRecordError):
+                self.append_time_max_ms = floor_ms  # too late at worst: time never goes back
+
+    def _digest(self, start: int, end: int) -> None:
+        """Sum up these bytes for the index; where they cannot be read, no sum vouches for them."""
+        try:
+            with self._fds.use(self.path) as fd:
+                data = read_up_to(self._files, fd, end - start, start)
+        except OSError:
+            data = b""
+        if len(data) == end - start:
+            self.index.digest(data, start)
+        else:
+            self.index.content_unknown()
+
+    def show(self, entry_count: int) -> None:
+        """Let readers see the first ``entry_count`` entries: they are durable now."""
+        self._next_message = self.index.next_before(entry_count)
+        self.entry_count = entry_count
+
+    def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
+        """As ``Run.show_group``: the first entries make a pending segment a durable one."""
+        if self.life.state is SegmentState.PENDING:
+            self.life.become(SegmentState.DURABLE, only_if=(SegmentState.PENDING,))
+        super().show_group(entry_count, next_message, append_time_ms)
+
+    # Bringing the index in line with the file
+
+    def load_index(self) -> None:
+        """Take the index from its file as far as it is good, the rest from the records."""
+        trailer = self.index.load()
+        if trailer is not None:
+            self.append_time_max_ms = trailer.append_time_max_ms
+        else:
+            self.read_new_records()
+            self._learn_last_append_time()
+        self.show(self.index.count)
+
+    def _learn_last_append_time(self) -> None:
+        """From the last record: rows of the index do not tell."""
+        last = self.index.count - 1
+        if last >= self.cut_rows:
+            for probe in self.probes(last, self.row(last).offset, 1, IoCount()):
+                self.append_time_max_ms = max(self.append_time_max_ms, probe.append_time_ms)
+
+    def load_cut(self) -> None:
+        """Learn how many of the first entries were removed. Raises UnsupportedVersionError."""
+        self.cut_rows = min(self._read_cut().rows, self.entry_count)
+
+    def is_gone(self, row: int) -> bool:
+        """Whether the entry of ``row`` was removed: asked when it could not be read.
+
+        This process's own removals are known here; those of the folder's owner are looked for.
+        Raises UnsupportedVersionError, OSError.
+        """
+        if not self.removed and row >= self.cut_rows and self._fds.read_only:
+            self.cut_rows = max(self.cut_rows, min(self._read_cut().rows, self.entry_count))
+            if not self._files.exists(self.path):
+                self.life.become(SegmentState.REMOVED, only_if=(SegmentState.DURABLE,))
+        return self.removed or row < self.cut_rows
+
+    def _read_cut(self) -> HeadCut:
+        return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
+
+    def cut_head(self, rows: int) -> None:
+        """Remove the first ``rows`` entries: durable before they disappear. Gives back space."""
+        last = self.row(rows - 1)
+        cut = HeadCut(
+            rows, last.next_message, last.end_offset, last.time_ms, self.append_time_max_ms
+        )
+        write_cut(self._files, self.path, self.ledger_id, self.header.segment_no, cut)
+        self.cut_rows = rows
+        start, end = self.header.size_bytes, last.end_offset
+        with self._fds.use(self.path) as fd, suppress(OSError):  # not every file system can
+            self._files.punch_hole(fd, start, end - start)
+
+    def read_new_records(self) -> None:
+        """Add rows for the records behind the last one known."""
+        cut = self._read_cut()
+        with self._fds.use(self.path) as fd:
+            self.append_time_max_ms = index_from_records(
+                self._files, fd, self.header, self.index, self.append_time_max_ms, cut=cut
+            )
+
+    def _mend_index(self, row: int) -> None:
+        """The index file went bad at ``row``: make that chunk again from the records."""
+        number = row // CHUNK_ROWS
+        _log.warning("%s: the index is damaged at row %d and made again", self.path, row)
+        cut = self._read_cut()
+        with self._mending, self._fds.use(self.path) as fd:
+            fresh = self.index.before_chunk(number)
+            if number == 0:
+                fresh.end_offset = self.header.size_bytes
+            limit = min((number + 1) * CHUNK_ROWS, self.index.count)
+            index_from_records(self._files, fd, self.header, fresh, 0, cut=cut, row_limit=limit)
+            index_lost_rows(fresh, limit, self.index.next_behind(number))
+            self.index.mend(number, fresh)
+
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        """One entry's row of the index."""
+        chunk = self.chunk(row, io)
+        at = row - chunk.first_row
+        return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
+
+    def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
+        """The chunk of the index that holds ``row``; made again where its file went bad."""
+        try:
+            return self.index.chunk_of(row, io)
+        except BadIndexError:
+            self._mend_index(row)
+            return self.index.chunk_of(row, io)
+
+    def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
+        """As ``TimeIndex.find_time``."""
+        try:
+            return self.index.find_time(time_ms, limit, io)
+        except BadIndexError as bad:
+            self._mend_index(bad.row)
+            return self.index.find_time(time_ms, limit, io)
+
+    def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
+        """As ``TimeIndex.find_message``."""
+        try:
+            return self.index.find_message(message, limit, io)
+        except BadIndexError as bad:
+            self._mend_index(bad.row)
+            return self.index.find_message(message, limit, io)
+
+    # Heads of records
+
+    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
+        """What up to ``count`` records from ``row`` on say of themselves, one small read each.
+
+        ``offset`` is where the first one begins; each tells where the next does. Header and
+        prefix are checked; no payload is read. Damaged records are left out.
+        """
+        pread, key = self._files.pread, self.record_key
+        first_entry_id = self.first_entry_id
+        with self._fds.use(self.path) as fd:
+            for number in range(row, row + count):
+                data = pread(fd, _PROBE_BYTES, offset)
+                io.add(len(data))
+                try:
+                    record: RecordFields | None = unpack_record_head(data, 0, key)
+                except BadRecordError:
+                    record, data = self._long_head(fd, offset, io)
+                if record is None or record[6] != first_entry_id + number:
+                    if number + 1 < self.entry_count:
+                        offset = self.row(number + 1, io).offset
+                    continue
+                _, _, size, prefix_size, _, check, _, messages, time_ms, index = record
+                stamped = prefix_size and data[FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG
+                yield Probe(number, time_ms if stamped else -1, time_ms, index, messages)
+                offset += record_size(size, check)
+
+    def _long_head(self, fd: int, offset: int, io: IoCount) -> tuple[RecordFields | None, bytes]:
+        """A record whose prefix is longer than usual, or which is damaged."""
+        data = read_up_to(self._files, fd, _LONGEST_HEAD_BYTES, offset)
+        io.add(len(data))
+        try:
+            return unpack_record_head(data, 0, self.record_key), data
+        except BadRecordError:
+            return None, data
+
+    def head(self, row: int, io: IoCount | None = None) -> RecordHead:
+        """Record header and prefix of one entry, without its payload. Raises DamagedRecordError."""
+        io = io or IoCount()
+        offset = self.row(row, io).offset
+        with self._fds.use(self.path) as fd:
+            data = self._files.pread(fd, _PROBE_BYTES, offset)
+            io.add(len(data))
+            try:
+                record: RecordFields | None = unpack_record_head(data, 0, self.record_key)
+            except BadRecordError:
+                record, data = self._long_head(fd, offset, io)
+        if record is None or record.entry_id != self.first_entry_id + row:
+            raise DamagedRecordError(row, "there is no record header that matches its checksum")
+        if record.kind > LAST_KIND:
+            raise DamagedRecordError(row, f"its kind, {record.kind}, is not known")
+        return RecordHead(
+            Position(self.ledger_id, record.entry_id),
+            KINDS[record.kind],
+            record.message_count,
+            record.index,
+            record.append_time_ms,
+            memoryview(data)[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + record.prefix_size_bytes],
+            record.entry_size_bytes - record.prefix_size_bytes,
+            record.record_size_bytes,
+        )
+
+
+KINDS = tuple(EntryKind)

@@ -1,0 +1,70 @@
+"""What every finding of `verify` has: a severity, a place, words, and facts for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from pathlib import Path
+from typing import ClassVar
+
+from ..ledger.position import Position
+
+
+class Severity(IntEnum):
+    """How bad it is."""
+
+    NOTE = 0
+    LEFTOVER = 1
+    DAMAGE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding. ``topic`` and ``path`` are None where they are not known or do not apply."""
+
+    level: ClassVar[Severity]
+    topic: str | None = None
+    path: Path | None = None
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.level
+
+    @property
+    def place(self) -> str:
+        """Where in the topic; empty where it is a matter of a file."""
+        return ""
+
+    @property
+    def what(self) -> str:
+        """What was found, in words, without topic, place and path."""
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, object]:
+        """Everything there is to know, for programs: kind, severity, the fields, the words."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            "kind": type(self).__name__,
+            "severity": self.severity.name.lower(),
+            **{name: _plain(value) for name, value in values.items()},
+            "what": self.what,
+        }
+
+    def __str__(self) -> str:
+        where = [text for text in (self.topic, self.place) if text]
+        file = f" ({self.path})" if self.path is not None else ""
+        return f"{self.severity.name.lower()}: {' '.join([*where, self.what])}{file}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Position):
+        return {"ledger_id": value.ledger_id, "entry_id": value.entry_id}
+    return str(value) if isinstance(value, Path) else value
+
+
+def entry_range(first: Position, end: Position) -> str:
+    """Entries from ``first`` up to, and without, ``end``, in words."""
+    if end == Position(first.ledger_id, first.entry_id + 1):
+        return f"entry {first}"
+    return f"entries {first} to {Position(end.ledger_id, end.entry_id - 1)}"

@@ -1,0 +1,158 @@
+"""Lanes: jobs before steps, one at a time, rest, and an end in order."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, wait
+from functools import partial
+from unittest.mock import patch
+
+import pytest
+
+from pulsemark.broker.cleaning.lanes import Lane
+
+
+@pytest.fixture
+def lane():
+    """A lane that is closed when the test ends."""
+    found = Lane("test")
+    yield found
+    found.close()
+    found.join()
+
+
+def sets(event):
+    """A round that says when its turn comes."""
+    event.set()
+    yield
+
+
+def test_no_thread_without_work(lane):
+    """A lane that nobody gives work to costs no thread."""
+    before = threading.active_count()
+    lane.close()
+    lane.join()
+    assert threading.active_count() == before
+
+
+def test_jobs_in_order_with_what_they_return_or_raise(lane):
+    """Jobs are done one after another; each future has its own outcome."""
+    done: list[int] = []
+
+    def job(number):
+        done.append(number)
+        return number
+
+    futures = [lane.submit(partial(job, number)) for number in range(20)]
+    wrong = lane.submit(lambda: 1 // 0)
+    assert [f.result(20) for f in futures] == done == list(range(20))
+    with pytest.raises(ZeroDivisionError):
+        wrong.result(20)
+    assert lane.submit(lambda: "still there").result(20) == "still there"
+
+
+def test_jobs_go_between_the_steps_of_a_round(lane):
+    """A round of many steps does not keep a job waiting until its end."""
+    order: list[object] = []
+    asked = threading.Event()
+
+    def steps():
+        for number in range(5):
+            order.append(number)
+            if number == 1:
+                jobs.append(lane.submit(lambda: order.append("job")))
+            if number == 4:
+                asked.set()
+            yield
+
+    jobs: list[Future[None]] = []
+    lane.begin_round("round", steps())
+    assert asked.wait(20)
+    wait(jobs, 20)
+    assert order == [0, 1, "job", 2, 3, 4]
+
+
+def test_a_round_is_not_begun_twice(lane):
+    """A timer that comes while its round is under way adds nothing; another round comes after."""
+    begun, go_on = threading.Event(), threading.Event()
+    order = []
+
+    def steps(name):
+        order.append(name)
+        begun.set()
+        assert go_on.wait(20)
+        yield
+
+    lane.begin_round("a", steps("a"))
+    assert begun.wait(20)
+    lane.begin_round("a", steps("a again"))
+    lane.begin_round("b", steps("b"))
+    lane.begin_round("c", steps("c"), first=True)
+    go_on.set()
+    ended = threading.Event()
+    lane.begin_round("end", sets(ended))
+    assert ended.wait(20)
+    assert order == ["a", "c", "b"]
+
+
+def test_a_failing_step_ends_its_round_only(lane):
+    """Other rounds, and jobs, go on."""
+    reached = threading.Event()
+
+    def fails():
+        yield
+        raise ValueError("broken")
+
+    def goes_on():
+        yield
+        reached.set()
+
+    lane.begin_round("fails", fails())
+    lane.begin_round("goes on", goes_on())
+    assert reached.wait(20)
+
+
+def test_a_round_takes_half_of_the_time(lane):
+    """After its steps the lane rests as long as they took: counted on a clock of the test's."""
+    now, rested = [0.0], []
+
+    def steps():
+        for _ in range(10):
+            now[0] += 0.25
+            yield
+
+    ended = threading.Event()
+
+    def rest(self, rest_s):
+        rested.append(rest_s)
+        self._owed_s = 0.0
+
+    with (
+        patch("pulsemark.broker.cleaning.lanes.time.monotonic", lambda: now[0]),
+        patch.object(Lane, "_rest", rest),
+    ):
+        lane.begin_round("round", steps())
+        lane.begin_round("end", sets(ended))
+        assert ended.wait(20)
+    assert sum(rested) == pytest.approx(2.5)
+
+
+def test_closing_cancels_what_has_not_begun():
+    """What runs is finished, what waits is cancelled, and what comes later is cancelled at once."""
+    lane = Lane("test")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def runs():
+        begun.set()
+        return go_on.wait(20)
+
+    running = lane.submit(runs)
+    waiting = lane.submit(lambda: None)
+    assert begun.wait(20)
+    lane.close()
+    assert waiting.cancelled()
+    assert lane.submit(lambda: None).cancelled()
+    go_on.set()
+    lane.join()
+    assert running.done()
+    assert not running.cancelled()

@@ -1,0 +1,159 @@
+"""The states that segments come to as a store works, and what a failing disk makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsemark.ledger import EARLIEST, FencedError, LocalStore, ManagedLedger, Position
+from pulsemark.ledger.local.ledgers import LocalLedgers
+from pulsemark.ledger.local.segment.filer import Filer
+from pulsemark.ledger.local.segment.life import SegmentState, SegmentStateError
+from pulsemark.ledger.local.segment.segment import Segment, as_segment
+from pulsemark.testing.faulty_files import FaultyFiles
+
+TOPIC = "persistent://public/default/orders"
+PENDING, DURABLE, ENDED, SEALED = (
+    SegmentState.PENDING, SegmentState.DURABLE, SegmentState.ENDED, SegmentState.SEALED,
+)  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LocalStore]:
+    """A store whose batches and checkpoints are made on demand."""
+    with LocalStore.open(tmp_path / "data", threaded=False) as store:
+        yield store
+
+
+def states(topic: ManagedLedger) -> list[SegmentState]:
+    """Of all segments of a topic."""
+    return states_of(*segments_of(topic))
+
+
+def segments_of(topic: ManagedLedger) -> list[Segment]:
+    """All segments of a topic."""
+    return [as_segment(run) for run in topic.all_segments()]
+
+
+def states_of(*segments: Segment) -> list[SegmentState]:
+    """Their states."""
+    return [segment.state for segment in segments]
+
+
+def filer_of(store: LocalStore) -> Filer:
+    """The owner of a store's segments."""
+    assert isinstance(store.engine, LocalLedgers)
+    return store.engine.filer
+
+
+def append(topic: ManagedLedger, count: int = 1) -> None:
+    """Append entries that become durable."""
+    for number in range(count):
+        last = topic.append(b"entry %d" % number)
+    last.commit.wait()
+
+
+def test_from_the_first_entry_to_the_seal(store: LocalStore) -> None:
+    """Pending, durable, ended by a roll, sealed by the next checkpoint, sealed after reopening."""
+    topic = store.open_topic(TOPIC)
+    commit = topic.append(b"first").commit
+    assert states(topic) == [PENDING]
+    commit.wait()
+    assert states(topic) == [DURABLE]
+    topic.roll()
+    assert states(topic) == [ENDED]
+    append(topic)
+    assert states(topic) == [ENDED, DURABLE]
+    store.checkpoint()
+    assert states(topic) == [SEALED, DURABLE]
+    store.close()
+    with LocalStore.open(store.folder, threaded=False) as again:
+        assert states(again.open_topic(TOPIC)) == [SEALED, SEALED]
+
+
+def test_a_ledger_that_ends_before_its_first_commit(store: LocalStore) -> None:
+    """What is still pending when its ledger ends is sealed only once it is durable."""
+    topic = store.open_topic(TOPIC)
+    commit = topic.append(b"first").commit
+    topic.roll()
+    assert states(topic) == [ENDED]
+    due = filer_of(store).take_due()
+    assert (due.began, due.ended) == ([], [])
+    commit.wait()
+    store.checkpoint()
+    assert states(topic) == [SEALED]
+
+
+def test_removed_and_cut(store: LocalStore) -> None:
+    """Trimmed segments are removed, those of a cut tail too; a shortened one is sealed anew."""
+    topic = store.open_topic(TOPIC)
+    for _ in range(4):
+        append(topic, 3)
+        topic.roll()
+    store.checkpoint()
+    first, second, third, fourth = segments_of(topic)
+    topic.trim(Position(second.ledger_id, 0))
+    assert first.state is SegmentState.REMOVED
+    topic.truncate_tail(third.first_index + 1, epoch=1)
+    assert [s.state for s in (second, third, fourth)] == [SEALED, ENDED, SegmentState.REMOVED]
+    store.checkpoint()
+    assert third.state is SEALED
+    segments = segments_of(topic)
+    store.delete_topic(TOPIC)
+    assert {segment.state for segment in segments} == {SegmentState.REMOVED}
+
+
+def test_segment_without_a_durable_entry_is_void(tmp_path: Path) -> None:
+    """Its file goes at the next checkpoint; the topic goes on in another ledger."""
+    files = FaultyFiles()
+    with LocalStore.open(tmp_path / "data", files=files, threaded=False) as store:
+        topic = store.open_topic(TOPIC)
+        append(topic)
+        topic.roll()
+        commit = topic.append(b"refused").commit
+        (_, refused) = segments_of(topic)
+        files.fail("fdatasync", path_part=".journal")
+        with pytest.raises(FencedError):
+            commit.wait()
+        assert refused.state is SegmentState.VOID
+        append(topic)
+        store.checkpoint()
+        assert states_of(refused) == [SegmentState.REMOVED]
+        assert not refused.path.exists()
+        assert len(topic.read(EARLIEST)) == 2
+
+
+def test_failed_sync_is_for_good(tmp_path: Path) -> None:
+    """A segment whose sync failed is never synced again, and the journal is kept for it."""
+    files = FaultyFiles()
+    with LocalStore.open(tmp_path / "data", files=files, threaded=False) as store:
+        topic = store.open_topic(TOPIC)
+        append(topic)
+        (segment,) = segments_of(topic)
+        files.fail("fdatasync", path_part=".log")
+        store.checkpoint()
+        assert segment.state is SegmentState.FAILED
+        append(topic)
+        topic.roll()
+        store.checkpoint()
+        assert segment.state is SegmentState.FAILED
+        assert not filer_of(store).sync(segment, -1)
+        assert len(topic.read(EARLIEST)) == 2
+    with LocalStore.open(tmp_path / "data", threaded=False) as again:
+        assert len(again.open_topic(TOPIC).read(EARLIEST)) == 2
+
+
+def test_what_the_filer_is_told_out_of_turn(store: LocalStore) -> None:
+    """A segment that never began cannot be discarded, nor one begin twice."""
+    topic = store.open_topic(TOPIC)
+    append(topic)
+    segment = filer_of(store).new(segments_of(topic)[0].header)
+    with pytest.raises(SegmentStateError):
+        filer_of(store).discard(segment)
+    filer_of(store).begin(segment)
+    with pytest.raises(SegmentStateError):
+        filer_of(store).begin(segment)
+    filer_of(store).discard(segment)
+    assert segment.removed
