@@ -1,4 +1,4 @@
-"""Work that goes on to its end."""
+"""Work that runs to its end."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ async def fail():
 
 
 async def given_up(work):
-    """Let the one who waits for work be cancelled, and the work end."""
+    """Cancel the caller that waits for the work, and let the work end."""
     background = Background()
     waiter = asyncio.ensure_future(background.run_to_end(work))
     await asyncio.sleep(0)

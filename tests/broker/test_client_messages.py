@@ -90,7 +90,7 @@ def test_a_subscription_goes_on_where_it_was_left(client, topic):
 
 
 def test_cumulative_acknowledgement_covers_everything_before(client, topic):
-    """One cumulative acknowledgement in the middle leaves the messages behind it."""
+    """After a cumulative acknowledgement in the middle, only later messages come again."""
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "s")
     for i in range(6):
@@ -167,7 +167,7 @@ def test_dead_letters_go_to_their_topic(client, topic):
 
 
 def test_a_failover_subscription_changes_over(client, topic):
-    """The first by name gets everything; when it closes the second goes on."""
+    """The first consumer by name gets everything; after its close the second one does."""
     first, second = (
         client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name=name)
         for name in ("a", "b")
@@ -182,7 +182,7 @@ def test_a_failover_subscription_changes_over(client, topic):
 
 
 def test_a_second_exclusive_consumer_is_refused(client, topic):
-    """Exclusive means one: the second is told ConsumerBusy."""
+    """An Exclusive subscription has one consumer: the second one gets ConsumerBusy."""
     client.subscribe(topic, "s")
     with pytest.raises(pulsar.ConsumerBusy):
         client.subscribe(topic, "s")

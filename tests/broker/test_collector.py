@@ -68,7 +68,7 @@ class Circle:
 
 
 async def test_full_collections_do_not_begin_by_themselves(quick):
-    """However much is allocated and kept, without the loop's turn there is none."""
+    """However much is allocated, no full collection starts without a turn of the loop."""
     async with Collector(lambda: False):
         with collections() as seen:
             kept = [[number] for number in range(50_000)]

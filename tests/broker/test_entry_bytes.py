@@ -34,7 +34,7 @@ def exchange(client, topic):
 
 
 def test_consumers_get_exactly_the_producers_bytes(raw, topic):
-    """Whatever the producer sent behind the SEND command comes back byte by byte."""
+    """All bytes that the producer sent after the SEND command are delivered unchanged."""
     frames = exchange(raw, topic)
     assert [body for body, _ in BODIES] == [frame.headers_and_payload for frame in frames]
 

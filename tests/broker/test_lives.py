@@ -27,7 +27,7 @@ BROKEN = bytes.fromhex("00000000")
 
 @pytest.fixture
 def broker(tmp_path):
-    """A broker whose every step is the test's."""
+    """A broker whose every step is controlled by the test."""
     simulated = SimulatedBroker(tmp_path / "data")
     yield simulated
     simulated.end()
@@ -79,7 +79,7 @@ def test_an_heir_that_leaves_while_its_epoch_is_stored_is_passed_over(broker):
 
 
 def test_an_owner_that_leaves_while_its_epoch_is_stored_lets_the_queue_move(broker):
-    """A cancelled PRODUCER strands nobody: those who wait are let in."""
+    """A cancelled PRODUCER does not block the waiting producers: the next one is added."""
     first, second = broker.connect(), broker.connect()
     opened(second, broker, 1, "before")
     second.send(second.close_producer(1))
@@ -97,7 +97,7 @@ def test_an_owner_that_leaves_while_its_epoch_is_stored_lets_the_queue_move(brok
 
 @pytest.mark.parametrize("claimed", [(1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 def test_an_epoch_that_no_topic_can_have_given_is_refused(broker, claimed):
-    """It is not stored, and the topic goes on counting from its own."""
+    """It is not stored, and the topic continues with its own count."""
     client = broker.connect()
     answer = opened(client, broker, 1, access_mode=Exclusive, topic_epoch=claimed)
     assert answer.error == ServerError.ProducerFenced
@@ -108,7 +108,7 @@ def test_an_epoch_that_no_topic_can_have_given_is_refused(broker, claimed):
 
 
 def test_the_highest_epoch_that_is_taken_over_leaves_room_to_count(broker):
-    """A topic that was made anew takes its returning owner's epoch, as in Pulsar, and goes on."""
+    """A new topic takes over its returning owner's epoch, as in Pulsar, and can count on."""
     client = broker.connect()
     for claimed, given in [(1 << 62, 1 << 62), (None, (1 << 62) + 1), ((1 << 62) + 1,) * 2]:
         answer = opened(client, broker, 1, access_mode=Exclusive, topic_epoch=claimed)
@@ -127,7 +127,7 @@ def test_a_poisoned_epoch_of_an_earlier_version_is_cut(broker):
 
 
 def test_an_epoch_that_cannot_be_stored_changes_nothing(broker):
-    """Its owner is refused, the next one gets the same epoch, and those who wait move up."""
+    """Its owner is refused, the next one gets the same epoch, and the queue moves on."""
     client = broker.connect()
     opened(client, broker, 1)
     client.send(client.close_producer(1))
@@ -152,7 +152,7 @@ def test_an_epoch_that_cannot_be_stored_changes_nothing(broker):
 
 
 def test_a_producer_closed_by_the_broker_while_it_opens_is_refused(broker):
-    """Unloading a topic leaves no producer behind that its client was not told of."""
+    """After unloading a topic the broker has no producer that its client does not know."""
     client = broker.connect()
     opened(client, broker, 1)
     client.send(client.close_producer(1))
@@ -184,7 +184,7 @@ def test_unsubscribe_takes_effect_before_the_connection_ends(broker):
 
 
 def test_unsubscribe_on_shared_gives_back_what_the_consumer_held(broker):
-    """The others of a Shared subscription that is removed by force are told."""
+    """A forced unsubscribe notifies the other consumers of a Shared subscription."""
     client, other = broker.connect(), broker.connect()
     for one, number in ((client, 10), (other, 11)):
         one.send(one.subscribe(number, TOPIC, "s", sub_type=CommandSubscribe.Shared))
@@ -270,7 +270,7 @@ def test_who_races_a_delete_gets_the_new_topic_or_an_error(broker, what):
 
 
 def test_a_topic_whose_only_producers_wait_is_in_use(broker):
-    """While an heir's epoch is being stored the topic cannot be deleted without force."""
+    """While a waiting producer's epoch is stored, the topic needs force to be deleted."""
     first, second = broker.connect(), broker.connect()
     opened(first, broker, 1, access_mode=Exclusive)
     opened(second, broker, 1, access_mode=WaitForExclusive)
@@ -293,7 +293,7 @@ def test_a_topic_is_deleted_once(broker):
 
 
 def test_locks_are_there_only_while_somebody_needs_them(broker):
-    """A thousand names that were looked up leave nothing behind."""
+    """A thousand names that were looked up leave no lock."""
     for number in range(50):
         client = broker.connect()
         client.send(client.open_producer(1, f"{TOPIC}{number}", ""))

@@ -156,7 +156,7 @@ def test_a_consumer_that_leaves_with_very_much_gives_it_back_in_pieces(
 
 @pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
 def test_a_seek_in_the_middle_of_giving_back_wins(raw, broker, topic, sub_type):
-    """What a consumer was still to give back is not sent beside what the seek asks for."""
+    """After a seek, entries that a consumer had not given back yet are not sent in addition."""
     count = 5 * PIECE_IDS
     receipts = raw.create_producer(topic).send_many([b"\x00\x00\x00\x00x"] * count)
     with RawClient.from_url(broker.service_url) as other:
@@ -388,7 +388,7 @@ async def test_many_who_ask_at_once_share_one_slice_of_each_turn(monkeypatch):
 
 
 async def test_what_a_piece_raises_ends_its_work_only():
-    """The one who waits gets it; the next work goes on."""
+    """The waiting caller gets the error, and the next work runs."""
     turns = Turns()
 
     def failing():

@@ -27,7 +27,7 @@ GOOD = unbatched_message(b"x", publish_time_ms=1)
 
 @pytest.fixture
 def taken_port():
-    """A port that somebody else listens on."""
+    """A port that is in use."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -161,7 +161,7 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(topic):
 
 
 def test_closing_twice_and_closing_unstarted_do_nothing():
-    """close() may be called by whoever is unsure."""
+    """close() may be called at any time, and twice."""
     thread = BrokerThread(BrokerConfig(port=0, http_port=None))
     thread.close()
     thread.start()

@@ -13,7 +13,7 @@ FULL = OSError(28, "No space left on device")
 
 
 class Disk:
-    """A disk that takes writes when it is told so."""
+    """A disk that accepts writes only while a test lets it."""
 
     def __init__(self, *, works):
         self.works = works

@@ -40,7 +40,7 @@ def test_the_handler_that_held_the_loop_is_named(loop_factory):
 
 
 def test_a_loop_that_waits_is_not_held():
-    """A sleep on the loop's thread is late, but no work: it is told apart."""
+    """A sleep on the loop's thread makes it late, but is not reported as work."""
 
     async def scenario():
         monitor = LoopMonitor(threshold_ms=50)

@@ -78,7 +78,7 @@ def test_what_is_no_service_url_is_refused(url: str) -> None:
 
 
 def test_no_listener_is_an_os_error() -> None:
-    """Nobody at the port: the system's own error."""
+    """Without a process at the port the system's own error is raised."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -181,7 +181,7 @@ def test_any_request_can_be_made(client: RawClient) -> None:
 
 
 def test_a_second_success_can_be_awaited(client: RawClient) -> None:
-    """A producer that waits for exclusive access hears twice, with the same request id."""
+    """A producer that waits for exclusive access gets two answers to the same request."""
     producer = client.create_producer(TOPIC, access_mode=pb.WaitForExclusive, producer_name="me")
 
     assert (producer.name, producer.is_ready, producer.topic_epoch) == ("me", False, None)
@@ -212,7 +212,7 @@ def test_a_wrong_clock_is_sent_as_it_is(tiny_broker: Any, client: RawClient) -> 
 
 
 def test_batches_count_their_messages(tiny_broker: Any, client: RawClient) -> None:
-    """A batch is one entry of many messages; the next message's sequence id is behind it."""
+    """A batch is one entry of many messages; the next sequence id follows them all."""
     producer = client.create_producer(TOPIC)
 
     first = producer.send_batch([b"a", b"b", b"c"], publish_time_ms=5)
@@ -306,7 +306,7 @@ def test_no_permits_no_messages(client: RawClient) -> None:
 
 @pytest.mark.parametrize("wants_prefix", [False, True])
 def test_entries_come_as_they_were_sent(tiny_broker: Any, wants_prefix: bool) -> None:
-    """Bytes behind MESSAGE are untouched: with the prefix where the client asked for it."""
+    """Bytes after MESSAGE are unchanged, with the prefix if the client asked for it."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=wants_prefix)
     message = batched_message(
         [b"a", BatchMember(payload=None, key="k", properties={"p": "q"}, event_time_ms=3)],
@@ -340,7 +340,7 @@ def test_acknowledging(tiny_broker: Any, client: RawClient) -> None:
 
 
 def test_seeking_and_subscribing_again(client: RawClient) -> None:
-    """After seek() the consumer is closed; resubscribe() goes on where the seek went."""
+    """After seek() the consumer is closed; resubscribe() goes on at the new position."""
     messages = [unbatched_message(b"x", publish_time_ms=100 * place) for place in range(5)]
     client.create_producer(TOPIC).send_many(messages)
     consumer = client.subscribe(TOPIC, "s", earliest=True)
@@ -377,7 +377,7 @@ def test_redelivery(client: RawClient) -> None:
 
 
 def test_last_message_id(client: RawClient) -> None:
-    """The last id and the cursor's place, on an empty topic and behind a batch."""
+    """The last id and the cursor's position, on an empty topic and after a batch."""
     consumer = client.subscribe(TOPIC, "s")
 
     assert consumer.get_last_message_id() == (MessageId(-1, -1), MessageId(LEDGER_ID, -1))

@@ -182,7 +182,7 @@ def test_cut_file_may_have_either_length(folder):
 
 
 def test_errors_are_the_kernels(folder):
-    """What is not there, no folder, or not open is told by the usual errno."""
+    """Missing files, files that are no folder, or closed descriptors give the usual errno."""
     process = SimulatedDisk().process()
     process.mkdir(folder)
     for call, number in (
@@ -198,7 +198,7 @@ def test_errors_are_the_kernels(folder):
 
 
 def test_rot_is_durable(folder):
-    """Bytes changed behind everyone's back are there, also after a power cut."""
+    """Damaged bytes stay damaged, also after a power cut."""
     disk = SimulatedDisk(survival="none")
     make_file(disk.process(), folder, b"x" * 10)
     disk.overwrite(folder / "file", b"!", 4)

@@ -49,7 +49,7 @@ def config_of(text, **overrides):
 
 
 def test_a_file_of_pulsars_is_taken_as_it_is():
-    """Known settings count, empty ones are the default, unknown ones are told and do no harm."""
+    """Known settings count, empty ones are defaults, unknown ones are listed and ignored."""
     found = parse(PULSARS_FILE)
     assert found.ignored == (
         "metadataStoreUrl",

@@ -1,4 +1,4 @@
-"""The accept loop goes on whatever happens."""
+"""The accept loop goes on after any error."""
 
 from __future__ import annotations
 

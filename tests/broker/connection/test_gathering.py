@@ -32,7 +32,7 @@ def sends(first: int, end: int) -> bytes:
 
 
 def heard(link: socket.socket) -> bytes:
-    """All that will come."""
+    """All bytes until the end of the connection."""
     data = b""
     while part := link.recv(1 << 16):
         data += part

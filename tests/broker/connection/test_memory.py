@@ -389,7 +389,7 @@ def test_topics_and_subscriptions_have_a_number():
 
 
 def test_schemas_of_unknown_topics_are_not_remembered(broker, raw):
-    """Asking for the schemas of a thousand topics that are not there leaves nothing behind."""
+    """Asking for the schemas of a thousand unknown topics keeps nothing in memory."""
     for number in range(1000):
         with pytest.raises(RequestRefusedError):
             raw.request(

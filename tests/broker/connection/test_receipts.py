@@ -103,7 +103,7 @@ class Publishing:
         self.receipts.answer_in_turn(self.producers[number], answer)
 
     def answers_of(self, number: int) -> list[tuple[str, int]]:
-        """What one producer heard, in order."""
+        """The answers to one producer, in order."""
         return [
             (kind, sequence_id)
             for write in self.session.writes
@@ -132,7 +132,7 @@ def test_all_receipts_of_a_batch_are_one_write(publishing):
 
 
 def test_a_refused_send_is_answered_between_the_receipts_around_it(publishing):
-    """What is refused is heard after the receipts before it and before those after it."""
+    """The refusal comes after the receipts of earlier SENDs and before later ones."""
     batch = Batch()
     commit = Commit(batch)
     publishing.publish(0, 0, commit)
@@ -147,7 +147,7 @@ def test_a_refused_send_is_answered_between_the_receipts_around_it(publishing):
 
 
 def test_a_refused_send_waits_for_the_latest_batch(publishing):
-    """With publishes in two batches, a refusal is heard after those of the second."""
+    """With publishes in two batches, the refusal comes after those of the second."""
     first, second = Batch(), Batch()
     publishing.publish(0, 0, Commit(first))
     publishing.publish(0, 1, Commit(second))

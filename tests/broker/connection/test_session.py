@@ -63,7 +63,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
 def test_broken_bytes_close_their_connection_and_no_other(broker, raw, topic, data):
-    """A client that breaks the protocol is closed; another one goes on publishing."""
+    """A client that violates the protocol is closed; another one can still publish."""
     producer = raw.create_producer(topic)
     with dial(broker) as link:
         link.sendall(data)
@@ -72,7 +72,7 @@ def test_broken_bytes_close_their_connection_and_no_other(broker, raw, topic, da
 
 
 def test_a_cut_off_frame_does_no_harm(broker, raw, topic):
-    """A connection that ends inside a SEND leaves nothing of it behind."""
+    """A connection that ends inside a SEND stores nothing of it."""
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer(topic)
         producer.send_raw(GOOD)
@@ -122,7 +122,7 @@ def test_requests_sent_without_waiting_are_all_answered(raw, topic):
 
 
 def test_a_producer_closed_while_it_opens_does_not_stay(raw, broker, topic):
-    """CLOSE_PRODUCER right behind PRODUCER: the name is free afterwards."""
+    """CLOSE_PRODUCER directly after PRODUCER: the name is free afterwards."""
     raw.write(commands.producer(topic, 1, 901, producer_name="p"), commands.close_producer(1, 902))
     raw.request(lambda r: commands.close_producer(1, r))
     again = raw.create_producer(topic, producer_name="p")
@@ -131,7 +131,7 @@ def test_a_producer_closed_while_it_opens_does_not_stay(raw, broker, topic):
 
 
 def test_a_consumer_closed_while_it_opens_does_not_stay(raw, topic):
-    """CLOSE_CONSUMER right behind SUBSCRIBE: the place is free afterwards."""
+    """CLOSE_CONSUMER directly after SUBSCRIBE: the subscription is free afterwards."""
     raw.write(commands.subscribe(topic, "s", 1, 901), commands.close_consumer(1, 902))
     raw.request(lambda r: commands.close_consumer(1, r))
     raw.subscribe(topic, "s")
@@ -152,7 +152,7 @@ def test_a_lost_connection_frees_its_producers_and_consumers(broker, raw, topic)
 
 @pytest.fixture(scope="module")
 def impatient():
-    """A broker whose timeouts are short."""
+    """A broker with short timeouts."""
     with running_broker(
         http_port=None,
         keep_alive_interval_ms=400,

@@ -149,7 +149,7 @@ def test_odd_acknowledgements_change_nothing(raw, topic):
 
 
 def after_redelivery(consumer, count, *, skip):
-    """Ask for everything again and return `count` frames behind the first `skip`."""
+    """Ask for everything again, and return `count` frames after the first `skip`."""
     consumer.drain()
     consumer.redeliver()
     consumer.flow(1000)
@@ -280,7 +280,7 @@ def test_what_a_closed_consumer_held_goes_to_the_others_uncounted(raw, other, to
 
 
 def test_redelivery_counts_end_with_the_last_consumer(raw, topic):
-    """Who comes after all have left gets the messages as for the first time."""
+    """After all consumers have left, the next one gets the messages with a count of 0."""
     publish(raw, topic, 1)
     consumer = raw.subscribe(topic, "s", sub_type=Shared, earliest=True)
     consumer.flow(10)
@@ -338,7 +338,7 @@ def test_too_many_unacknowledged_messages_stop_a_consumer(topic, drain_of):
 
 
 def test_a_subscription_has_one_type_at_a_time(raw, other, topic):
-    """Another type is ConsumerBusy while somebody is connected, and fine afterwards."""
+    """Another type is ConsumerBusy while a consumer is connected, and allowed afterwards."""
     first = raw.subscribe(topic, "s")
     with pytest.raises(RequestRefusedError, match="ConsumerBusy"):
         other.subscribe(topic, "s", sub_type=Shared)
@@ -366,7 +366,7 @@ def test_durable_and_non_durable_do_not_mix(raw, topic):
 
 
 def test_a_readers_subscription_ends_with_it(raw, broker, topic):
-    """A non-durable subscription leaves nothing behind, whether closed or cut off."""
+    """A non-durable subscription is removed with its reader, closed or disconnected."""
     raw.subscribe(topic, "closed", durable=False, start_message_id=LATEST).close()
     with RawClient.from_url(broker.service_url) as client:
         client.subscribe(topic, "cut", durable=False, start_message_id=LATEST)
@@ -403,7 +403,7 @@ def test_a_readers_start_is_the_entry_itself(raw, topic, batch_index):
     ],
 )
 def test_a_readers_start_outside_of_the_topic(raw, topic, start, first):
-    """Before everything is the first entry, behind everything the next one to come."""
+    """A start before the log is its first entry; a start after it is the next entry."""
     ids = publish(raw, topic, 3)
     consumer = raw.subscribe(topic, "r", durable=False, start_message_id=start(ids[0]))
     consumer.flow(10)
@@ -484,7 +484,7 @@ def test_unsubscribe_with_company_is_refused_unless_forced(raw, other, topic):
 
 
 def test_the_active_consumer_of_a_failover_subscription_is_told(raw, other, topic):
-    """ACTIVE_CONSUMER_CHANGE says who gets messages: lowest level, then lowest name."""
+    """ACTIVE_CONSUMER_CHANGE names the active consumer: lowest level, then lowest name."""
 
     def subscribe(client, name, level=0):
         return client.subscribe(

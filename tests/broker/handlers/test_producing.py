@@ -24,7 +24,7 @@ STAMPED = pack(BrokerEntryMetadata(broker_timestamp=1, index=7)) + GOOD
     ],
 )
 def test_a_refused_send_is_answered_in_its_turn(raw, topic, body, error):
-    """SEND_ERROR comes behind earlier receipts; nothing is stored, and the connection stays."""
+    """SEND_ERROR comes after earlier receipts; nothing is stored, and the connection stays."""
     producer = raw.create_producer(topic)
     first = producer.post(GOOD)
     refused = producer.post(body)
@@ -81,7 +81,7 @@ def test_counters_do_not_fall_by_a_negative_count(raw, broker, topic):
 
 
 def test_a_count_that_no_batch_can_hold_is_refused(raw, topic):
-    """It gets a SEND_ERROR in its turn, and the topic goes on."""
+    """It gets a SEND_ERROR after earlier receipts, and later messages are stored."""
     producer = raw.create_producer(topic)
     with pytest.raises(SendRefusedError) as caught:
         producer.send_raw(GOOD, num_messages=2**31 - 1)
@@ -96,7 +96,7 @@ def test_a_message_a_little_above_the_limit_is_taken(raw, topic):
 
 
 def test_a_send_to_an_unknown_producer_closes_the_connection(broker):
-    """There is nobody to answer to."""
+    """The SEND belongs to no producer, so it cannot be answered."""
     with RawClient.from_url(broker.service_url) as client:
         header = BaseCommand(
             type=BaseCommand.SEND, send=CommandSend(producer_id=99, sequence_id=0)

@@ -53,7 +53,7 @@ def chunks_of(messages):
 
 @pytest.mark.parametrize("sub_type", SHARING)
 def test_all_chunks_of_a_message_come_to_one_consumer_in_order(raw, other, topic, sub_type, drain):
-    """Six messages whose chunks come one by one, over two consumers: none is torn apart."""
+    """Six messages in interleaved chunks, two consumers: each message goes to one of them."""
     consumers = [c.subscribe(topic, "s", sub_type=sub_type) for c in (raw, other)]
     for consumer in consumers:
         consumer.flow(100)
@@ -188,7 +188,7 @@ def test_the_official_client_puts_messages_together(client, topic, consumer_type
 
 
 def test_what_is_a_chunk():
-    """An entry with uuid, chunk id and more than one chunk; anything else is none."""
+    """An entry with uuid, chunk id and more than one chunk is a chunk; others are not."""
     fields: dict[str, Any] = {"uuid": "u", "num_chunks_from_msg": 3}
     first, last = (
         chunk_of(unbatched_message(b"x", publish_time_ms=1, chunk_id=n, **fields)) for n in (0, 2)

@@ -181,7 +181,7 @@ def test_a_long_acknowledged_stretch_is_jumped_over(raw, topic):
 @pytest.mark.parametrize("sub_type", TYPES)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_read_that_fails_is_tried_again(raw, broker, topic, sub_type, again):
-    """EIO of the moment: nobody is disconnected, and the messages come a little later."""
+    """After a temporary EIO no client is disconnected, and the messages come later."""
     producer = raw.create_producer(topic)
     consumer = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
     for _ in range(3):
@@ -279,7 +279,7 @@ def failing_reads(topic, count):
 
 
 def test_a_question_the_disk_cannot_answer_is_refused(raw, broker, topic):
-    """GET_LAST_MESSAGE_ID over EIO: PersistenceError, and the connection goes on."""
+    """GET_LAST_MESSAGE_ID with EIO is a PersistenceError; the connection stays open."""
     raw.create_producer(topic).send(b"x")
     consumer = raw.subscribe(topic, "s")
     broker.call(failing_reads(topic, 1))

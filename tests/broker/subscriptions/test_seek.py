@@ -1,4 +1,4 @@
-"""SEEK by id and by time: where it lands, what is told to whom, in which order."""
+"""SEEK by id and by time: the new position, the answers, and their order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clock():
 
 @pytest.fixture(scope="module")
 def broker(clock):
-    """A broker whose time the tests set."""
+    """A broker with a settable clock."""
     with running_broker(clock=clock) as running:
         yield running
 
@@ -112,7 +112,7 @@ def test_a_seek_by_id_lands_on_the_entry_itself(raw, topic, ids, choose, first):
 
 
 def test_a_seek_clears_acknowledgements_and_redelivery_counts(raw, topic, ids):
-    """What was acknowledged behind the target comes again, as for the first time."""
+    """Acknowledged messages after the target come again, with a redelivery count of 0."""
     consumer = raw.subscribe(topic, "s", sub_type=Shared, earliest=True)
     consumer.flow(100)
     consumer.receive_many(10)
@@ -282,7 +282,7 @@ def test_the_official_reader_seeks_and_knows_what_is_available(client, topic, id
 
 
 def test_the_other_consumers_of_the_subscription_follow_a_seek(client, topic, ids):
-    """Two Shared consumers: after one seeks, both come back and get everything behind it."""
+    """Two Shared consumers: after a seek both reconnect and get everything after it."""
     consumers = [
         client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared) for _ in range(2)
     ]

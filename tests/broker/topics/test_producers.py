@@ -36,7 +36,7 @@ def other(broker):
     ],
 )
 def test_whom_a_holder_keeps_out(raw, other, topic, holder, newcomer, error):
-    """The refusals of the table in the module's essay, and the holder goes on."""
+    """The refusals of the table in the module's docstring; the present producer stays."""
     first = raw.create_producer(topic, access_mode=holder)
     with pytest.raises(RequestRefusedError) as caught:
         other.create_producer(topic, access_mode=newcomer)
@@ -73,7 +73,7 @@ def test_each_exclusive_owner_gets_the_next_epoch(raw, other, topic):
 
 
 def test_epochs_survive_a_restart(tmp_path, topic):
-    """The epoch is durable before its owner hears of it."""
+    """The epoch is durable before its owner gets it."""
     epochs = []
     for _ in range(2):
         with (
@@ -98,7 +98,7 @@ def test_a_waiting_producer_is_let_in_when_the_holder_goes(raw, other, topic):
 
 
 def test_a_waiting_producer_outlives_its_predecessor_in_the_queue(raw, other, topic):
-    """Whoever gives up waiting is passed over."""
+    """A producer that stops waiting is skipped."""
     holder = raw.create_producer(topic, access_mode=Exclusive)
     gives_up = raw.create_producer(topic, access_mode=WaitForExclusive)
     waiting = other.create_producer(topic, access_mode=WaitForExclusive)
@@ -118,7 +118,7 @@ def test_a_waiting_producer_may_not_send(broker, raw, topic):
 
 
 def test_fencing_takes_over_and_the_old_owner_is_closed_at_its_next_send(broker, other, topic):
-    """The old owner hears nothing, is closed when it sends, and refused with its old epoch."""
+    """The old owner is closed at its next SEND, and refused with its old epoch."""
     with RawClient.from_url(broker.service_url) as client:
         old = client.create_producer(topic, access_mode=Exclusive)
         new = other.create_producer(topic, access_mode=Fencing)

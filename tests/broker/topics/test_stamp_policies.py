@@ -235,7 +235,7 @@ def test_a_deleted_topic_takes_its_policy_along(broker, http, raw, topic, partit
 
 
 def test_changes_beside_a_deletion_leave_nothing_behind(broker, http, raw, topic):
-    """Set and delete at once: whoever is first, a topic or namespace made anew begins without."""
+    """Set and delete at once, in any order: a new topic or namespace has no policy."""
     import asyncio
 
     policy = StampPolicy.from_json(OFF)
@@ -395,7 +395,7 @@ class _Vanishing:
 
 
 def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, monkeypatch):
-    """Reading goes on, sends are refused with its name, and another policy mends it."""
+    """Reading works, sends are refused with its name, and another policy repairs it."""
     point = EntryPoint("vanishing", f"{__name__}:_Vanishing", "pulsemark.stampers")
     monkeypatch.setattr(EntryPoint, "load", lambda _: _Vanishing)
     monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([point]))

@@ -115,7 +115,7 @@ def test_permits_go_by_what_the_batch_says(raw, http, topic, sub_type, body, sai
 
 
 def test_a_closed_topic_sends_nothing_more(raw, broker, topic):
-    """From its close on, not only when the last of its consumers was told."""
+    """From its close on, also before the last of its consumers was notified."""
     with RawClient.from_url(broker.service_url) as other:
         consumer = other.subscribe(topic, "s", sub_type=Shared, earliest=True)
         raw.create_producer(topic).send(b"x")

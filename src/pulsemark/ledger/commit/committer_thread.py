@@ -98,7 +98,7 @@ class CommitterThread:
             self.bell.get()
         self.is_asleep = True
         try:
-            # OpenRequest again: what came before the thread was seen to sleep did not ring.
+            # Asked again: what came before the thread was seen to sleep did not ring.
             if not self.is_led and self._committer.has_work:
                 return True
             with suppress(Empty):
