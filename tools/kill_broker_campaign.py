@@ -97,7 +97,7 @@ class Campaign:
     """Payloads that were acknowledged since the last check."""
     _read: dict[Position, bytes] = field(default_factory=dict)
     _read_before: dict[Position, bytes] = field(default_factory=dict)
-    """Entries read by the last two checks: receipts may come before one or behind it."""
+    """Entries read by the last two checks: receipts may come before or after a check."""
 
     def cycle(self, seed: int) -> None:
         """Start, load, kill; the check of the cycle before comes with the start."""

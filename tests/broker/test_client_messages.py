@@ -1,4 +1,4 @@
-"""The official client end to end: what is sent is what arrives."""
+"""The official client end to end: received messages equal sent messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The garbage collector does not hold the loop, and what ends needs no collector."""
+"""The garbage collector does not block the loop, and ended objects need no collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes on the wire: consumers get the producer's own, with the stamp in front only if asked."""
+"""Consumers get the producer's bytes unchanged, with the stamp before them only on request."""
 
 from __future__ import annotations
 

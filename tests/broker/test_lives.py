@@ -1,4 +1,4 @@
-"""The lives of producers, consumers, subscriptions and topics: begun once, ended once."""
+"""Producers, consumers, subscriptions and topics begin once and end once."""
 
 from __future__ import annotations
 

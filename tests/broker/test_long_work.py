@@ -1,4 +1,4 @@
-"""Commands that name very many messages are worked on in pieces."""
+"""Commands that name very many messages run in pieces."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who holds what, against every order of connect, command, disconnect, delete, unload and restart.
+"""The broker's registries in any order of connect, command, disconnect, delete, unload, restart.
 
-Hypothesis drives a simulated broker (real sessions, topics and ledgers; time, blocking work and
-connections are in the test's hand) and looks after each step whether the broker's registries agree
-with each other, and at rest whether they agree with what the clients were told.
+Hypothesis drives a simulated broker: its sessions, topics and ledgers are real, and the test
+controls time, blocking work and connections. After each step the broker's registries must agree
+with each other. When nothing is in progress they must also agree with the answers that clients got.
 
 PULSEMARK_REGISTRY_EXAMPLES=5000 makes a campaign of it.
 """

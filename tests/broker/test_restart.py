@@ -1,4 +1,4 @@
-"""Stopping and starting: what was confirmed is there, clients go on by themselves."""
+"""Stopping and starting: confirmed data is kept, and clients reconnect by themselves."""
 
 from __future__ import annotations
 

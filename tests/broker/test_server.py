@@ -1,4 +1,4 @@
-"""Start and end of a broker, and what it says when it cannot start."""
+"""Start and close of a broker, and its errors when it cannot start."""
 
 from __future__ import annotations
 

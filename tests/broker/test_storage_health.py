@@ -1,4 +1,4 @@
-"""Producers that wait for a disk which takes no writes."""
+"""Producers wait for a disk that accepts no writes."""
 
 import asyncio
 

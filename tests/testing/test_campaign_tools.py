@@ -1,4 +1,4 @@
-"""The campaigns against real processes, each for some cycles."""
+"""The campaigns against real processes, each for a few cycles."""
 
 import json
 import subprocess

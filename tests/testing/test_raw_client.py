@@ -1,4 +1,4 @@
-"""RawClient against a listener that answers as a small broker; the official client checks it."""
+"""RawClient against a small listener; the official client checks the listener."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class StorageHealth:
             while True:
                 try:
                     await self._probe()
-                except (OSError, LedgerError) as error:  # the latter: the store has stopped
+                except (OSError, LedgerError) as error:  # LedgerError: the store has stopped
                     self._reason = str(error)
                     await asyncio.sleep(PROBE_INTERVAL_S)
                 else:

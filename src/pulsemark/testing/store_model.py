@@ -170,7 +170,7 @@ class TopicModel:
         def settle(error: BaseException | None) -> None:
             if error is None:
                 model.durable = None
-                if None in model.attempts:  # what was asked for after it is still under way
+                if None in model.attempts:  # later requests are still in progress
                     del model.attempts[: model.attempts.index(None)]
 
         ledger.delete_cursor(name).add_done_callback(settle)

@@ -1,4 +1,4 @@
-"""Configuration files: Pulsar's names, our own, and what neither knows."""
+"""Configuration files: Pulsar's settings, our own, and unknown ones."""
 
 from __future__ import annotations
 

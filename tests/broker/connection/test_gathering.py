@@ -1,4 +1,4 @@
-"""What clients send on without waiting for receipts gathers; what others send does not wait."""
+"""Publishes of clients that do not wait for receipts are gathered; others are not delayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients make the broker keep is counted, and refused beyond the limits."""
+"""Memory that clients take in the broker is counted, and refused above the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receipts of a session: by batch and producer, in the order of the SENDs, whatever fails."""
+"""A session's receipts: by batch and producer, in the order of the SENDs, also after errors."""
 
 from __future__ import annotations
 

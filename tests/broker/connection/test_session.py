@@ -1,4 +1,4 @@
-"""A connection's own rules: broken frames, silence, limits on what it makes the broker hold."""
+"""A connection's rules: broken frames, silence, and memory limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer's life on the wire: permits, acknowledgement, redelivery, ending."""
+"""The commands of consumers: permits, acknowledgement, redelivery, closing."""
 
 from __future__ import annotations
 

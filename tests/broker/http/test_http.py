@@ -1,4 +1,4 @@
-"""The HTTP side: lookup, administration, and what a browser or a scanner may send."""
+"""The HTTP interface: lookup, administration, and bad requests of browsers and scanners."""
 
 from __future__ import annotations
 

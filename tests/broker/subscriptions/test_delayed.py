@@ -1,4 +1,4 @@
-"""Messages with a time before which they are not delivered."""
+"""Messages with a delivery time."""
 
 from __future__ import annotations
 

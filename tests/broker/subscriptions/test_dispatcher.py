@@ -1,4 +1,4 @@
-"""Dispatch itself: damaged entries, control entries, long stretches already acknowledged."""
+"""Dispatch: damaged entries, control entries, many acknowledged entries in a row."""
 
 from __future__ import annotations
 

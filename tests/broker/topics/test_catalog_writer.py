@@ -1,4 +1,4 @@
-"""Changes of the catalog: in the order they are asked for, durable before they are shown."""
+"""Changes of the catalog: in the order of the requests, durable before they are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas: registered once, versioned, kept."""
+"""Schemas are registered once, have versions, and are durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy brokerEntryMetadata: levels, REST, effect at once, durable, with its topics' lives."""
+"""The policy brokerEntryMetadata: its levels, REST, effect, durability and deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic's last message, and what its messages count."""
+"""A topic's last message id, and the number of messages that its entries count."""
 
 from __future__ import annotations
 

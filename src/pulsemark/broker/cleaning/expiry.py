@@ -23,7 +23,7 @@ from ..topics.topic import Topic
 __all__ = ["ask_to_expire", "due_position", "expire_topic"]
 
 SUBSCRIPTIONS_AT_ONCE = 100
-#: As in Pulsar: with a smaller backlog the oldest message is looked at before anything is begun.
+#: As in Pulsar: with a smaller backlog the oldest message's age is checked first.
 SMALL_BACKLOG = 1_000
 
 

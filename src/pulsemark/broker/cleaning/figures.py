@@ -24,12 +24,12 @@ class CompactionFigures:
 
     status: CompactionStatus = CompactionStatus.NOT_RUN
     last_error: str = ""
-    #: Ends the run that is under way.
+    #: Set to stop the compaction that runs.
     stop: threading.Event = field(default_factory=threading.Event)
     stop_reason: str = ""
     succeeded: int = 0
     failed: int = 0
-    #: Messages that compactions left out, together and by the last one.
+    #: Messages that all compactions, and the last one, left out.
     removed_events: int = 0
     last_removed_events: int = 0
     last_succeeded_ms: int = 0
@@ -54,6 +54,6 @@ class TopicCleaning:
     entries_removed: int = 0
     messages_removed: int = 0
     bytes_removed: int = 0
-    #: When something was removed last, by the broker's clock; 0: never.
+    #: When entries were last removed, by the broker's clock; 0: never.
     last_removed_ms: int = 0
     compaction: CompactionFigures = field(default_factory=CompactionFigures)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REST_MAX_S = 1.0
-#: Shorter work is gathered, since waking up costs something, too.
+#: Steps run together until they took this time, since a pause and a wake-up have a cost.
 REST_MIN_S = 0.002
 
 

@@ -8,7 +8,7 @@ import time
 __all__ = ["Pace"]
 
 REST_MAX_S = 1.0
-#: Shorter work is gathered, since waking up costs something, too.
+#: There is no pause until the work took this time, since a pause and a wake-up have a cost.
 WORK_MIN_S = 0.002
 
 

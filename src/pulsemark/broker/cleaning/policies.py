@@ -140,13 +140,13 @@ class RetentionPolicy:
 class PolicyKind:
     """One of the policies: its names, and how its value is read."""
 
-    #: As in the admin interface's paths.
+    #: The name in the admin interface's paths.
     name: str
-    #: As in Pulsar's namespace policies, and in our catalog.
+    #: The name in Pulsar's namespace policies, and in our catalog.
     key: str
-    #: What a JSON value is stored as. Raises `UnreadableValueError`, `InvalidValueError`.
+    #: Makes the stored value from JSON. Raises `UnreadableValueError`, `InvalidValueError`.
     read: Callable[[Any], Any]
-    #: What Pulsar calls a namespace's, and a topic's, negative number.
+    #: Pulsar's error texts for a negative number, for a namespace and for a topic.
     negative_in_namespace: str = ""
     negative_in_topic: str = ""
 
@@ -204,7 +204,7 @@ class AppliedPolicies:
     retention: RetentionPolicy
     #: 0: messages do not expire.
     ttl_s: int
-    #: 0: compacted only when asked for.
+    #: 0: compacted only on request.
     compaction_threshold_bytes: int
 
     @property

@@ -86,18 +86,18 @@ class BrokerConfig:
     #: less. 0: every publish is handled at once.
     publish_gathering_ms: int = 2
 
-    # Cleaning, where no policy of the namespace or topic says otherwise (docs/cleaning.md)
-    #: Retention: how long, and how much of, what is acknowledged is kept; -1 is without limit.
+    # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
+    #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
     default_retention_time_minutes: int = 0
     default_retention_size_mb: int = 0
-    #: How long messages wait to be acknowledged; 0: without limit.
+    #: After this time unacknowledged messages expire; 0: never.
     default_message_ttl_s: int = 0
-    #: A topic is compacted when more than this is new since the last time; 0: when asked for.
+    #: A topic is compacted after more new bytes than this; 0: only on request.
     default_compaction_threshold_bytes: int = 0
     retention_check_interval_ms: int = 120_000
     message_expiry_check_interval_ms: int = 300_000
     compaction_monitor_interval_ms: int = 60_000
-    #: What compaction reads and writes in a second at most.
+    #: The most bytes that compaction reads and writes in a second.
     max_compaction_bytes_per_s: int = 32 * MIB
 
     # Timeouts

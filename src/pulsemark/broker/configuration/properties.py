@@ -25,7 +25,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _SPACE = " \t\f"
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-#: A key: anything but separators, unless a backslash stands before them.
+#: A key: any characters except separators; a separator after a backslash is a part of the key.
 _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 
 

@@ -25,7 +25,7 @@ class Members(Outgoing):
         super().__init__(output)
         self.producers: dict[int, tuple[Producer, Topic]] = {}
         self.consumers: dict[int, Consumer] = {}
-        #: Producers that the broker closed. SENDs that were under way at that time are dropped.
+        #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
         self.producers_closed_by_broker: set[int] = set()
         #: Producers and consumers that are being opened, by kind and id.
         self.opening: dict[tuple[str, int], Producer | Consumer] = {}

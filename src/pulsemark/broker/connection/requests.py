@@ -63,7 +63,7 @@ class Requests:
         task = self._loop.create_task(self._answered(request_id, work, reservation))
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
-        # A task that is cancelled before its first step never closes its coroutine.
+        # A task that is cancelled before its first step never awaits `work`, so close it here.
         task.add_done_callback(lambda _: work.close())
         self._requester.requests_changed(len(self._tasks))
 

@@ -44,7 +44,7 @@ FREE_INPUT_BYTES = 16 * 1024
 #: How long one connection's commands may run in one turn of the loop.
 TURN_S = 0.01
 #: After how many events the time is checked.
-EVENTS_PER_LOOK = 32
+EVENTS_PER_CHECK = 32
 TASKS_PER_TURN = 64
 #: A connection that has been silent for this time frees its input buffer.
 QUIET_S = 1.0
@@ -174,7 +174,7 @@ class Session(Members, asyncio.BufferedProtocol):
                     handle_unsupported(self, event)
                 if self.is_closed:
                     return True
-                if not handled % EVENTS_PER_LOOK and self._is_turn_over(until_s, tasks):
+                if not handled % EVENTS_PER_CHECK and self._is_turn_over(until_s, tasks):
                     self._has_rest = True
                     break
         except ProtocolError as violation:

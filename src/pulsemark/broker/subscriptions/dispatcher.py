@@ -160,7 +160,7 @@ class Dispatcher(ABC):
         looked_at_bytes = 0
         wanted: list[Entry] = []
         while self.may_look_ahead():
-            # After skipped entries read in large steps, whatever the permits.
+            # After skipped entries, read in large steps, whatever the permits.
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
             entries = self.read(self.read_position, count)
             if not entries:

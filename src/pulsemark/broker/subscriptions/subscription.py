@@ -66,9 +66,9 @@ class Subscription:
         self.kept_until: float | None = None
         self.messages_out = 0
         self.bytes_out = 0
-        #: What is read: the topic's log, or its compacted form while such a consumer is active.
+        #: The log that is read: the topic's own, or its compacted form for such a consumer.
         self.log: ManagedLedger | CompactedLog = topic.ledger
-        #: Messages that expired before they were acknowledged, and when some last did.
+        #: The number of expired messages, and the time of the last expiry.
         self.messages_expired = 0
         self.last_expired_ms = 0
         self._is_stored = is_stored
@@ -83,16 +83,16 @@ class Subscription:
 
     @property
     def compacted(self) -> CompactedLog | None:
-        """The topic's compacted form where that is read; None: the log is."""
+        """The topic's compacted form, if consumers read that; None: they read the log."""
         return self.log if isinstance(self.log, CompactedLog) else None
 
     @property
     def reads_compacted(self) -> bool:
-        """Whether the topic's compacted form is read."""
+        """Whether consumers read the topic's compacted form."""
         return self.compacted is not None
 
     def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
-        """From now on read, and keep the place in, the compacted form; None: the log."""
+        """From now on read the compacted form, with the cursor in it; None: the log."""
         log = self.topic.ledger if compacted is None else compacted
         if (compacted is None) != (self.compacted is None):
             self.log = log
@@ -127,7 +127,9 @@ class Subscription:
         """Raise `RefusedError` (ServiceNotReady) if the subscription or its topic was removed."""
         self.topic.check_is_open()
         if not self.exists:
-            raise RefusedError(ServerError.ServiceNotReady, "the subscription was just removed")
+            raise RefusedError(
+                ServerError.ServiceNotReady, f"subscription {self.name} was removed; try again"
+            )
 
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
         """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
@@ -345,7 +347,7 @@ class Subscription:
                 self.cursor.ack_batch(position, message_id.ack_set)
 
     def expire(self, last: Position) -> int:
-        """Give up on what is not acknowledged up to ``last``; how many messages that were."""
+        """Let unacknowledged messages up to ``last`` expire, and return how many."""
         if self.is_fenced or self.reads_compacted:
             return 0
         before = self.cursor.backlog_messages

@@ -53,7 +53,7 @@ class PolicyStore:
         self.of_topics: dict[str, dict[str, Any]] = {}
         #: Called after each change with the policy's name and the topics that it concerns.
         self.listeners: list[Callable[[str, Concerns], None]] = []
-        #: Called with the policy's name and the topic, within the change of a topic's policy.
+        #: Called with the policy's name and the topic, in the same turn as the change.
         self.of_topic_changed: Callable[[str, TopicName], None] = lambda policy, name: None
 
     def _exists(self, name: TopicName) -> bool:

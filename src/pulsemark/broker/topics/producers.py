@@ -181,7 +181,7 @@ class TopicProducers:
                 return False
             raise RefusedError(ServerError.ProducerFenced, "Topic has an existing producer")
         self._enter(producer)
-        await self._own(producer)
+        await self._make_owner(producer)
         return True
 
     def remove(self, producer: Producer) -> None:
@@ -250,7 +250,7 @@ class TopicProducers:
 
     async def _succeed(self, heir: Producer) -> None:
         try:
-            await self._own(heir)
+            await self._make_owner(heir)
         except Exception as error:  # noqa: BLE001 - the client gets an ERROR for any failure
             log.warning(
                 "waiting producer %r could not take over its topic and was fenced: %s",
@@ -305,7 +305,7 @@ class TopicProducers:
                 f"{CLAIMED_EPOCH_MAX}",
             )
 
-    async def _own(self, producer: Producer) -> None:
+    async def _make_owner(self, producer: Producer) -> None:
         """Make an added producer the topic's owner, after its epoch is durable."""
         try:
             # This runs to its end even if the producer leaves: the next epoch counts from it.

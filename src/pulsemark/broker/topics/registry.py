@@ -71,14 +71,14 @@ class Topics:
         after_delete: Callable[[TopicName], Awaitable[None]],
         broker_name: str = "",
     ) -> None:
-        """`after_delete` is called with the name of each topic that was deleted.
+        """`before_delete` is called with the name of a topic that is closed and will be deleted.
 
-        `before_delete` is called with that of one that is closed, and about to be deleted.
+        `after_delete` is called with its name after the deletion.
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.names = TopicNames()
-        #: Works through what is long, for all of the broker.
+        #: Runs long work of the whole broker, in time slices.
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
@@ -220,7 +220,7 @@ class Topics:
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
-                f"no room for {name}: there are {self.config.max_topics} topics, the limit",
+                f"{name} cannot be created: the limit is {self.config.max_topics} topics",
             )
 
     async def _open(self, name: TopicName) -> Topic:
@@ -335,11 +335,11 @@ class Topics:
         if settings is None:
             return
         try:
-            # No topic of it is opened from now on; those that are being opened are waited for.
+            # From now on none of its topics is opened. Wait for those that are being opened.
             await self._background.settle_running()
             if self.names_in(namespace) or self.partitioned_in(namespace):
                 raise RefusedError(
-                    ServerError.ServiceNotReady, f"{namespace} has got a topic meanwhile"
+                    ServerError.ServiceNotReady, f"a topic was created in {namespace} meanwhile"
                 )
         except BaseException:
             self.namespaces.restore(namespace, settings)

@@ -43,7 +43,7 @@ __all__ = ["Topic"]
 
 log = logging.getLogger(__name__)
 
-#: Batches that are larger, decompressed, are not looked into on the event loop.
+#: Batches with a larger uncompressed size are not parsed on the event loop.
 MAX_OPENED_BYTES = 8 * 1024 * 1024
 
 
