@@ -42,7 +42,7 @@ async def test_what_no_one_waits_for_is_logged_unless_it_is_a_refusal(caplog, wo
 
 
 async def test_those_who_wait_get_the_outcome(caplog):
-    """What is waited for is raised there, and not logged."""
+    """The error is raised in the waiting caller, and is not logged."""
     with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
         await Background().run_to_end(fail())
     assert caplog.records == []

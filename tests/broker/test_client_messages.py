@@ -55,7 +55,7 @@ def test_payloads_keys_properties_and_times_arrive_unchanged(client, topic, comp
 
 
 def test_a_chunked_message_is_put_together_again(client, topic):
-    """A message far above the maximum size travels in chunks and arrives whole."""
+    """A message far above the maximum size is sent in chunks and arrives complete."""
     payload = bytes(range(256)) * 50_000
     producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
     producer.send(payload)
@@ -78,7 +78,7 @@ def test_message_ids_tell_entries_and_batch_indexes(client, topic):
 
 
 def test_a_subscription_goes_on_where_it_was_left(client, topic):
-    """What was acknowledged does not come again to the next consumer; the rest does."""
+    """The next consumer gets exactly the messages that were not acknowledged."""
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "s")
     for i in range(6):
@@ -134,7 +134,7 @@ def test_shared_consumers_divide_the_messages(client, topic):
 
 
 def test_negative_acknowledgement_counts_redeliveries(client, topic):
-    """A message given back comes again with its redelivery count grown by one."""
+    """A negatively acknowledged message comes again with its redelivery count plus one."""
     consumer = client.subscribe(
         topic,
         "s",
@@ -189,7 +189,7 @@ def test_a_second_exclusive_consumer_is_refused(client, topic):
 
 
 def test_unsubscribe_forgets_the_place(client, topic):
-    """After an unsubscribe the name begins anew."""
+    """After an unsubscribe, a subscription of the same name starts anew."""
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "s")
     producer.send(b"1")

@@ -110,7 +110,7 @@ async def test_without_clients_everything_is_collected(quick):
 
 
 async def test_the_collector_is_left_as_it_was_found():
-    """Its thresholds and callbacks, and nothing stays frozen."""
+    """Its thresholds and callbacks are restored, and nothing stays frozen."""
     before = gc.get_threshold(), len(gc.callbacks)
     async with Collector(lambda: False):
         assert gc.get_freeze_count() > 0

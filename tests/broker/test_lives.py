@@ -225,7 +225,7 @@ def test_a_consumer_waits_for_a_dead_holder_and_no_longer(broker):
 
 
 def test_a_subscription_that_is_not_stored_is_not_confirmed_to_the_second_either(broker):
-    """SUBSCRIBE of a subscription that another client is making waits for the disk, too."""
+    """A second SUBSCRIBE of a subscription that is being stored waits for the disk, too."""
     clients = [broker.connect() for _ in range(2)]
     opened(clients[0], broker, 1)
     for client in clients:
@@ -241,7 +241,7 @@ def test_a_subscription_that_is_not_stored_is_not_confirmed_to_the_second_either
 
 @pytest.mark.parametrize("what", ["producer", "exclusive", "waits for a name", "consumer"])
 def test_who_races_a_delete_gets_the_new_topic_or_an_error(broker, what):
-    """What was looked up before the topic was found unused never attaches to the dead one."""
+    """A topic object from before the deletion never gets a producer or consumer."""
     client, sleeper = broker.connect(), broker.connect()
     opened(client, broker, 1)
     client.send(client.close_producer(1))
@@ -338,7 +338,7 @@ def test_subscription_properties_survive_a_restart(broker, kill):
 
 
 def test_unload_ends_the_subscriptions_of_readers(broker):
-    """A reader that comes back makes its own anew; one that does not leaves nothing."""
+    """A reader that reconnects creates its subscription again; the old one is removed."""
     client = broker.connect()
     client.send(client.subscribe(10, TOPIC, "reader", durable=False))
     client.send(client.subscribe(11, TOPIC, "durable"))
@@ -402,7 +402,7 @@ def test_a_partitioned_topic_can_be_made_again(broker):
 
 
 def test_a_deletion_that_was_interrupted_is_finished(broker):
-    """After kill -9 between the partitions neither the topic nor one of them is left."""
+    """After a kill -9 in the middle, neither the topic nor a partition is left."""
     partitioned(broker)
     broker.start(broker.topics.delete_partitioned(TopicName.parse(TOPIC), force=True))
     while len(list(broker.store.topic_names())) == 2:
@@ -430,7 +430,7 @@ def test_deleting_without_force_lets_nobody_in_between(broker):
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_namespace_is_not_deleted_under_a_topic_that_is_being_made(broker, is_late):
-    """The topic keeps its namespace, or comes too late; none is left without one."""
+    """The namespace stays, or the topic is refused; no topic is left without a namespace."""
     topic = "persistent://public/other/t"
     broker.start(broker.topics.namespaces.put("public/other", {}))
     broker.quiesce()

@@ -103,7 +103,7 @@ async def test_facts_are_there_only_while_it_runs():
 
 
 def test_publishes_in_flight_are_answered_before_the_end(tmp_path, topic):
-    """Closing waits for what was taken in: receipts first, then the connection's end."""
+    """Closing waits for the receipts of all received publishes."""
     thread = BrokerThread(BrokerConfig(data_dir=tmp_path / "data", port=0, http_port=None))
     thread.start()
     with RawClient.from_url(thread.service_url) as client:
@@ -180,7 +180,7 @@ def test_a_broker_reached_by_any_address_advertises_a_name():
 
 
 def test_a_broker_without_http_and_grpc_imports_neither():
-    """Start-up pays only for what is served."""
+    """The start imports only what the broker serves."""
     program = (
         "import sys\n"
         "from pulsemark.testing import running_broker\n"

@@ -59,7 +59,7 @@ async def test_producers_go_on_as_soon_as_a_probe_is_written():
 
 
 async def test_who_waits_too_long_is_told_why():
-    """A disk that stays full refuses the producer with the disk's own words."""
+    """A producer is refused with the disk's own error if the disk stays full."""
     health = StorageHealth(Disk(works=False).probe)
     health.failed(FULL)
     with pytest.raises(RefusedError, match="No space left") as refused:
@@ -69,7 +69,7 @@ async def test_who_waits_too_long_is_told_why():
 
 
 async def test_failures_meanwhile_start_no_second_probing():
-    """However many appends fail, one probe at a time is under way."""
+    """However many appends fail, only one probe runs at a time."""
     disk = Disk(works=False)
     health = StorageHealth(disk.probe)
     for _ in range(10):

@@ -33,7 +33,7 @@ def stored_tags(broker, topic):
 
 
 def test_official_client_with_every_stamper(broker, http, client, topic):
-    """Batches and single messages of an official client are tagged, from its own properties too."""
+    """Batches and single messages of an official client are tagged, also from its properties."""
     make = {"properties": {"service": "shop", "region": "us"}, "producer_name": "till"}
     client.create_producer(topic).close()
     set_policy(http, topic, stampers=EVERYTHING)
@@ -281,7 +281,7 @@ class TestStampOverRest:
         }
 
     def test_without_a_stamp(self, http, raw, topic):
-        """An unstamped entry has its index all the same, and no broker time."""
+        """An unstamped entry has an index, but no broker time."""
         producer = raw.create_producer(topic)
         set_policy(http, topic, stampers=[])
         told = http("GET", self.path(topic, producer.send(b"x"))).json

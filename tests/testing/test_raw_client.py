@@ -43,7 +43,7 @@ def client(tiny_broker: Any) -> Iterator[RawClient]:
 
 
 def test_handshake_tells_and_learns(tiny_broker: Any) -> None:
-    """CONNECT carries what the caller chose; CONNECTED is there to be looked at."""
+    """CONNECT has the caller's fields; CONNECTED is stored in the client."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     with RawClient.from_url(
         tiny_broker.url,
@@ -151,7 +151,7 @@ def test_a_peer_that_breaks_the_protocol_is_told_apart(tiny_broker: Any, client:
 
 
 def test_lookup_and_partitions(tiny_broker: Any, client: RawClient) -> None:
-    """Both requests return what the broker said."""
+    """Both requests return the broker's answer."""
     answer = client.lookup(TOPIC)
 
     assert answer.brokerServiceUrl == tiny_broker.url
@@ -193,7 +193,7 @@ def test_a_second_success_can_be_awaited(client: RawClient) -> None:
 
 
 def test_a_wrong_clock_is_sent_as_it_is(tiny_broker: Any, client: RawClient) -> None:
-    """publish_time_ms is the sender's affair; key, properties and event time travel too."""
+    """publish_time_ms is sent unchanged, and so are key, properties and event time."""
     producer = client.create_producer(TOPIC)
 
     receipt = producer.send(
@@ -224,7 +224,7 @@ def test_batches_count_their_messages(tiny_broker: Any, client: RawClient) -> No
 
 
 def test_refused_sends_raise_and_the_rest_stays(client: RawClient) -> None:
-    """SEND_ERROR raises where its receipt would be; later receipts are still there."""
+    """SEND_ERROR raises instead of its receipt; later receipts can still be read."""
     producer = client.create_producer(TOPIC)
     good = unbatched_message(b"x", publish_time_ms=1)
     producer.post(with_wrong_checksum(good), sequence_id=41)
@@ -238,7 +238,7 @@ def test_refused_sends_raise_and_the_rest_stays(client: RawClient) -> None:
 
 
 def test_any_counts_and_ids_can_be_claimed(tiny_broker: Any, client: RawClient) -> None:
-    """SEND may say what its message does not: counts, ids, chunks, no message at all."""
+    """SEND may have wrong counts, ids and chunks, and even no message at all."""
     producer = client.create_producer(TOPIC)
 
     receipt = producer.send_raw(
@@ -264,7 +264,7 @@ def test_pipelined_sends_arrive_in_order(tiny_broker: Any, client: RawClient) ->
 
 
 def test_a_large_message_passes_whole(tiny_broker: Any, client: RawClient) -> None:
-    """A message of 5 MB goes out while the client reads, and comes back byte for byte."""
+    """A message of 5 MB is sent while the client reads, and is received unchanged."""
     message = unbatched_message(bytes(range(256)) * 20_000, publish_time_ms=1)
     consumer = client.subscribe(TOPIC, "s")
     consumer.flow(1)

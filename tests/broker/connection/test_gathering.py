@@ -173,7 +173,7 @@ def test_publishes_far_apart_do_not_wait():
 
 
 def test_publishes_that_wait_are_stored_when_their_client_goes(topic):
-    """A client that sends and closes loses nothing by the wait, however long it is."""
+    """A client that sends and then closes loses nothing by the wait."""
     with running_broker(publish_gathering_ms=LONG_MS) as broker:
         with publishing(broker, topic) as link:
             link.sendall(sends(2, 7))

@@ -119,7 +119,7 @@ def publishing() -> Publishing:
 
 
 def test_all_receipts_of_a_batch_are_one_write(publishing):
-    """Two producers that send in turns get all their receipts of one batch with one write."""
+    """Two producers that send alternately get all receipts of a batch with one write."""
     batch = Batch()
     commits = Commit(batch), Commit(batch)
     for sequence_id in range(100):
@@ -171,7 +171,7 @@ def test_an_answer_with_nothing_before_it_is_written_at_once(publishing):
 
 
 def test_a_topic_that_failed_is_answered_with_errors_and_the_others_with_receipts(publishing):
-    """Each commit of a batch says for itself what its publishes are answered."""
+    """Each commit of a batch decides the answers to its own publishes."""
     batch = Batch()
     error = OSError("no space")
     commits = Commit(batch), Commit(batch, error)

@@ -185,7 +185,7 @@ def test_a_silent_client_is_pinged_and_then_closed(impatient):
 
 
 def test_a_client_that_answers_stays(impatient):
-    """PONG is a sign of life: two PINGs come, and the connection stands."""
+    """A client that answers PING with PONG stays connected: two PINGs are sent."""
     with RawClient.from_url(impatient.service_url, answers_pings=False) as client:
         for _ in range(2):
             client.wait_unsolicited(BaseCommand.PING)
@@ -237,7 +237,7 @@ async def unsent_bytes(broker):
 
 
 def test_a_slow_consumer_costs_no_more_than_its_buffer(topic):
-    """Of 40 MB for a consumer that does not read the broker holds at most the limits."""
+    """Of 40 MB for a consumer that does not read, the broker keeps at most the limits."""
     body = unbatched_message(bytes(200_000), publish_time_ms=1)
     high, round_bytes = 256 * 1024, 256 * 1024
     with (

@@ -53,7 +53,7 @@ def test_permits_count_messages_and_may_go_negative(raw, topic, drain):
 
 
 def test_a_batch_that_goes_beyond_the_permits_is_the_last_that_comes(raw, topic, drain):
-    """Of ten batches of 5 a FLOW of 12 brings three, however many were read for it."""
+    """Of ten batches of 5 messages a FLOW of 12 delivers three, however many were read."""
     producer = raw.create_producer(topic)
     consumer = raw.subscribe(topic, "s", earliest=True)
     for _ in range(10):
@@ -63,7 +63,7 @@ def test_a_batch_that_goes_beyond_the_permits_is_the_last_that_comes(raw, topic,
 
 
 def test_permits_before_anything_is_published_are_kept(raw, topic, drain):
-    """A consumer that waits gets what comes, as much as it permitted."""
+    """A consumer that waits gets as many later messages as it permitted."""
     consumer = raw.subscribe(topic, "s")
     consumer.flow(2)
     ids = publish(raw, topic, 3)
@@ -110,7 +110,7 @@ def test_the_compacted_view_is_the_topic(raw, topic, sub_type, allowed):
 
 
 def test_an_acknowledgement_is_durable_when_it_is_confirmed(tmp_path, topic):
-    """What ACK_RESPONSE confirmed does not come again from a copy of the folder taken then."""
+    """After an ACK_RESPONSE a copy of the folder has the acknowledgement."""
     with (
         running_broker(data_dir=tmp_path / "data", http_port=None) as broker,
         RawClient.from_url(broker.service_url) as client,
@@ -202,7 +202,7 @@ def test_a_validation_error_acknowledges(raw, topic):
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_single_members_of_a_batch(topic, enabled):
-    """With the setting a batch comes back with the open members marked, else whole."""
+    """With the setting a batch comes again with its unacknowledged messages marked."""
     with (
         running_broker(
             http_port=None, acknowledgment_at_batch_index_level_enabled=enabled
@@ -294,7 +294,7 @@ def test_redelivery_counts_end_with_the_last_consumer(raw, topic):
 
 
 def test_redelivery_on_exclusive_starts_over_in_order(raw, topic):
-    """Whatever ids are named, everything unacknowledged comes again, uncounted."""
+    """Whatever ids are named, all unacknowledged messages come again, without a count."""
     ids = publish(raw, topic, 4)
     consumer = raw.subscribe(topic, "s", earliest=True)
     consumer.flow(100)
@@ -537,7 +537,7 @@ def test_a_failover_consumer_that_takes_over_gets_what_was_not_acknowledged(topi
     ],
 )
 def test_names_and_properties_have_limits(raw, topic, options):
-    """What is kept as long as a consumer lives must not be large."""
+    """Texts that are kept as long as a consumer lives must not be large."""
     with pytest.raises(RequestRefusedError, match="NotAllowedError"):
         raw.subscribe(topic, **{"subscription": "s", **options})
 

@@ -116,7 +116,7 @@ def test_a_send_after_the_clients_own_close_closes_the_connection(broker, topic)
 
 
 def test_a_send_after_the_brokers_close_is_dropped(broker, http, topic):
-    """What a client sent before it knew that its producer is closed does no harm."""
+    """A SEND that was in flight when the broker closed its producer is dropped."""
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer(topic)
         path = topic.replace("://", "/")
@@ -193,7 +193,7 @@ def test_a_partition_beyond_the_last_is_not_found(raw, http, topic):
 
 
 def test_no_topic_comes_into_being_where_that_is_off(topic):
-    """allow_auto_topic_creation=False: only what the admin interface made."""
+    """allow_auto_topic_creation=False: only the admin interface creates topics."""
     with (
         running_broker(http_port=None, allow_auto_topic_creation=False) as broker,
         RawClient.from_url(broker.service_url) as client,

@@ -80,7 +80,7 @@ def test_the_sticky_key_of_an_entry():
 
 
 def test_each_key_goes_to_one_consumer_in_order(raw, other, topic, drain):
-    """300 messages of 20 keys over two consumers: no key on both, order kept, nothing lost."""
+    """300 messages of 20 keys, two consumers: no key on both, in order, nothing lost."""
     consumers = [subscribe(raw, topic), subscribe(other, topic)]
     producer = raw.create_producer(topic)
     for n in range(300):
@@ -118,7 +118,7 @@ def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic, drain):
 
 
 def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic, drain):
-    """What it held comes first, then what is new."""
+    """The entries that it held come first, then new ones."""
     first = subscribe(raw, topic)
     second = subscribe(other, topic)
     producer = raw.create_producer(topic)
@@ -280,7 +280,7 @@ def test_consumers_of_one_name_all_have_slots_whoever_left_before():
 
 @pytest.mark.parametrize("going", [1, 5, 15, 29, 30])
 def test_slots_are_the_same_whether_consumers_leave_together_or_one_by_one(going):
-    """Few or most of them: those that stay have the slots they have without the others."""
+    """The slots of the remaining consumers do not depend on how the others left."""
     members = [member_named(f"c{number % 7}") for number in range(30)]
     together, single = AutoSplit(), AutoSplit()
     for member in members:

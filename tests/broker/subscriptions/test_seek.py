@@ -186,7 +186,7 @@ def test_a_seek_without_target_is_refused(raw, topic):
 
 
 def test_seeks_at_the_same_time_do_not_mix(raw, broker, topic, ids):
-    """Of two seeks sent together one wins whole; the other fails or follows it."""
+    """Of two concurrent seeks one has its full effect; the other fails or follows it."""
     consumer = raw.subscribe(topic, "s", sub_type=Shared)
     first, second = raw.new_id(), raw.new_id()
     raw.write(
@@ -223,7 +223,7 @@ def test_a_seek_outlives_a_crash(tmp_path, topic):
 
 
 def test_a_readers_place_outlives_its_seek_but_not_for_ever(topic):
-    """The subscription waits for its reader to come back, then goes."""
+    """The subscription waits for its reader for a time, then it is removed."""
     with (
         running_broker(http_port=None, non_durable_return_timeout_ms=300) as broker,
         RawClient.from_url(broker.service_url) as client,

@@ -155,7 +155,7 @@ def test_a_deleted_topic_leaves_no_schema(store, seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
-    """Of many changes at once the last one asked for counts, in memory and after a restart."""
+    """Of many concurrent changes the last request counts, in memory and after a restart."""
 
     async def run() -> None:
         topics, _ = await start(store, seed)

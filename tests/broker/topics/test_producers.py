@@ -109,7 +109,7 @@ def test_a_waiting_producer_outlives_its_predecessor_in_the_queue(raw, other, to
 
 
 def test_a_waiting_producer_may_not_send(broker, raw, topic):
-    """A SEND before its turn closes the connection."""
+    """A SEND of a waiting producer closes the connection."""
     raw.create_producer(topic, access_mode=Exclusive)
     with RawClient.from_url(broker.service_url) as client:
         waiting = client.create_producer(topic, access_mode=WaitForExclusive)
@@ -165,7 +165,7 @@ def test_a_name_in_use_is_refused_while_its_holder_lives(raw, other, topic):
 
 
 def test_a_name_is_free_once_its_holder_is_found_dead(topic):
-    """A holder that stays silent is closed, and the newcomer gets the name."""
+    """A holder that stays silent is closed, and the new producer gets the name."""
     with (
         running_broker(http_port=None, connection_liveness_check_timeout_ms=200) as broker,
         RawClient.from_url(broker.service_url, answers_pings=False) as dead,
@@ -177,7 +177,7 @@ def test_a_name_is_free_once_its_holder_is_found_dead(topic):
 
 
 def test_a_higher_epoch_on_the_same_connection_takes_its_own_place(raw, topic):
-    """A client that opens its producer anew within a connection is not in its own way."""
+    """A client can reopen its producer on the same connection."""
     first = raw.create_producer(topic, producer_name="p", epoch=0)
     again = raw.create_producer(topic, producer_name="p", producer_id=first.producer_id, epoch=1)
     assert again.send_raw(GOOD).entry_id == 0

@@ -57,7 +57,7 @@ def watch_reads(broker, topic, monkeypatch):
 
 
 def test_the_last_message_before_many_control_entries(raw, topic, watch_reads):
-    """It is looked for one entry in a turn of the loop, and what was seen is not read again."""
+    """One entry is read in each turn of the loop, and none is read twice."""
     producer = raw.create_producer(topic)
     last = producer.send(b"x")
     consumer = raw.subscribe(topic, "s")
@@ -74,7 +74,7 @@ def test_the_last_message_before_many_control_entries(raw, topic, watch_reads):
 
 
 def test_a_last_message_that_was_trimmed_is_none(raw, topic, watch_reads, broker):
-    """What was found before does not count when it is gone."""
+    """A result found before does not count after its message was trimmed."""
     raw.create_producer(topic).send(b"x")
     consumer = raw.subscribe(topic, "s")
     watch_reads()
