@@ -107,8 +107,8 @@ class BrokerConfig:
     #: `min_frame_rate_bytes_per_s` received of it.
     stalled_frame_timeout_ms: int = 30_000
     min_frame_rate_bytes_per_s: int = 16 * 1024
-    #: A client asks for a producer or consumer name that another connection holds: how long that
-    #: connection has to answer a PING before it is closed.
+    #: If a client asks for a producer name or an Exclusive subscription that another connection
+    #: holds: how long that connection has to answer a PING before it is closed.
     connection_liveness_check_timeout_ms: int = 5_000
     #: How long a reader's position is kept after a seek until the reader reconnects.
     non_durable_return_timeout_ms: int = 60_000

@@ -325,7 +325,9 @@ class Session(Members, asyncio.BufferedProtocol):
         try:
             await self._next_input.wait(self.config.connection_liveness_check_timeout_ms / 1000)
         except TimeoutError:
-            self.close_because("no answer to a PING; another client asked for the same name")
+            self.close_because(
+                "no answer to a PING; another client asked for its producer name or subscription"
+            )
         return not self.is_closed
 
     # -- ending ---------------------------------------------------------------------------------

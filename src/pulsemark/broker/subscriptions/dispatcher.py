@@ -237,7 +237,7 @@ class Dispatcher(ABC):
             action = (
                 "it is skipped"
                 if self.config.auto_skip_non_recoverable_data
-                else "dispatch stops before it; set auto_skip_non_recoverable_data to skip it"
+                else "it is not delivered; set auto_skip_non_recoverable_data to skip it"
             )
             log.error("%s: damaged entry: %s; %s", self.subscription, damage, action)
         if not self.config.auto_skip_non_recoverable_data:
