@@ -1,10 +1,10 @@
-"""Durable appends through the ledger library alone, beside raw writes to the same disk.
+"""Durable appends through the ledger library alone, compared with raw writes to the same disk.
 
     python bench/bench_append.py [--folder DIR] [--entries N] [--topics N ...]
 
-The limit of each row is taken in the same run, in turns with ours: one ``pwrite`` of the same
-bytes and an ``fdatasync``. Window 1: each append waits until it is durable. Saturated: appends go
-in as fast as one thread makes them, group commit shares the syncs.
+The limit of each row is measured in the same run, alternating with ours: one ``pwrite`` of the same
+bytes and one ``fdatasync``. Window 1: each append waits until it is durable. Saturated: one thread
+appends as fast as it can, and group commit shares the syncs.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def raw_window_1(path: Path, size: int, entries: int) -> list[float]:
 
 
 def raw_stream(path: Path, total: int, chunk: int) -> float:
-    """Seconds to write ``total`` bytes with a sync behind every ``chunk``.
+    """Seconds to write ``total`` bytes with a sync after every ``chunk``.
 
-    Behind what is there, as a ledger does: a file that is removed each time would be written to
-    memory that its last use has left warm, several times faster than any log can be.
+    It appends to the file, as a ledger does. A file that is removed and made again each time would
+    be written to warm memory, several times faster than any log can be.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     body = os.urandom(chunk)

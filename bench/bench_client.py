@@ -1,11 +1,11 @@
-"""Publish, consume and seek through the official client, beside a broker that keeps nothing.
+"""Publish, consume and seek with the official client, compared with a broker that stores nothing.
 
     python bench/bench_client.py [--folder DIR] [--messages N]
 
-The limit of each row is taken in the same run, in turns with ours: the same client and load
-against null_broker.py, which answers everything and stores nothing. What is missing to 1.00x is
-the price of storing, syncing and finding. Waiting for a seek's first message has another limit:
-the 100 ms that the client itself waits before it connects again.
+The limit of each row is measured in the same run, alternating with ours: the same client and load
+with null_broker.py, which answers everything and stores nothing. The difference to 1.00x is the
+cost of storing, syncing and finding. A seek has another limit: the client itself waits 100 ms
+before it reconnects.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MB = 1_000_000
 
 @contextmanager
 def process(*arguments: str) -> Iterator[str]:
-    """Run a program of this Python; gives the first line it prints."""
+    """Run a program with this Python; yields the first line it prints."""
     started = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
     try:
@@ -46,7 +46,7 @@ def process(*arguments: str) -> Iterator[str]:
 
 
 def connect(url: str) -> pulsar.Client:
-    """An official client that speaks up only about errors."""
+    """An official client that logs only errors."""
     return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
@@ -85,7 +85,7 @@ def publish(
 
 
 def window_1_ms(client: pulsar.Client, topic: str, count: int) -> list[float]:
-    """How long each send takes that waits for its receipt."""
+    """Milliseconds of each send that waits for its receipt."""
     producer = client.create_producer(topic, batching_enabled=False)
     payload, taken = bytes(SMALL_BYTES), []
     for _ in range(count):

@@ -1,18 +1,18 @@
-"""What a published message costs the broker at a fixed rate, by part: CPU, not speed.
+"""The CPU cost of a published message in the broker, at a fixed rate, by part.
 
     python bench/bench_cost.py [--rates N ...] [--seconds N] [--rounds N] [--peer URL PID]
 
-At a low rate each message wakes the broker by itself, so that what is paid for each wake-up shows:
-the event loop's turn, the hand-over to the committer's thread and back, a sync, a write. A sender
-that does next to nothing sends one frame at a time, unbatched and 100 bytes each, when it is due.
-CPU comes from /proc, for each thread; "wake-ups" are the times a thread slept and went on.
+At a low rate each message wakes the broker separately. So the cost of a wake-up becomes visible: a
+turn of the event loop, the hand-over to the committer thread and back, a sync, a write. A simple
+sender sends one frame of 100 bytes at a time, unbatched, at its due time. The CPU time of each
+thread comes from /proc. "Wake-ups" counts how often a thread slept and continued.
 
-On a busy machine the sender is late and sends several frames at once, which then cost less: look
-at "writes of the sender" before comparing.
+On a busy machine the sender is late and sends several frames at once, which then cost less. Check
+"writes of the sender" before you compare.
 
-The limit of each row is ``null_broker.py``, which stores nothing and has one thread: it is what
-the protocol and the sockets cost a Python process. ``--peer`` measures another broker that runs
-on this machine, say Apache Pulsar, under the same load.
+The limit of each row is ``null_broker.py``, which stores nothing and has one thread. It shows the
+cost of the protocol and the sockets in a Python process. ``--peer`` measures another broker on this
+machine, for example Apache Pulsar, under the same load.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one thread has used since it began."""
+    """The CPU time and wake-ups of one thread since it started."""
 
     user_s: float
     system_s: float
@@ -47,7 +47,7 @@ class Spent:
     wake_ups: int
 
     def since(self, before: Spent) -> Spent:
-        """What it used since ``before``."""
+        """The difference to ``before``."""
         return Spent(
             self.user_s - before.user_s,
             self.system_s - before.system_s,
@@ -76,7 +76,7 @@ def thread_use(pid: int) -> dict[int, Spent]:
 
 
 def run_sender(url: str, rate: int, seconds: float, result: object) -> None:
-    """The sender's process: says when it is warm, and how many it has sent since, at the end."""
+    """The sender's process: reports when it is warm, and at the end how many it has sent since."""
     sender = Sender(url)
     sender.open_producers([f"persistent://public/default/cost-{os.getpid()}"])
     frames = [send_frame(0, n) for n in range(PREPARED)]
@@ -103,7 +103,7 @@ def measure(url: str, pid: int, rate: int, seconds: float) -> tuple[int, int, di
 
 @contextmanager
 def null_broker() -> Iterator[tuple[int, str]]:
-    """The process id and service URL of the broker that keeps nothing."""
+    """The process id and service URL of the broker that stores nothing."""
     command = [sys.executable, str(Path(__file__).with_name("null_broker.py"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -127,7 +127,7 @@ class Cost:
 
 
 def cost_of(pid: int, messages: int, writes: int, used: dict[int, Spent]) -> Cost:
-    """The event loop has the main thread; of the others the busiest commits."""
+    """The cost by part: the main thread runs the event loop, the busiest other thread commits."""
     loop = used[pid]
     others = [spent for thread, spent in used.items() if thread != pid]
     committer = max(others, key=lambda spent: spent.total_s, default=NOTHING)
@@ -145,7 +145,7 @@ def cost_of(pid: int, messages: int, writes: int, used: dict[int, Spent]) -> Cos
 
 
 def median(costs: Sequence[Cost], part: str) -> float:
-    """Of one part, over the rounds."""
+    """The median of one part over the rounds."""
     return float(statistics.median(getattr(cost, part) for cost in costs))
 
 

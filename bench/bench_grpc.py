@@ -1,14 +1,14 @@
-"""What a search by time costs through gRPC, beside a call that does nothing on the same server.
+"""The cost of a search by time through gRPC, compared with an empty call to the same server.
 
     python bench/bench_grpc.py [--entries N] [--calls N] [--json-only]
 
 One server process, one client process (this one), one connection over the loopback, one call at a
-time: the latency a caller sees, not the throughput. The echo is a unary call that hands its
-request's bytes back from the same event loop, so it is what gRPC itself takes here; searches and
-echoes take turns. The ratio is the echo's time by the search's: 1 would be a search for free.
-The last row is the same search in the server's own process, without gRPC and without a thread.
+time: this measures the latency for a caller, not the throughput. The echo is a unary call that
+returns its request's bytes from the same event loop, so it shows the cost of gRPC itself. Searches
+and echoes alternate. The ratio is the echo's time divided by the search's: at 1 a search would cost
+nothing. The last row is the same search in the server's own process, without gRPC and threads.
 
-Every answer is compared with what the clock gave that entry before anything is measured.
+Before the measurement, every answer is compared with the time that the clock gave the entry.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def fill(folder: Path, entries: int) -> LocalStore:
 
 
 class OneTopic:
-    """The source of the one topic."""
+    """The topic source of the server, with one topic."""
 
     def __init__(self, log: TopicLog) -> None:
         self._log = log
@@ -82,7 +82,7 @@ class OneTopic:
 
 
 async def echo(request: bytes, _context: Any) -> bytes:
-    """The least a unary call can do."""
+    """The simplest unary call: return the request."""
     return request
 
 
@@ -118,7 +118,7 @@ def run_server(folder: Path, entries: int, calls: int) -> None:
 
 
 def times(entries: int, calls: int) -> list[int]:
-    """The same moments in every process."""
+    """The times to search, the same in every process."""
     source = random.Random(1)
     return [START_MS + source.randrange(entries * STEP_MS) for _ in range(calls)]
 
@@ -137,7 +137,7 @@ def percentiles(samples_ns: Sequence[int]) -> tuple[float, float]:
 
 
 def check(client: SeekClient, entries: int) -> None:
-    """Answers must be right before they may be fast."""
+    """Check that the answers are right."""
     for time_ms in times(entries, 200):
         expected = -((START_MS - time_ms) // STEP_MS)
         for road in Road:
@@ -150,7 +150,7 @@ def check(client: SeekClient, entries: int) -> None:
 def measure(
     port: int, local: dict[str, tuple[float, float]], options: argparse.Namespace
 ) -> list[Row]:
-    """All kinds of calls in turns, over one connection each."""
+    """Measure all kinds of calls, alternating, over one connection each."""
     target = f"127.0.0.1:{port}"
     moments = times(options.entries, options.calls)
     with SeekClient(target) as client, grpc.insecure_channel(target) as channel:

@@ -1,11 +1,11 @@
-"""What a stamp costs: this project's prefix codec beside protobuf's C parser (upb) alone.
+"""The cost of a stamp: this project's prefix codec compared with protobuf's C parser (upb) alone.
 
     python bench/bench_metadata.py [--rounds N] [--json-only]
 
-Each row does one job twice in the same run, in turns: by `pulsemark.metadata`, and by the shortest
-code that upb's own classes allow, which checks no bounds. The ratio is upb's time by ours: above 1
-ours is the faster. Times are the best of all rounds, in nanoseconds, the loop itself included.
-Both sides' answers are compared before anything is measured.
+Each row does one job in two ways in the same run, alternating: with `pulsemark.metadata`, and with
+the shortest code that uses upb's own classes and checks no bounds. The ratio is upb's time divided
+by ours: above 1 ours is faster. Times are the best of all rounds, in nanoseconds, including the
+loop itself. Before the measurement the results of both sides are compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pulsemark.metadata import (
 START_MS = 1_700_000_000_000
 FIRST_INDEX = 5_000_000
 OPERATIONS = 20_000
-# What a loaded topic sees: so many entries share a millisecond.
+# As in a topic under load: so many entries have the same millisecond.
 ENTRIES_PER_MS = 100
 BODY = b"\x0e\x01" + bytes(1022)
 
@@ -80,13 +80,13 @@ def upb_split(entry: bytes) -> tuple[BrokerEntryMetadata, memoryview]:
 
 
 def upb_pack_given(metadata: BrokerEntryMetadata) -> bytes:
-    """A prefix by upb from metadata that is there already."""
+    """A prefix by upb from existing metadata."""
     body = metadata.SerializeToString()
     return _HEADER.pack(0x0E02, len(body)) + body
 
 
 def upb_strip(entry: bytes) -> memoryview:
-    """The body behind a prefix, found as readers do that parse the prefix first."""
+    """The body after a prefix, as readers find it that parse the prefix first."""
     return upb_split(entry)[1]
 
 

@@ -1,11 +1,11 @@
-"""What a publish costs the broker: SEND frames from a sender that does next to nothing itself.
+"""The cost of a publish in the broker: SEND frames from a very simple sender.
 
     python bench/bench_produce.py [--messages N] [--topics N ...]
 
-pulsar-perf needs more of the machine than the broker does, so what it shows is both together.
-This sender has its frames ready before it begins, keeps ``--window`` of them unanswered and looks
-at receipts only to count them. The peer of each row is one topic in the same run; CPU is that of
-the broker's process, of all its threads.
+pulsar-perf needs more of the machine than the broker, so it shows both together. This sender
+prepares its frames before it begins, keeps ``--window`` of them unanswered, and only counts the
+receipts. The peer of each row is one topic in the same run. CPU is the time of all threads of the
+broker's process.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def send_frame(producer_id: int, sequence_id: int) -> bytes:
 
 
 class Sender:
-    """One connection that only counts what it hears."""
+    """One connection that only counts the frames it receives."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
         self._socket = socket.create_connection((address.hostname, address.port), 30)
-        # As all clients do: what they send when it is due is not held back by their system.
+        # TCP_NODELAY, as all clients: their system must not delay what they send.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self._socket.sendall(commands.connect("bench"))
@@ -71,7 +71,7 @@ class Sender:
             self.hear(1)
 
     def hear(self, least: int) -> int:
-        """Wait until ``least`` frames came; how many did."""
+        """Wait until at least ``least`` frames arrived, and return how many."""
         count = at = 0
         buffer = self._buffer
         while True:
@@ -107,9 +107,9 @@ class Sender:
     def publish_at_rate(
         self, frames: Sequence[bytes], rate: int, seconds: float
     ) -> tuple[int, int]:
-        """Send each frame when it is due: how many were sent and answered, in how many writes.
+        """Send each frame at its due time; return the frames sent and answered, and the writes.
 
-        Frames that are due together, because this process was late, go out in one write.
+        If this process is late, frames that are due together go out in one write.
         """
         sent = heard = writes = 0
         total = int(rate * seconds)
@@ -127,14 +127,14 @@ class Sender:
         return sent, writes
 
     def heard_already(self) -> int:
-        """How many frames came, without waiting for one."""
+        """How many frames have arrived, without waiting."""
         if select.select([self._socket], [], [], 0)[0]:
             self._receive()
         return self.hear(0)
 
 
 def run_sender(url: str, topics: int, messages: int, window: int, result: object) -> None:
-    """The sender's process: tells the seconds it took."""
+    """The sender's process: reports the seconds that it took."""
     sender = Sender(url)
     names = [f"persistent://public/default/of{topics}-{n}-{os.getpid()}" for n in range(topics)]
     sender.open_producers(names)

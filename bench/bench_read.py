@@ -1,10 +1,10 @@
-"""Sequential reads of a ledger, warm, beside reading the same file with bare ``pread``.
+"""Sequential reads of a ledger from warm memory, compared with plain ``pread`` of the same file.
 
     python bench/bench_read.py [--folder DIR] [--megabytes N]
 
 ``stored``: the entries' bytes as views, checksums checked; mapped: without copying them out of
 the page cache. ``entries``: an object per entry with
-position, index, time and prefix. The limit takes no notice of what it reads.
+position, index, time and prefix. The limit ignores the content.
 """
 
 from __future__ import annotations

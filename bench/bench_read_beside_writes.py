@@ -1,10 +1,11 @@
-"""Durable appends beside readers that do nothing but read, in one process.
+"""Durable appends while other threads of the same process only read.
 
     python bench/bench_read_beside_writes.py [--folder DIR] [--seconds N]
 
-One thread appends 100 bytes and waits until they are on the disk, again and again: alone, then
-beside one and beside four threads that read the same topic from its beginning over and over. All
-share the interpreter's lock. Readers give way to commits; the limit is what was appended alone.
+One thread appends 100 bytes and waits until they are on the disk, again and again: first alone,
+then with one and with four threads that read the same topic from its beginning, again and again.
+All threads share the interpreter's lock, and readers yield to commits. The limit is the rate of the
+appends alone.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def stream_all(topic: ManagedLedger, count: Callable[[int], object]) -> None:
 
 
 class Readers:
-    """Threads that read; how many entries they have had."""
+    """Threads that read, and the number of entries they have read."""
 
     def __init__(self, topic: ManagedLedger, number: int, read: Callable[..., None]) -> None:
         self._topic, self._read = topic, read

@@ -1,10 +1,10 @@
-"""Time until a data folder is ready again after its owner was killed, and what many topics cost.
+"""The time to open a data folder after its owner was killed, and the cost of many topics.
 
     python bench/bench_recovery.py [--entries N ...] [--topics N] [--folder DIR]
 
-A child process appends and is killed without warning. Ready: folder opened, topic opened, last
-entry read. Beside it, from the same run: one sequential read of all the topic's bytes, which is
-the least that a recovery without index and checkpoints would have to do.
+A child process appends and is killed without warning. "Ready" means: the folder and the topic are
+open, and the last entry was read. It is compared with one sequential read of all the topic's bytes
+in the same run, the least work of a recovery without index and checkpoints.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC = "persistent://public/default/recovery"
 
 
 def fill_and_die(folder: Path, entries: int) -> None:
-    """Append, see everything acknowledged, and end as kill -9 would."""
+    """Append, wait for all acknowledgements, and end as with kill -9."""
     store = LocalStore.open(folder)
     topic = store.open_topic(TOPIC)
     topic.stampers = StamperChain.from_names(["broker-time", "index"])

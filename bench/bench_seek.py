@@ -2,10 +2,10 @@
 
     python bench/bench_seek.py [--sizes N ...] [--folder DIR]
 
-Beside each row, from the same run: whole entries read at every step of a binary search, which is
-how a broker without an outer stamp has to do it. ``reads`` and bytes are what the search itself
-counted, the most of all searches. Cold: the topic's files are dropped from the page cache before
-each search, and the store's own cache of index chunks is emptied.
+Each row is compared, in the same run, with a binary search that reads whole entries at every step,
+as a broker without an outer stamp must do. ``reads`` and bytes are counted by the search itself;
+the largest of all searches is shown. Cold: before each search the topic's files are dropped from
+the page cache, and the store's own cache of index chunks is emptied.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def whole_entries(topic: ManagedLedger, time_ms: int) -> int:
 
 
 def drop_caches(store: LocalStore, topic: ManagedLedger) -> None:
-    """Nothing of the topic is in memory but what a search always has there."""
+    """Drop all of the topic from memory, except what a search always has in memory."""
     store.drop_read_caches()
     for segment in map(as_segment, topic.segments()):
         for path in (segment.path, index_path(segment.path)):
@@ -80,7 +80,7 @@ def drop_caches(store: LocalStore, topic: ManagedLedger) -> None:
 def cold(
     store: LocalStore, topic: ManagedLedger, clock: SettableClock, rnd: random.Random
 ) -> dict[str, list[float]]:
-    """Seconds of searches that find nothing in memory, by road, and of whole entries."""
+    """Seconds of searches without cached data, by road, and of searches in whole entries."""
     store.checkpoint()
     finder = Finder(topic)
     roads: dict[str, Callable[[int], object]] = {

@@ -1,4 +1,4 @@
-"""Spark reading a data folder, beside Spark reading the very same rows from Parquet.
+"""Spark reading a data folder, compared with Spark reading the same rows from Parquet.
 
     python bench/bench_spark.py [--folder DIR] [--rows N] [--cores N]
 
@@ -79,12 +79,12 @@ def fill(path: Path, rows: int) -> None:
 
 
 def rows_of(size: int, rows: int) -> int:
-    """Fewer of the large ones, so that no shape is much larger than the others."""
+    """The rows of a shape: fewer for large messages, so that all shapes have a similar size."""
     return rows if size < 1000 else rows // 4
 
 
 def race(mine: Query, peer: Query) -> tuple[float, float]:
-    """Seconds of the best round of each, in turn, so that a busy moment hits both.
+    """Seconds of the best round of each. They alternate, so that other load affects both.
 
     Each must give the same answer every time, and both the same number of rows.
     """

@@ -1,17 +1,18 @@
-"""What each tag costs at append, and what PIP-70's rejected alternatives would.
+"""The cost of each tag at append, and of the alternatives that PIP-70 rejected.
 
     python bench/bench_stampers.py [--rounds N] [--entries N] [--folder DIR]
 
-Four tables, each with its limit or peer from the same run, in turns, the best round of each. Times
-are of the CPU, so that other programs on the machine disturb them little:
+There are four tables. Each is measured with its limit or peer in the same run, alternating, and
+shows the best round. Times are CPU times, so that other programs on the machine have little effect:
 
-- the time to make an entry's prefix, by stamper, beside the default two;
-- appends to a ledger in a second, by chain, beside the default two;
-- rewriting the producer's metadata and its checksum at every append (the rejected alternative)
-  beside the stamp in front of it, by size of the entry. The rewritten payload is not even copied;
-- reading an entry's time: the producer's header, by protobuf's C parser and by a hand-made walk
-  that stops at the field (what a faster parser alone would bring), beside the stamp; with two
-  properties in the header, and with twenty.
+- the time to make an entry's prefix, by stamper, compared with the two default stampers;
+- appends to a ledger per second, by chain, compared with the two default stampers;
+- rewriting the producer's metadata and its checksum at every append (the rejected alternative),
+  compared with the stamp before the entry, by size of the entry. The rewritten payload is not even
+  copied;
+- reading an entry's time from the producer's header, with protobuf's C parser and with a
+  hand-written parser that stops at the field (the gain of a faster parser alone), compared with
+  reading it from the stamp; with two properties in the header, and with twenty.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def rewrite_figures(rounds: int) -> list[Figure]:
 
 
 def publish_time_by_hand(body: bytes) -> int:
-    """A parser for one field: over the fields in front of it, and no further."""
+    """A parser for one field: it skips the fields before it, and stops there."""
     at, end = 10, 10 + int.from_bytes(body[6:10], "big")
     while at < end:
         tag = body[at]

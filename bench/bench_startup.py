@@ -1,10 +1,10 @@
-"""From start to healthy, and the memory of an idle broker, beside a bare Python that listens.
+"""A broker's start time and idle memory, compared with a plain Python process that listens.
 
     python bench/bench_startup.py [--rounds N]
 
-Healthy is what readiness checks ask: GET /admin/v2/clusters answers ["standalone"]. The limit is
-a Python process that imports uvloop and protobuf, listens and answers: less no broker in Python
-can do. Memory is PSS, pages shared with other processes counted by their share.
+A broker is healthy when a readiness check succeeds: GET /admin/v2/clusters answers ["standalone"].
+The limit is a Python process that imports uvloop and protobuf, listens and answers; no broker in
+Python can do less. Memory is PSS: shared pages are divided by the number of their processes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pss_mib(pid: int) -> float:
 
 
 def start(command: list[str]) -> tuple[subprocess.Popen[str], dict[str, str], float]:
-    """Start, wait until healthy; gives the process, its ready line, and milliseconds."""
+    """Start and wait until healthy; return the process, its ready line, and milliseconds."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -1,13 +1,13 @@
-"""What a delivery costs the broker, with the tail cache and without: consumers that keep up.
+"""The cost of a delivery to consumers that keep up, with and without the tail cache.
 
     python bench/bench_tail.py [--subscriptions N ...] [--deliveries N] [--rounds N]
 
-A sender publishes durably, 100 bytes each, unbatched, at a fixed rate; every subscription has one
-consumer that reads at the end of the topic and acknowledges now and then. Each round measures a
-new broker with the cache (``managedLedgerCacheSizeMB`` 32) and one without (0), in turns. CPU is
-that of the broker's process, of all its threads, for each message delivered; with 0 subscriptions
-for each message published: there the cache is to cost nothing. Last comes reading alone, in this
-process: commits of so many entries, each read once by every reader.
+A sender publishes durable, unbatched messages of 100 bytes at a fixed rate. Every subscription has
+one consumer that reads at the end of the topic and sometimes acknowledges. Each round measures a
+new broker with the cache (``managedLedgerCacheSizeMB`` 32) and one without (0), alternating. CPU is
+the time of all threads of the broker's process for each delivered message. With 0 subscriptions it
+is for each published message; there the cache must cost nothing. The last rows measure only
+reading, in this process: commits of some entries, each read once by every reader.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RATES = {0: 4_000, 1: 3_000, 10: 1_500, 100: 200}
 """Messages per second by subscriptions: about half of what one core can deliver."""
 CONSUMERS_PER_CONNECTION = 10
 ACK_EVERY = 97
-"""Messages of a connection, without a common divisor with its consumers."""
+"""Messages of a connection; this number has no common divisor with that of its consumers."""
 TICK_S = 0.004
 READ_COMMITS = 300
 CACHE_MB = 32
@@ -54,12 +54,12 @@ class Cost:
     cpu_us: float
     rss_mib: float
     cache_mib: float
-    """The most that the cache said it held."""
+    """The largest size that the cache reported."""
     hit_share: float
 
 
 class Consumers:
-    """All consumers, in one process that does next to nothing with what it gets."""
+    """All consumers, in one process that only counts what it receives."""
 
     def __init__(self, url: str, count: int) -> None:
         address = urlsplit(url)
@@ -76,7 +76,7 @@ class Consumers:
         self._heard = 0
 
     def receive(self, wanted: int) -> None:
-        """Return when so many messages have come."""
+        """Return when a number of messages has arrived."""
         received = 0
         while received < wanted:
             for key, _ in self._selector.select():
@@ -112,7 +112,7 @@ class Consumers:
 
 
 def run_consumers(url: str, count: int, rounds: Sequence[int], pipe: Connection) -> None:
-    """The consumers' process: tells after each round that all of it has come."""
+    """The consumers' process: reports after each round that all messages have arrived."""
     consumers = Consumers(url, count)
     pipe.send("subscribed")
     for messages in rounds:
@@ -121,7 +121,7 @@ def run_consumers(url: str, count: int, rounds: Sequence[int], pipe: Connection)
 
 
 def run_sender(url: str, rate: int, rounds: Sequence[int], pipe: Connection) -> None:
-    """The sender's process: publishes each round at its rate, when it is told to."""
+    """The sender's process: on request it publishes a round at its rate."""
     sender = Sender(url)
     sender.open_producers([TOPIC])
     frames = [send_frame(0, n) for n in range(5_000)]

@@ -1,12 +1,12 @@
-"""What a command costs: reading and writing the hot frames, beside protobuf's C parser alone.
+"""The cost of a command: reading and writing frequent frames, compared with protobuf's C parser.
 
     python bench/bench_wire.py [--rounds N]
 
 Reading: a stream of frames goes through a Connection as asyncio feeds it (get_buffer, a copy of
-what the kernel would write, buffer_updated, events), beside the shortest loop over upb that finds
-the same fields, checks nothing, and has all bytes in one buffer (into which they are copied too).
-Writing: a builder beside the BaseCommand by upb, framed. The ratio is upb's time by ours. Times
-are the best of all rounds, in nanoseconds per frame.
+what the kernel would write, buffer_updated, events). The peer is the shortest loop with upb that
+finds the same fields, checks nothing, and has all bytes in one buffer (they are copied there, too).
+Writing: one of our builders, compared with a BaseCommand by upb in a frame. The ratio is upb's time
+divided by ours. Times are the best of all rounds, in nanoseconds per frame.
 """
 
 from __future__ import annotations

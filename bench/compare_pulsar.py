@@ -1,11 +1,11 @@
-"""pulsar-perf against pulsemark and against Apache Pulsar itself, in turns, on this machine.
+"""Runs pulsar-perf against pulsemark and against Apache Pulsar, alternating, on this machine.
 
     python bench/compare_pulsar.py HOME [--seconds N] [--only NAME ...]
 
-HOME is an unpacked Apache Pulsar distribution: its pulsar-perf is the client, its standalone the
-peer. The peer syncs its journal before it acknowledges and stamps every entry (broker time and
-index), as pulsemark does. Client and broker share the machine. Each row is the median of
-pulsar-perf's ten-second figures, the first one left out: producers and the JVM warm up in it.
+HOME is an unpacked Apache Pulsar distribution. Its pulsar-perf is the client, its standalone broker
+is the peer. The peer syncs its journal before it acknowledges and stamps every entry (broker time
+and index), as pulsemark does. Client and broker share the machine. Each row is the median of
+pulsar-perf's ten-second figures, without the first one, in which producers and the JVM warm up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RATE = re.compile(r"Throughput produced:.*?--- *([\d.]+) msg/s")
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """A port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -78,7 +78,7 @@ def running(command: list[str], health_url: str, environment: dict[str, str]) ->
 
 @contextmanager
 def pulsemark(folder: Path) -> Iterator[str]:
-    """Ours; its service URL."""
+    """Run pulsemark; yields its service URL."""
     port, http_port = free_port(), free_port()
     command = [sys.executable, "-m", "pulsemark", "standalone", "--data-dir", str(folder / "ours"),
                "--port", str(port), "--http-port", str(http_port)]  # fmt: skip
@@ -88,7 +88,7 @@ def pulsemark(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def pulsar(home: Path, folder: Path) -> Iterator[str]:
-    """The peer; its service URL."""
+    """Run the peer; yields its service URL."""
     port, http_port = free_port(), free_port()
     wanted = SETTINGS | {"brokerServicePort": str(port), "webServicePort": str(http_port)}
     text = (home / "conf" / "standalone.conf").read_text()
@@ -110,7 +110,7 @@ def pulsar(home: Path, folder: Path) -> Iterator[str]:
 
 
 def produce(home: Path, url: str, options: list[str], seconds: int) -> float:
-    """Messages a second, as pulsar-perf has them."""
+    """Messages per second, as pulsar-perf reports them."""
     done = subprocess.run(
         [home / "bin" / "pulsar-perf", "produce", "-u", url, "-time", str(seconds), *options,
          f"persistent://public/default/perf-{time.monotonic_ns()}"],

@@ -1,8 +1,8 @@
-"""A broker that keeps nothing: what is left is the client, the protocol and the loopback.
+"""A broker that stores nothing: its cost is only that of client, protocol and loopback.
 
-Started by bench_client.py as a process of its own; prints its port. Every SEND gets its receipt
-at once, every FLOW the same entry again and again. It is the limit that a broker which does store
-and look things up is measured against.
+bench_client.py starts it as a separate process. It prints its port. Every SEND gets its receipt at
+once, every FLOW gets the same entry again and again. It is the limit with which a real broker is
+compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _T = pb.BaseCommand.Type
 
 
 def entry_of(topic: str) -> tuple[bytes, int]:
-    """What a consumer of the topic gets: an entry, and how many messages are in it."""
+    """The entry that a consumer of the topic gets, and the number of its messages."""
     if topic.endswith("large"):
         return unbatched_message(bytes(LARGE_BYTES), publish_time_ms=1), 1
     return batched_message([bytes(SMALL_BYTES)] * BATCH_MESSAGES, publish_time_ms=1), BATCH_MESSAGES
@@ -45,21 +45,21 @@ class NullSession(asyncio.BufferedProtocol):
         self._transport = transport
 
     def pause_writing(self) -> None:
-        """The consumer has enough for now."""
+        """The consumer reads too slowly: stop sending."""
         self._can_write = False
 
     def resume_writing(self) -> None:
-        """Go on where permits are left."""
+        """Go on sending while there are permits."""
         self._can_write = True
         for consumer_id in self._permits:
             self._deliver(consumer_id)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._connection.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Answer everything that came."""
+        """Answer all commands that arrived."""
         self._connection.buffer_updated(nbytes)
         answers: list[bytes] = []
         for event in self._connection.events():
@@ -108,7 +108,7 @@ class NullSession(asyncio.BufferedProtocol):
             self._permits[consumer_id] -= count
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is to be put away."""
+        """Nothing to do."""
         self._can_write = False
 
 

@@ -1,4 +1,4 @@
-"""How every benchmark here prints: a table, ratio first, then one line of JSON."""
+"""The output of all benchmarks: a table with the ratio first, then one line of JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured thing beside its limit or peer from the same run.
+    """One measured value, with its limit or peer from the same run.
 
-    ``ratio`` is ours by theirs, turned so that above 1 ours is the better; None without a peer.
+    ``ratio`` compares ours with theirs; above 1 ours is better. None without a peer.
     """
 
     name: str
@@ -25,12 +25,12 @@ class Figure:
 
 
 def higher(name: str, ours: float, peer: float | None, unit: str, peer_name: str = "") -> Figure:
-    """A figure where more is better."""
+    """A figure for which a higher value is better."""
     return Figure(name, ours, peer, ours / peer if peer else None, unit, peer_name)
 
 
 def lower(name: str, ours: float, peer: float | None, unit: str, peer_name: str = "") -> Figure:
-    """A figure where less is better."""
+    """A figure for which a lower value is better."""
     return Figure(name, ours, peer, peer / ours if peer and ours else None, unit, peer_name)
 
 

@@ -1,10 +1,10 @@
-"""A broker inside your own program: `async with Broker(config)`, and what its store tells.
+"""A broker inside your own program: `async with Broker(config)`, and searches in its store.
 
     python examples/embed.py
 
-The broker shares the program's event loop. Here the official client publishes to it from a
-thread, as any client anywhere could; then the program searches the topic directly, in its own
-process, without a connection.
+The broker shares the program's event loop. Here the official client publishes to it from a thread,
+as any other client could. Then the program searches the topic directly, in its own process, without
+a connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def publish(service_url: str) -> int:
 
 
 def consume_from(service_url: str, time_ms: int) -> list[str]:
-    """What an official reader gets after seeking to a time."""
+    """The messages that an official reader gets after seeking to a time."""
     client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
     reader.seek(time_ms)

@@ -2,10 +2,10 @@
 
     python examples/grpc_seek.py
 
-A store in a temporary folder takes 1,000 batches of ten messages, a seek server is started over
-the folder, and a client asks it: where is a moment, where is an index, how many messages came in
-a minute, and what stands there. Nothing here needs a broker; beside one the client's part is the
-same (`BrokerConfig(grpc_port=...)`).
+A store in a temporary folder gets 1,000 batches of ten messages, and a seek server is started on
+the folder. A client asks it for the position of a time and of an index, for the number of messages
+in a minute, and for these messages. This needs no broker. With a broker
+(`BrokerConfig(grpc_port=...)`) the client's part is the same.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/spark_audit.py
 
-A store in a temporary folder takes an hour of batches. The audit counts them from their stamps
-alone; then one of its buckets is read as a DataFrame, by broker time. Needs `pulsemark[spark]`;
-Java is found, or brought along.
+A store in a temporary folder gets an hour of batches. The audit counts them from their stamps
+alone. Then one of its minutes is read as a DataFrame, by broker time. This needs
+`pulsemark[spark]`, which finds or installs a Java.
 """
 
 from __future__ import annotations

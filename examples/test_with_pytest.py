@@ -2,8 +2,8 @@
 
     pytest examples/test_with_pytest.py
 
-`pulsar_broker` is shared by the session's tests, `pulsemark_broker` is fresh for each test, and
-`running_broker(...)` takes any setting, a clock that only moves when told among them.
+`pulsar_broker` is shared by the session's tests, `pulsemark_broker` is new for each test, and
+`running_broker(...)` takes any setting, for example a clock that moves only when a test sets it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_what_is_sent_arrives(client: pulsar.Client) -> None:
 
 
 def test_fresh_broker(pulsemark_broker: Any) -> None:
-    """A broker of its own knows no topics yet; RawClient says exactly what it is told."""
+    """A new broker has no topics yet; RawClient sends exactly the given fields."""
     with RawClient.from_url(pulsemark_broker.service_url) as client:
         receipt = client.create_producer("persistent://public/default/t").send(b"first")
         assert receipt.entry_id == 0

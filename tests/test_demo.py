@@ -59,7 +59,7 @@ def test_right_answers_pass() -> None:
         (lambda: checks.nothing_acknowledged_is_lost(set(KEYS), KEYS[:-1]), "1 acknowledged"),
         (lambda: checks.nothing_is_stored_twice([A0, A0], set()), "stored twice"),
         (lambda: checks.nothing_is_stored_twice([A0, A0, A1, A1], {A0}), str(A1)),
-        (lambda: checks.senders_keep_their_order([A1, A0]), "behind number 1"),
+        (lambda: checks.senders_keep_their_order([A1, A0]), "after number 1"),
         (lambda: checks.indexes_are_gapless([(0, 0), (2, 2)], 3), "2 to 2"),
         (lambda: checks.indexes_are_gapless([(0, 1), (1, 2)], 3), "1 to 2"),
         (lambda: checks.indexes_are_gapless([(1, 1)], 1), "not from 0"),

@@ -3,8 +3,8 @@ r"""Compare this broker with Apache Pulsar: the same commands and REST calls to 
     python tools/compare_brokers.py --peer-service-url pulsar://127.0.0.1:6650 \
         --peer-admin-url http://127.0.0.1:8080 [--only NAME ...] [--json FILE]
 
-Starts a broker of its own, runs every scenario of ``tools/differential`` against both and prints
-each answer that differs, field by field. Exit code 1 where there is a difference.
+Starts a broker, runs every scenario of ``tools/differential`` against both brokers and prints each
+answer that differs, field by field. Exit code 1 if there is a difference.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def main() -> int:
                 recorder.begin()
                 try:
                     scenarios[name](recorder, f"persistent://public/default/{name}-{run}")
-                except LookupError as error:  # no message came that the rest builds on
+                except (
+                    LookupError
+                ) as error:  # the message that the following steps need did not arrive
                     recorder.record(f"{recorder.name} ended the scenario", repr(error))
                 recorder.end()
             everything[name] = {"ours": ours.steps, "theirs": theirs.steps}

@@ -1,4 +1,4 @@
-"""What readers find in a data folder, in a form that JSON can hold.
+"""The content of a data folder as readers see it, as JSON values.
 
 `make_fixture_folders.py` records it beside each folder, and the tests compare.
 """
@@ -25,7 +25,7 @@ Expected = dict[str, Any]
 
 
 def rows_of(log: TopicLog) -> list[list[Any]]:
-    """Every entry of a log as JSON can hold it; damaged ones as [ledger, entry, "damaged"]."""
+    """Every entry of a log as JSON values; damaged ones as [ledger, entry, "damaged"]."""
     rows: list[list[Any]] = []
     place = EARLIEST
     while True:
@@ -47,7 +47,7 @@ def rows_of(log: TopicLog) -> list[list[Any]]:
 
 
 def content_of(log: TopicLog) -> Expected:
-    """What is recorded of a topic."""
+    """The recorded content of a topic."""
     rows = rows_of(log)
     content: Expected = {
         "first_index": log.first_index,
@@ -80,7 +80,7 @@ def cursors_of(topic: ManagedLedger) -> Expected:
 
 
 def content_of_store(store: LocalStore) -> Expected:
-    """What is recorded of a folder."""
+    """The recorded content of a folder."""
     topics = {name: store.open_topic(name) for name in store.topic_names()}
     return {
         "topics": {name: content_of(topic) for name, topic in topics.items()},

@@ -1,14 +1,16 @@
-"""A disk that fills up and is freed again, under the official client, over and over.
+"""Fills a disk and frees it again, in cycles, while the official client publishes.
 
     python tools/full_disk_campaign.py --cycles 20
 
-Mounts a file system of 16 MiB in memory (Linux, as root), with a broker's data folder on it. Each
-cycle fills the disk while a producer sends: its sends must fail with an error, not hang; everything
-acknowledged until then must still be readable. Then space is freed, and the same producer must get
-through again. In every other cycle what frees the disk is the deletion of a topic, by the broker
-itself, with nothing free but its reserve. At the end every message that was acknowledged is there,
-and indexes have no gap.
-Prints a table and one line of JSON; exit code 1 if anything was wrong, 3 where it may not mount.
+Mounts a file system of 16 MiB in memory (Linux, as root) with a broker's data folder on it. Each
+cycle fills the disk while a producer sends. The sends must fail with an error and must not hang,
+and all acknowledged messages must stay readable. Then space is freed, and the same producer must
+be able to send again. In every second cycle the broker itself frees the space by deleting a topic,
+while only its reserve is free. At the end every acknowledged message must exist, and indexes must
+have no gap.
+
+Prints a table and one line of JSON. Exit code 1 if something was wrong, 3 if mounting is not
+allowed.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ MESSAGES_BETWEEN = 20
 
 @contextmanager
 def small_disk(place: Path) -> Iterator[Path]:
-    """A file system of its own."""
+    """Mount a small file system."""
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)], check=True
     )
@@ -56,7 +58,7 @@ def small_disk(place: Path) -> Iterator[Path]:
 
 @dataclass
 class Campaign:
-    """What was acknowledged, and what was found."""
+    """The acknowledged messages, and the problems found."""
 
     disk: Path
     acked: list[bytes] = field(default_factory=list)
@@ -99,7 +101,7 @@ class Campaign:
         ballast.unlink(missing_ok=True)
 
     def unlink_ballast(self) -> None:
-        """Free the disk from outside."""
+        """Free the disk by removing a file that is not the broker's."""
         (self.disk / "ballast").unlink()
 
     def delete_spare(self, http_url: str) -> None:
@@ -136,7 +138,7 @@ class Campaign:
             self.problems.append(f"{when}: {name!r} was acknowledged and is not read")
 
     def check_folder(self, folder: Path) -> None:
-        """Indexes without a gap, and everything acknowledged."""
+        """Check that indexes have no gap and every acknowledged message exists."""
         index, place, bodies = 0, EARLIEST, b""
         with FolderReader(folder) as reader:
             log = reader.log(TOPIC)
@@ -154,7 +156,7 @@ class Campaign:
 
 
 def run(cycles: int, disk: Path) -> Campaign:
-    """All cycles, two on each data folder, so that the disk stays small."""
+    """Run all cycles, two on each data folder, so that a small disk is enough."""
     whole = Campaign(disk)
     for number in range(0, cycles, 2):
         campaign = Campaign(disk)

@@ -1,22 +1,23 @@
-"""Fuzz a broker: hostile and unlucky clients in any order, and a check after each step.
+"""Fuzzes a broker with hostile and failing clients in random order, with a check after each step.
 
     python tools/fuzz_broker.py --seed 1 --cycles 20 [--steps 60]
 
-A cycle is a life of one broker process on a data folder that lives through all cycles. In each step
-one of several connections sends some commands (valid, mutated, hostile), appears, stops reading or
-vanishes, or HTTP is asked for something. After each step
+A cycle is the life of one broker process. All cycles use the same data folder. In each step one of
+several connections sends some commands (valid, mutated, hostile), connects, stops reading or
+disconnects, or an HTTP request is sent. After each step
 
-1. another connection is answered within ANSWER_S;
+1. another connection gets an answer within ANSWER_S;
 2. the broker's memory is below --memory-mib;
-3. nothing uncaught is in its log.
+3. its log has no uncaught error.
 
-At a cycle's end all clients vanish, and then nothing may be held by any of them: each topic takes
-an Exclusive producer, and each subscription a consumer of its own. The process ends by SIGTERM,
-within 10 s, or by kill -9, and the next one opens what it left.
+At a cycle's end all clients disconnect. Then no client may hold anything: each topic must accept an
+Exclusive producer, and each subscription a consumer. The process ends by SIGTERM, within 10 s, or
+by kill -9, and the next one opens the same folder.
 
-Times that the loop was held for more than 50 ms of its own work are counted by handler. Prints a
-report and one line of JSON; exit code 1 if there were problems (stalls alone are none). A cycle's
-commands depend on its seed alone: `--seed S --cycles 1 --first-cycle C` sends cycle C's again.
+Stalls (times in which the loop was blocked by more than 50 ms of its own work) are counted by
+handler. Prints a report and one line of JSON. Exit code 1 if there were problems; stalls do not
+count as problems. A cycle's commands depend only on its seed: `--seed S --cycles 1 --first-cycle C`
+sends the commands of cycle C again.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ SETTINGS = {"stalled_frame_timeout_ms": 2000, "connection_liveness_check_timeout
 
 
 class Peer:
-    """A client that does what it likes, on a socket that never blocks."""
+    """A client that sends random commands, on a non-blocking socket."""
 
     def __init__(self, address: tuple[str, int], random: Random) -> None:
         self.random = random
@@ -76,7 +77,7 @@ class Peer:
         self.drain()
 
     def drain(self) -> None:
-        """Take what came, and learn the ids in it."""
+        """Read what arrived, and remember the ids in it."""
         while self.socket is not None and self.reads:
             try:
                 data = self.socket.recv(1 << 16)
@@ -104,7 +105,7 @@ class Peer:
         if self.socket is None:
             return
         try:
-            # What does not fit is lost: a frame is cut in its middle.
+            # Bytes that the socket does not accept are dropped, so a frame may be cut.
             self.socket.send(data)
         except BlockingIOError:
             pass
@@ -123,18 +124,18 @@ class Peer:
 
 @dataclass
 class Campaign:
-    """What was done, and what was found."""
+    """What the campaign did, and the problems it found."""
 
     folder: Path
     seed: int
     steps: int
     memory_limit_bytes: int
-    #: Problems whose text this expression finds are not counted.
+    #: Problems whose text matches this expression are not counted.
     known: str = ""
     problems: list[str] = field(default_factory=list)
     stalls: Counter[str] = field(default_factory=Counter)
     longest_ms: dict[str, int] = field(default_factory=dict)
-    #: How often each error came that nothing had foreseen; its first text is a problem.
+    #: How often each unexpected error occurred; its first text is a problem.
     uncaught: Counter[str] = field(default_factory=Counter)
     steps_done: int = 0
     memory_max_bytes: int = 0
@@ -221,7 +222,7 @@ class Life:
         self._witness = RawClient.from_url(broker.service_url, timeout_s=ANSWER_S)
 
     def step(self) -> str:
-        """Do something; what it was."""
+        """Do one random step, and return its description."""
         for peer in self.peers:
             peer.drain()
         self.peers = [peer for peer in self.peers if peer.socket is not None]
@@ -246,13 +247,13 @@ class Life:
         return "commands"
 
     def answered(self) -> None:
-        """Another connection is answered."""
+        """Check that another connection gets an answer."""
         self._witness.ping()
         while self._witness.unsolicited:
             self._witness.unsolicited.popleft()
 
     def ghosts(self) -> list[str]:
-        """What clients still hold that have vanished."""
+        """Check what disconnected clients still hold, and return the problems."""
         self.end_peers(witness=False)
         found: list[str] = []
         for topic in TOPICS:
@@ -274,7 +275,7 @@ class Life:
         return found
 
     def _free(self, what: str, attempt: Any) -> str:
-        """Try until it goes; what is wrong if it never does."""
+        """Retry until it succeeds; return the problem if it never does."""
         deadline = time.monotonic() + 2 * ANSWER_S
         while True:
             try:
@@ -292,7 +293,7 @@ class Life:
             time.sleep(0.1)
 
     def end_peers(self, *, witness: bool = True) -> None:
-        """Everybody vanishes."""
+        """Disconnect all clients."""
         for peer in self.peers:
             peer.vanish()
         for link in self._http:
@@ -327,7 +328,7 @@ class Life:
         self._http = [*self._http[-20:], link]
 
 
-#: Answers that say nothing about who holds what: the topic or its parent is of another kind now.
+#: Answers that do not show a leak: the topic or its parent is of another kind now.
 GIVEN_UP = {
     pb.ServerError.TopicNotFound,
     pb.ServerError.NotAllowedError,
@@ -337,7 +338,7 @@ GIVEN_UP = {
 
 
 def _essence(text: str) -> tuple[str, str]:
-    """Where a traceback ends, and with which error."""
+    """The last line of code of a traceback, and its error."""
     where = error = ""
     for line in text.splitlines()[2:]:
         if line.startswith("  File"):
@@ -371,7 +372,7 @@ def main() -> int:
     parser.add_argument("--first-cycle", type=int, default=0)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--memory-mib", type=int, default=512)
-    parser.add_argument("--known", default="", help="problems to pass over, an expression")
+    parser.add_argument("--known", default="", help="regular expression of problems to ignore")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pulsemark-fuzz-") as folder:
         campaign = Campaign(

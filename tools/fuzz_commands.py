@@ -1,7 +1,7 @@
-"""What a fuzzing client sends: valid, mutated and hostile commands, drawn from a seed.
+"""The commands of a fuzzing client: valid, mutated and hostile, chosen with a seed.
 
-Names and ids come from small pools, so that clients meet: the same topic, the same producer name,
-the same subscription, the same id twice.
+Names and ids come from small pools, so that clients often use the same topic, producer name,
+subscription or id.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Sender:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.request_id = 0
-        #: Ids that the broker has told, newest last.
+        #: Ids that the broker sent, newest last.
         self.known: list[MessageId] = []
-        #: Ids that were asked for: most commands are for these.
+        #: Ids that this client opened: most commands use them.
         self.producers: list[int] = []
         self.consumers: list[int] = []
 
@@ -55,7 +55,7 @@ class Sender:
         return data
 
     def mutated(self, data: bytes) -> bytes:
-        """The same with some bytes changed."""
+        """The command with some bytes changed."""
         changed = bytearray(data)
         for _ in range(self.random.randint(1, 4)):
             changed[self.random.randrange(len(changed))] = self.random.randrange(256)
@@ -149,7 +149,7 @@ class Sender:
         )
 
     def send(self) -> bytes:
-        """SEND of a message, a batch, or of anything."""
+        """SEND of a message, a batch, or random bytes."""
         random = self.random
         number, count = random.randrange(2**20), random.choice([1, 1, 1, 0, -1, 3, 2**31 - 1])
         body = random.randbytes(random.choice([0, 10, 1000, 20_000]))
@@ -171,13 +171,13 @@ class Sender:
         return b"".join(bytes(part) for part in parts)
 
     def flow(self) -> bytes:
-        """FLOW of some permits, or of as many as there can be."""
+        """FLOW of some permits, or of the largest possible number."""
         return commands.flow(
             self._one_of(self.consumers), self.random.choice([1, 10, 1000, 2**31 - 1])
         )
 
     def ack(self) -> bytes:
-        """ACK of ids that came, and of others."""
+        """ACK of received ids, and of others."""
         random = self.random
         ids = [self._position() for _ in range(random.choice([1, 1, 5, 50]))]
         if random.random() < 0.1:

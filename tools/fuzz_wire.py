@@ -1,4 +1,4 @@
-"""Fuzz the wire: mutated sessions must give events or ProtocolErrors, however they are cut.
+"""Fuzzes the wire protocol: a mutated session must give events or ProtocolErrors, in any pieces.
 
     python tools/fuzz_wire.py [--seconds S] [--seed N]
 
@@ -6,11 +6,11 @@ Each case is a session made of the official client's recorded frames and of fram
 with some of its bytes changed, dropped, doubled or swapped. It is received whole and in random
 pieces, as a server and as a client. Three claims are checked:
 
-1. nothing but a ProtocolError leaves a Connection;
+1. a Connection raises only ProtocolErrors;
 2. the pieces give the same events, and the same end, as the whole;
-3. payloads read the same when the session is over as when they came.
+3. payloads have the same bytes at the end of the session as at their arrival.
 
-A case depends on its seed alone: a failure prints it, and `--seed` repeats it.
+A case depends only on its seed. A failure prints the seed, and `--seed` repeats the case.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Outcome = tuple[list[tuple[object, ...]], str]
 
 
 class FuzzError(Exception):
-    """One of the claims does not hold; `seed` repeats the case."""
+    """One of the claims is wrong; `seed` repeats the case."""
 
     def __init__(self, seed: int, role: Role, stream: bytes, reason: str) -> None:
         super().__init__(f"seed {seed}, {role.value}: {reason}\nstream: {stream.hex()}")
@@ -77,7 +77,7 @@ def corpus() -> dict[Role, list[bytes]]:
 
 
 def make_session(chance: random.Random, role: Role, frames: Sequence[bytes]) -> bytes:
-    """Some good frames, most of the time behind a handshake, then damaged."""
+    """Some good frames, usually after a handshake, then damaged."""
     session = bytearray()
     if chance.random() < 0.9:
         hello = commands.connect("fuzz") if role is Role.SERVER else frames[0]
@@ -103,7 +103,7 @@ def make_session(chance: random.Random, role: Role, frames: Sequence[bytes]) -> 
 
 
 def receive(role: Role, stream: bytes, chance: random.Random | None) -> Outcome:
-    """Everything that comes of `stream`, whole if there is no `chance` to cut it by."""
+    """All events of `stream`; it is received in pieces if `chance` is given."""
     connection = Connection(role)
     held: list[tuple[Event, bytes]] = []
     end = ""
@@ -152,7 +152,7 @@ def run_case(seed: int, frames: dict[Role, list[bytes]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run cases until the time is up; 1 if a claim does not hold."""
+    """Run cases until the time is over; return 1 if a claim is wrong."""
     parser = argparse.ArgumentParser(description="Fuzz the wire protocol's parser.")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long (30)")
     parser.add_argument("--seed", type=int, help="run this one case only")

@@ -7,9 +7,9 @@ protoc runs with paths below `src`, so that generated imports read `from pulsema
 ...`. No gRPC code is generated: it would refuse every grpcio older than its generator, and
 `pulsemark.finder.rpc` takes a service's calls from its descriptor.
 
-The generator's version is fixed: generated code refuses a protobuf runtime older than its
-generator, so a newer one would shut out users' environments, and a committed file must come out
-the same on every machine.
+The generator's version is fixed for two reasons: generated code needs a protobuf runtime that is
+not older than its generator, so a newer generator would exclude some users; and the committed files
+must be the same on every machine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def generate(target: Path, source: Path = SOURCE) -> list[Path]:
 
 
 def mend_stub(text: str) -> str:
-    """A generated stub, without what protoc gets wrong in it.
+    """A generated stub, with protoc's mistakes corrected.
 
     - Names that are Python keywords are syntax errors (Pulsar has a schema type called None);
       code reaches them as Schema.Type.Value("None").
@@ -68,7 +68,7 @@ def mend_stub(text: str) -> str:
     - The type it gives to a message's extensions does not exist; the base class has them typed.
     - Mapping without arguments is refused by strict type checkers.
     """
-    # A message has `Extensions` from its base class; the generated line names what is not there.
+    # A message has `Extensions` from its base class; the generated line uses a missing type.
     lines = [line for line in text.splitlines() if "_python_message" not in line]
     kept = [line for line in lines if not keyword.iskeyword(line.partition(":")[0].strip())]
     classes = {m[1] for line in kept if (m := re.match(r"class (\w+)\(", line))}

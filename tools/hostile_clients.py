@@ -1,11 +1,11 @@
-"""What hostile clients reach: the memory of a broker, and whether others are still served.
+"""Attacks a broker with hostile clients, and measures its memory and the service for others.
 
     python tools/hostile_clients.py [--only NAME ...] [--scale 1.0]
 
-Each attack has a broker process of its own. While it goes on, a client that minds its business
-sends a message every 50 ms and asks the HTTP port. Prints a row for each attack: what the broker's
-memory grew by, how long the other client waited for a receipt at most, and what held the event
-loop for longest; and one line of JSON. Exit code 1 if an attack passed its bound.
+Each attack has its own broker process. During the attack, a normal client sends a message every
+50 ms and uses the HTTP port. Prints a row for each attack: the growth of the broker's memory, the
+longest wait of the normal client for a receipt, and the handler that blocked the event loop for the
+longest time. Then prints one line of JSON. Exit code 1 if an attack exceeded its limit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Result:
 
 
 class Scene:
-    """A broker under attack, and somebody else."""
+    """A broker under attack, and a normal client."""
 
     def __init__(self, broker: MonitoredBroker, scale: float) -> None:
         self.broker = broker
@@ -72,11 +72,11 @@ class Scene:
         self._producer = self._other.create_producer("persistent://public/default/other")
 
     def times(self, count: int) -> range:
-        """So many, scaled."""
+        """A number, multiplied by the scale."""
         return range(max(1, int(count * self.scale)))
 
     def dial(self, *, http: bool = False, small_window: bool = False) -> socket.socket:
-        """A connection that is kept open."""
+        """Open a connection that stays open."""
         url = self.broker.http_url if http else self.broker.service_url
         host, _, port = url.partition("://")[2].rpartition(":")
         link = socket.socket()
@@ -88,7 +88,7 @@ class Scene:
         return link
 
     def look(self) -> None:
-        """Send a message as the other client, and note the memory."""
+        """Send a message as the normal client, and note the memory."""
         began_s = time.monotonic()
         self._producer.send(unbatched_message(b"x", publish_time_ms=1))
         self.worst_send_s = max(self.worst_send_s, time.monotonic() - began_s)
@@ -96,21 +96,21 @@ class Scene:
         self.stalls += [line for line in self.broker.stalls() if line["held"]]
 
     def watch(self, seconds: float) -> None:
-        """Look for a while."""
+        """Call `look` for some time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.look()
             time.sleep(0.05)
 
     def fill(self, count: int, size_bytes: int) -> None:
-        """Messages for the attackers to ask for."""
+        """Publish messages that the attackers can request."""
         with RawClient.from_url(self.broker.service_url) as client:
             producer = client.create_producer(TOPIC)
             for _ in range(count):
                 producer.send(unbatched_message(bytes(size_bytes), publish_time_ms=1))
 
     def close(self) -> None:
-        """Everybody goes."""
+        """Close all connections."""
         for link in self.links:
             link.close()
         for client in self.clients:
@@ -119,7 +119,7 @@ class Scene:
 
 
 def push(link: socket.socket, data: bytes) -> bool:
-    """Send what goes; False when the broker has closed or takes no more."""
+    """Send as much as possible; False if the broker has closed or accepts no more."""
     try:
         link.sendall(data)
     except OSError:
@@ -280,7 +280,7 @@ def metrics_of_many_topics(scene: Scene) -> str:
 
 
 def unread_streams(scene: Scene) -> str:
-    """300 gRPC streams are not read; then somebody searches and reads."""
+    """300 gRPC streams are not read; then a normal client searches and reads."""
     import grpc
 
     from pulsemark.finder import SeekClient
@@ -359,7 +359,7 @@ def attack(name: str, scale: float) -> Result:
 
 
 def main() -> int:
-    """Run the attacks; 1 if one passed its bound."""
+    """Run the attacks; return 1 if one exceeded its limit."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=ATTACKS, default=list(ATTACKS))
     parser.add_argument("--scale", type=float, default=1.0)

@@ -1,13 +1,13 @@
-"""kill -9 of a broker under load through the official client, over and over on one data folder.
+"""Kills a broker (kill -9) under load of the official client, many times on one data folder.
 
     python tools/kill_broker_campaign.py --cycles 100 --seed 1
 
-One client lives through it all, with two producers (one batches) and a consumer. Each cycle starts
-a broker, lets the client find its way back, kills the broker some time after it has begun to
-acknowledge, and looks into the folder once the next one is up: every message that was acknowledged
-is there, indexes have no gap. At the end the subscription is drained: everything that was
-acknowledged has been received at least once. Prints a table and one line of JSON; exit code 1 if
-anything was wrong.
+One client runs through all cycles, with two producers (one sends batches) and a consumer. Each
+cycle starts a broker, lets the client reconnect, and kills the broker some time after its first
+acknowledgement. After the next start it reads the folder: every acknowledged message must exist,
+and indexes must have no gap. At the end the consumer reads the whole subscription: it must have
+received every acknowledged message at least once. Prints a table and one line of JSON. Exit code 1
+if something was wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUBSCRIPTION = "campaign"
 
 
 class BrokerProcess:
-    """A broker as a user starts it."""
+    """A broker process, started as a user would start it."""
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         began = time.perf_counter()
@@ -50,13 +50,13 @@ class BrokerProcess:
         self.ready_ms = 1000 * (time.perf_counter() - began)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """End it and wait until it is gone."""
+        """Kill it and wait until it has ended."""
         self.process.send_signal(number)
         self.process.wait(30)
 
 
 class Load:
-    """One client for the whole campaign: it has to find its way back after each kill."""
+    """One client for the whole campaign: it must reconnect after each kill."""
 
     def __init__(self, service_url: str) -> None:
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
@@ -80,7 +80,7 @@ class Load:
 
 @dataclass
 class Campaign:
-    """What was promised, and what was found."""
+    """The acknowledged messages, and the problems found."""
 
     folder: Path
     port: int = 0
@@ -97,7 +97,7 @@ class Campaign:
     """Payloads that were acknowledged since the last check."""
     _read: dict[Position, bytes] = field(default_factory=dict)
     _read_before: dict[Position, bytes] = field(default_factory=dict)
-    """Entries read by the last two checks: receipts may come before one or behind it."""
+    """Entries read by the last two checks: receipts may come before or after a check."""
 
     def cycle(self, seed: int) -> None:
         """Start, load, kill; the check of the cycle before comes with the start."""
@@ -188,7 +188,7 @@ class Campaign:
         self._read_before, self._read = self._read, {}
 
     def drain(self) -> None:
-        """All that was acknowledged to a producer has come to the subscription."""
+        """Check that the subscription received every acknowledged message."""
         promised, self._promised = self._promised, {}
         broker = BrokerProcess(self.folder, self.port)
         self.check(-1, promised)

@@ -1,10 +1,10 @@
-"""kill -9 at random points under load, over and over on one data folder.
+"""Kills a writing process (kill -9) at random points, many times on one data folder.
 
     python tools/kill_campaign.py --cycles 1000 --seed 1
 
-Each cycle starts a process that writes to a store, kills it, opens the folder again and compares
-with what had been acknowledged. Prints a table and one line of JSON; exit code 1 if anything was
-lost, doubled or out of order.
+Each cycle starts a process that writes to a store, kills it, opens the folder again and compares it
+with the acknowledged entries. Prints a table and one line of JSON. Exit code 1 if an entry was
+lost, duplicated or out of order.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What holds a broker's event loop when much is asked for at once.
+"""Measures how long large requests block a broker's event loop.
 
     python tools/loop_stalls.py [--only NAME ...] [--scale 1.0]
 
-Each scenario has a broker process of its own, whose loop is watched. Prints a row for each: the
-longest that the loop was held while the thing was asked for, and where; and one line of JSON.
-Exit code 1 if the loop was held for 50 ms or longer.
+Each scenario has its own broker process, whose loop is monitored. Prints a row for each scenario:
+the longest time that the loop was blocked during the request, and by which handler. Then prints one
+line of JSON. Exit code 1 if the loop was blocked for 50 ms or longer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 
 BOUND_MS = 50
-#: Stalls from here on are listed; shorter ones are nobody's business.
+#: Stalls of at least this length are listed.
 LISTED_MS = 20
 NAME = "public/default/asked"
 TOPIC = f"persistent://{NAME}"
@@ -37,7 +37,7 @@ BATCH = 500
 
 
 class Scene:
-    """A broker whose loop is watched, and a client of it."""
+    """A broker whose loop is monitored, and its client."""
 
     def __init__(self, broker: MonitoredBroker, scale: float) -> None:
         self.broker = broker
@@ -50,11 +50,11 @@ class Scene:
         return RawClient.from_url(self.broker.service_url, timeout_s=120)
 
     def scaled(self, count: int) -> int:
-        """So many, scaled."""
+        """A number, multiplied by the scale."""
         return max(1, int(count * self.scale))
 
     def begin(self) -> None:
-        """What was until now does not count."""
+        """Begin to measure: earlier stalls do not count."""
         self.client.ping()
         # The first request imports the HTTP side.
         self.ask("GET", "/metrics")
@@ -62,7 +62,7 @@ class Scene:
         self.broker.stalls()
 
     def end(self, wait_s: float = 0.3) -> None:
-        """Note what held the loop since `begin`."""
+        """Note the stalls since `begin`."""
         self.client.ping()
         time.sleep(wait_s)
         self.stalls += [line for line in self.broker.stalls() if line["cpu_ms"] >= LISTED_MS]
@@ -262,7 +262,7 @@ def many_topics(scene: Scene) -> str:
 
 
 def deleted_topics(scene: Scene) -> str:
-    """Topics with a consumer come and go: what they leave is freed in steps."""
+    """Topics with a consumer are created and deleted: their memory is freed in steps."""
     count = scene.scaled(300)
     with scene.connect() as client:
         for n in range(count):
@@ -314,7 +314,7 @@ def play(name: str, scale: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the scenarios; 1 if the loop was held for too long."""
+    """Run the scenarios; return 1 if the loop was blocked for too long."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
     parser.add_argument("--scale", type=float, default=1.0)

@@ -1,14 +1,14 @@
-"""Make the data folders of tests/data/folders: what this format looked like, kept from now on.
+"""Makes the data folders of tests/data/folders: examples of the present format, kept for ever.
 
     python tools/make_fixture_folders.py [TARGET]
 
-Every folder `v<folder's version>s<segments' version>-<name>` is small, and has beside it a file
-with that name and `.json`: what a reader must find in it. (Those with segments of version 1 are
-called `v1-<name>`.) The good ones are written by a store; the corrupt ones are a good one with
-one fault each, and what is expected of them follows from the fault, not from reading them.
+Every folder `v<folder's version>s<segments' version>-<name>` is small. Next to it is a file with
+that name and `.json`: the content that a reader must find. (Folders with segments of version 1 are
+called `v1-<name>`.) A store writes the good folders. A corrupt folder is a good one with one
+fault; its expected content follows from the fault, and is not made by reading the folder.
 
-Folders of a format that was once released are never made again: readers must go on reading
-exactly those bytes. This program makes those of the present format, under its version.
+Folders of a released format are never made again, since readers must always be able to read exactly
+those bytes. This program makes the folders of the present format, with its version.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EMPTY = "persistent://public/default/empty"
 
 
 def open_store(folder: Path, clock: SettableClock, **options: int) -> LocalStore:
-    """A store that does nothing unless told to."""
+    """A store that makes no checkpoints by itself."""
     chosen = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, **options)
     return LocalStore.open(folder, clock=clock, options=chosen)
 
@@ -111,7 +111,7 @@ def fill_ledgers(store: LocalStore, clock: SettableClock) -> None:
     """Several ledgers and segments, a trimmed and cut head, epochs, a tail that was cut back."""
     orders = store.open_topic(ORDERS)
     for number in range(40):
-        # Client time that goes back and forth: the running maximum is put to the test.
+        # Client times that go back and forth, to test the running maximum.
         time_ms = clock.advance(10) + (-1) ** number * 25
         orders.append(
             unbatched_message(b"order %d" % number, publish_time_ms=time_ms),
@@ -140,7 +140,7 @@ def fill_chunks(store: LocalStore, clock: SettableClock) -> None:
 
 
 def fill_base(store: LocalStore, clock: SettableClock) -> None:
-    """What the corrupt folders are made from: two ledgers of two segments, and another topic."""
+    """The base of the corrupt folders: two ledgers with two segments, and another topic."""
     orders, audit = store.open_topic(ORDERS), store.open_topic(AUDIT)
     orders.stampers = stamps("broker-time", "index")
     for number in range(12):
@@ -202,7 +202,7 @@ def make_killed(folder: Path, *, power_cut: bool) -> Expected:
 
 
 def append(topic: ManagedLedger, count: int) -> None:
-    """Entries that are durable, as far as the journal goes."""
+    """Append entries that are durable in the journal."""
     for number in range(count):
         last = topic.append(b"entry %d of a process that is killed" % number)
     last.commit.wait()
@@ -257,7 +257,7 @@ def flipped_body(folder: Path, expected: Expected) -> None:
 
 
 def flipped_record_header(folder: Path, expected: Expected) -> None:
-    """One bit of a record header, the index file gone: the marker behind it is found."""
+    """One bit of a record header, without the index file: the next marker is found."""
     segment = segment_of(folder, ORDERS, 0)
     flip(segment.path, segment.row(0).offset + 9)
     segment.path.with_suffix(".idx").unlink()
@@ -266,20 +266,20 @@ def flipped_record_header(folder: Path, expected: Expected) -> None:
 
 
 def flipped_segment_header(folder: Path, expected: Expected) -> None:
-    """One bit of a segment's header: it is turned back."""
+    """One bit of a segment's header: readers correct it."""
     flip(segment_of(folder, ORDERS, 2).path, 41)
     expected["findings"] = ["DamagedHeader"]
 
 
 def zeroed_segment_header(folder: Path, expected: Expected) -> None:
-    """A segment's whole header: the copy in the index file stands in for it."""
+    """A segment's whole header: the copy in the index file replaces it."""
     segment = segment_of(folder, ORDERS, 0)
     overwrite(segment.path, 0, bytes(segment.header.size_bytes))
     expected["findings"] = ["DamagedHeader"]
 
 
 def cut_segment(folder: Path, expected: Expected) -> None:
-    """A segment in the middle lacks its last record: the next one says that it was there."""
+    """A segment in the middle lacks its last record: the next segment shows that it existed."""
     segment = segment_of(folder, ORDERS, 0)
     last = segment.entry_count - 1
     with segment.path.open("r+b") as file:
@@ -316,7 +316,7 @@ def catalog_missing(folder: Path, expected: Expected) -> None:
 
 
 def catalog_damaged(folder: Path, expected: Expected) -> None:
-    """A catalog with a page that is none: its owner refuses it, readers do not need it."""
+    """A catalog with a damaged page: its owner refuses it, readers do not need it."""
     overwrite(folder / "catalog.sqlite", 4096, b"\xff" * 64)
     expected["findings"] = ["DamagedCatalog"]
     expected["refused"] = "CorruptCatalogError"
@@ -333,7 +333,7 @@ FAULTS = (
 
 
 def make_all(target: Path) -> list[str]:
-    """Make every folder in ``target``, with what is expected of it; their names."""
+    """Make every folder in ``target`` with its expected content, and return their names."""
     prefix = PREFIX
     made: dict[str, Expected] = {}
     for name in GOOD:
@@ -354,7 +354,7 @@ def make_all(target: Path) -> list[str]:
 
 
 def finish(folder: Path, number: int) -> None:
-    """Take out what differs each time: the marker's id, the lock."""
+    """Remove what differs each time: the marker's id, the lock."""
     marker = json.loads((folder / MARKER_NAME).read_bytes())
     marker["id"] = f"00000000-0000-4000-8000-{number:012d}"
     (folder / MARKER_NAME).write_text(json.dumps(marker) + "\n")

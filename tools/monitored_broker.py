@@ -1,9 +1,10 @@
-"""A broker whose event loop is watched: what campaigns against real processes start.
+"""A broker whose event loop is monitored. Campaigns against real processes start it.
 
     python tools/monitored_broker.py --data-dir D [--settings '{"max_connections": 100}']
 
 Prints one line of JSON with its URLs when it serves, and one line for each time that its loop was
-held for longer than --stall-ms, `{"stall": handler, "wall_ms": ..., "cpu_ms": ..., "held": ...}`.
+blocked for longer than --stall-ms:
+`{"stall": handler, "wall_ms": ..., "cpu_ms": ..., "held": ...}`.
 Its log goes to standard error. SIGTERM and SIGINT close it in order.
 """
 
@@ -29,7 +30,7 @@ from pulsemark.testing.loop_monitor import LoopMonitor, Stall
 
 
 class MonitoredBroker:
-    """Such a broker as a child process, seen from a campaign."""
+    """A monitored broker as the child process of a campaign."""
 
     def __init__(self, folder: Path, log: Path, *, stall_ms: float = 50, **settings: Any) -> None:
         self.log = log
@@ -62,13 +63,13 @@ class MonitoredBroker:
             self._lines += [json.loads(line) for line in whole]
 
     def stalls(self) -> list[dict[str, Any]]:
-        """Times that the loop was held since the last call."""
+        """The stalls since the last call."""
         self._read(0)
         lines, self._lines = self._lines, []
         return lines
 
     def uncaught(self) -> list[str]:
-        """What the log says since the last call about errors that nothing had foreseen."""
+        """Unexpected errors in the log since the last call."""
         with self.log.open("rb") as log:
             log.seek(self._looked_at_byte)
             text = log.read()
@@ -81,12 +82,12 @@ class MonitoredBroker:
         ]
 
     def memory_bytes(self) -> int:
-        """Its own resident memory, without the pages of mapped files."""
+        """The process' resident memory, without the pages of mapped files."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
     def end(self, number: int = signal.SIGTERM, timeout_s: float = 30) -> float:
-        """Send a signal and wait; how many seconds the end took. Kills it after `timeout_s`."""
+        """Send a signal, wait, and return the seconds. Kills the process after `timeout_s`."""
         began_s = time.monotonic()
         self.process.send_signal(number)
         try:

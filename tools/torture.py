@@ -3,8 +3,9 @@
     python tools/torture.py --seed 7 --cycles 1        # one failing cycle again
     python tools/torture.py --no-sync                  # the control: must report losses
 
-Simulated disks that fail, tear and lose power, with a model beside the store. Prints a table and
-one line of JSON for each campaign; exit code 1 if one found a problem, or if the control did not.
+The store runs on simulated disks that fail, tear writes and lose power, and a model checks it.
+Prints a table and one line of JSON for each campaign. Exit code 1 if a campaign found a problem, or
+if the control campaign found none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pulsemark.testing.torture import TortureReport, torture
 
 
 def show(name: str, report: TortureReport) -> None:
-    """The table, the problems and the line of JSON."""
+    """Print the table, the problems and the line of JSON."""
     print(f"# {name}")
     for key, value in report.figures().items():
         print(f"{key:14} {value}")
@@ -40,7 +41,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not arguments.log:
         logging.disable()
-    memory = Path("/dev/shm")  # a catalog in memory syncs at no price
+    memory = Path("/dev/shm")  # a catalog in memory needs no time for syncs
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
         folder = Path(temporary)
         seed, cycles = arguments.seed, arguments.cycles
@@ -55,7 +56,7 @@ def main() -> int:
         report = torture(seed, min(cycles, 20), folder, syncs=False, faults=False, survival="none")
         show("control: without syncs", report)
         if not report.problems:
-            print("the control found nothing: the checks do not bite", file=sys.stderr)
+            print("the control campaign found no losses: the checks do not work", file=sys.stderr)
             good = False
     return 0 if good else 1
 

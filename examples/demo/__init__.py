@@ -1,4 +1,4 @@
-"""The demo: a broker, 100,000 messages, wrong clocks, a kill -9, and proof that nothing is amiss.
+"""The demo: a broker, 100,000 messages, wrong clocks, a kill -9, and proof that nothing is lost.
 
 `make demo` runs it (`python -m demo` with this folder's parent on the path). What it claims, it
 checks: everything sent is recorded beside the broker (`truth`), everything the broker answers is

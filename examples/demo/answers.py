@@ -1,4 +1,4 @@
-"""What the demo asked and got, and what follows from it: rows of tables, data of the picture."""
+"""The broker's answers in the demo, as rows of the tables and data of the picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class MomentRow:
-    """One moment: the index of the first message after it, by truth and by each way to ask."""
+    """One moment: the index of the first message after it, true and by each kind of search."""
 
     moment_ms: int
     true_index: int
@@ -31,7 +31,7 @@ class MomentRow:
 
 @dataclass(frozen=True, slots=True)
 class RoundRow:
-    """One round: its messages by truth and as found between its two moments by each time."""
+    """One round: its true number of messages, and the number found by each kind of time."""
 
     number: int
     true_count: int
@@ -42,12 +42,12 @@ class RoundRow:
 
 
 def first_at_or_after(times_ms: Sequence[int], moment_ms: int) -> int:
-    """Where a search over these times ends up: the first one >= the moment, else the end."""
+    """The result of a search over these times: the first one >= the moment, else the end."""
     return next((i for i, time_ms in enumerate(times_ms) if time_ms >= moment_ms), len(times_ms))
 
 
 def by_client_time(stored: Stored, number: int, from_ms: int, to_ms: int) -> tuple[int, int, int]:
-    """What client times give for a round: messages found, missed, and foreign to the round."""
+    """A round by client times: messages found, missed, and found from other rounds."""
     found = missed = foreign = 0
     for key, time_ms in zip(stored.keys, stored.client_times_ms, strict=True):
         inside = from_ms <= time_ms < to_ms

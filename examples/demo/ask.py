@@ -1,4 +1,4 @@
-"""The questions: the whole topic read back, prefixes over gRPC, and searches by time both ways."""
+"""The demo's requests: read the whole topic, read prefixes over gRPC, search by both times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_LEVEL = pulsar.LoggerLevel.Warn
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """What an official reader got, in its order."""
+    """The messages of an official reader, in order."""
 
     payloads: list[bytes]
     client_times_ms: list[int]
@@ -28,7 +28,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """What the entries' prefixes say, in the order of the log."""
+    """The stamps in the entries' prefixes, in the order of the log."""
 
     indexes: list[tuple[int, int]]
     entry_times_ms: list[int]
@@ -44,7 +44,7 @@ class Stamps:
 
 @contextmanager
 def official_client(service_url: str, log_path: Path) -> Iterator[pulsar.Client]:
-    """An official client, closed at the end; what it says goes to a file."""
+    """An official client, closed at the end; its log goes to a file."""
     client = pulsar.Client(service_url, logger=pulsar.FileLogger(LOG_LEVEL, str(log_path)))
     try:
         yield client
@@ -74,7 +74,7 @@ def read_stamps(finder: SeekClient) -> Stamps:
 
 
 def search_by_time(finder: SeekClient, moment_ms: int) -> tuple[int, float]:
-    """Index of the first message at or after a moment, over gRPC; and how long that took, in ms."""
+    """The index of the first message at or after a moment, over gRPC, and the time in ms."""
     started = time.perf_counter()
     found = finder.by_time(TOPIC, moment_ms)
     return found.first_index, (time.perf_counter() - started) * 1_000

@@ -12,7 +12,7 @@ from .publish import TOPIC
 
 
 def audit_folder(data_dir: Path, log_path: Path) -> tuple[int, int]:
-    """The messages counted and those missing, over a folder that its broker still has open.
+    """Count the messages, and those missing, in a folder that its broker still has open.
 
     What Spark has to say while it works goes to `log_path`.
     """

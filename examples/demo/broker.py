@@ -1,4 +1,4 @@
-"""The broker under test, as users run it: `pulsemark standalone` in a process of its own."""
+"""The broker under test, as users run it: `pulsemark standalone` in its own process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BrokerProcess:
         self._ports = tuple(url.rsplit(":", 1)[1] for url in urls)  # type: ignore[assignment]
 
     def kill(self) -> None:
-        """End it as a crash does (kill -9): no goodbye, nothing flushed."""
+        """End it as a crash does (kill -9): nothing is flushed."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()

@@ -1,7 +1,7 @@
-"""Every claim of the demo as a function that compares an answer with the truth.
+"""Every claim of the demo, as a function that compares an answer with the truth.
 
-They know neither broker nor client, only plain data, so that a test can hand them wrong answers
-and see them refuse. Each raises `CheckError` with one line that says what is wrong.
+The functions use only plain data, no broker and no client. So a test can call them with wrong
+answers and check that they fail. Each raises `CheckError` with one line that says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .truth import Key
 
 
 class CheckError(Exception):
-    """An answer is not what the truth says."""
+    """An answer differs from the truth."""
 
 
 def payloads_are_what_was_sent(sent: Mapping[Key, bytes], received: Sequence[bytes]) -> list[Key]:
@@ -38,7 +38,7 @@ def nothing_acknowledged_is_lost(acknowledged: AbstractSet[Key], received: Itera
 
 
 def nothing_is_stored_twice(received: Sequence[Key], may_be_twice: AbstractSet[Key]) -> int:
-    """Only what was under way at the kill has a second copy; returns the number of copies."""
+    """Only messages in flight at the kill have a second copy; returns the number of copies."""
     extra = {key: count - 1 for key, count in Counter(received).items() if count > 1}
     wrong = extra.keys() - may_be_twice
     if wrong:
@@ -47,7 +47,7 @@ def nothing_is_stored_twice(received: Sequence[Key], may_be_twice: AbstractSet[K
 
 
 def senders_keep_their_order(received: Sequence[Key]) -> None:
-    """Each sender's messages, in their first copies, stand in the order they were sent."""
+    """The first copies of each sender's messages are in the order in which they were sent."""
     seen: set[Key] = set()
     last: dict[tuple[int, str], int] = {}
     for key in received:
@@ -56,7 +56,7 @@ def senders_keep_their_order(received: Sequence[Key]) -> None:
         seen.add(key)
         sender = key[:2]
         if key[2] < last.get(sender, -1):
-            raise CheckError(f"{key} stands behind number {last[sender]} of its sender")
+            raise CheckError(f"{key} comes after number {last[sender]} of its sender")
         last[sender] = key[2]
 
 
@@ -72,7 +72,7 @@ def indexes_are_gapless(entries: Sequence[tuple[int, int]], message_count: int) 
 
 
 def broker_times_are_true(times_ms: Sequence[int], start_ms: int, end_ms: int) -> None:
-    """Broker times never fall, and lie between the demo's first and last send."""
+    """Broker times never decrease, and are between the demo's first and last send."""
     for before, after in pairwise(times_ms):
         if after < before:
             raise CheckError(f"broker time falls from {before} to {after}")
@@ -83,9 +83,9 @@ def broker_times_are_true(times_ms: Sequence[int], start_ms: int, end_ms: int) -
 
 
 def first_index_of_round(received: Sequence[Key], number: int) -> int:
-    """Index of the first message of round `number` or later; the end where there is none.
+    """The index of the first message of round `number` or later; the end if there is none.
 
-    Also checks that no later message belongs to an earlier round: the silences were silent.
+    Also checks that no later message belongs to an earlier round: nothing was sent in the pauses.
     """
     first = next((i for i, key in enumerate(received) if key[0] >= number), len(received))
     stray = next((key for key in received[first:] if key[0] < number), None)
@@ -95,7 +95,7 @@ def first_index_of_round(received: Sequence[Key], number: int) -> int:
 
 
 def search_finds_the_moment(what: str, found_index: int, true_index: int) -> None:
-    """A search by broker time lands exactly on the first message after the moment."""
+    """A search by broker time finds exactly the first message after the moment."""
     if found_index != true_index:
         raise CheckError(f"{what} found index {found_index}, the truth is {true_index}")
 
@@ -107,7 +107,7 @@ def range_counts_the_round(number: int, counted: int, true_count: int) -> None:
 
 
 def client_time_misses_something(missed: int) -> None:
-    """The wrong clocks did their work: else the demo would show nothing."""
+    """A search by client time is wrong; otherwise the demo would show nothing."""
     if missed == 0:
         raise CheckError("searching by client time missed nothing: the clocks were not wrong")
 

@@ -1,8 +1,8 @@
-"""The picture: client publish time against broker time over the index, and searches in both.
+"""The picture: client publish time and broker time over the index, and searches in both.
 
-Above, both times of every message over its index: the broker's is one rising line, the clients'
-are as many lines as there are clocks. Below, the last minute of it enlarged: each moment that was
-asked for, where broker time finds it (on the line) and where client time lands instead.
+The upper part shows both times of every message over its index: broker time is one rising line,
+client times are one line for each clock. The lower part enlarges the last minute: for each moment
+that was searched it shows the result by broker time (on the line) and by client time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLOCK_COLOURS = {"right clock": GREY, "fast clock": ORANGE, "slow clock": RED}
 
 
 def clock_of(sender: str) -> str:
-    """Which of the three kinds of clock a sender goes by."""
+    """The kind of clock that a sender uses; there are three."""
     return sender if sender in CLOCK_COLOURS else "right clock"
 
 

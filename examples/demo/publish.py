@@ -1,9 +1,9 @@
 """The producers: four through the official client, and two whose clocks are wrong.
 
-The official client stamps its machine's clock, so messages with wrong client times are written
-with the test kit's RawClient, which says exactly what it is told. All of them run at once, each in
-its own thread, and go on when the broker is killed under them: the official client sends again by
-itself what was not acknowledged, the raw senders do the same by hand.
+The official client stamps its machine's time, so messages with wrong client times are sent with the
+test kit's RawClient, which sends exactly the given fields. All producers run at the same time, each
+in its own thread, and go on when the broker is killed: the official client itself sends messages
+again that were not acknowledged, and the raw senders here do the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MINUTE_MS = 60_000
 RAW_WINDOW = 100
 RECONNECT_DELAY_S = 0.1
 ACKNOWLEDGE_TIMEOUT_S = 60.0
-# A producer's rhythm: so many messages, then a breath, so that a round takes about a second.
+# A producer sends this many messages, then pauses, so that a round takes about a second.
 SLICES = 20
 BREATH_S = 0.04
 
@@ -91,7 +91,7 @@ class Publishers:
         return Round(self, number, message_count)
 
     def send_share(self, sender: Sender, number: int, count: int) -> None:
-        """One official producer's messages of a round; acknowledgements arrive on their own."""
+        """Send one official producer's messages of a round; acknowledgements arrive later."""
         producer, truth = self._producers[sender.name], self._truth
         for key in _in_slices(number, sender.name, count):
             payload = make_payload(key, sender.payload_size_bytes)
@@ -106,7 +106,7 @@ class Publishers:
         producer.flush()
 
     def send_wrong_share(self, clock: WrongClock, number: int, count: int) -> None:
-        """One wrong clock's messages of a round, each window again until it is acknowledged."""
+        """Send one wrong clock's messages of a round; repeat each window until acknowledged."""
         link = _RawLink(self._url)
         keys = list(_in_slices(number, clock.name, count, breathe=False))
         for start in range(0, count, RAW_WINDOW):
@@ -135,7 +135,7 @@ class Publishers:
 
 
 class Round:
-    """A round under way in the background."""
+    """A round that runs in the background."""
 
     def __init__(self, publishers: Publishers, number: int, message_count: int) -> None:
         self._pool = ThreadPoolExecutor(len(SENDERS) + len(WRONG_CLOCKS))
@@ -165,14 +165,14 @@ class Round:
 
 
 class _RawLink:
-    """A raw producer that connects anew when its broker is gone."""
+    """A raw producer that reconnects when its broker has ended."""
 
     def __init__(self, service_url: str) -> None:
         self._url = service_url
         self._client: RawClient | None = None
 
     def send(self, messages: list[bytes]) -> None:
-        """Send all of them, from the first again after a lost connection."""
+        """Send all messages; after a lost connection begin again with the first."""
         deadline = time.monotonic() + ACKNOWLEDGE_TIMEOUT_S
         while True:
             try:
@@ -196,7 +196,7 @@ class _RawLink:
 
 
 def _in_slices(number: int, sender: str, count: int, *, breathe: bool = True) -> Iterator[Key]:
-    """The keys of a sender's round, with a breath after each slice."""
+    """The keys of a sender's round, with a pause after each slice."""
     every = max(1, count // SLICES)
     for n in range(count):
         if breathe and n % every == every - 1:

@@ -1,4 +1,4 @@
-"""The closing tables: what was asked, what each way of asking found."""
+"""The tables at the end: each search, and the result of each kind of search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _clock(time_ms: int) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell, numbers and all to the right."""
+    """A table with columns as wide as their widest cell, aligned to the right."""
     cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     lines = [headings, ["-" * width for width in widths], *cells]

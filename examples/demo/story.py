@@ -1,4 +1,4 @@
-"""The demo's steps, in order. Each says what it does, does it, and checks what came of it."""
+"""The demo's steps, in order. Each step prints what it does, and checks the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Story:
         self._started = time.perf_counter()
 
     def run(self) -> None:
-        """All of it; raises CheckError at the first difference from the truth."""
+        """Run all steps; raises CheckError at the first difference from the truth."""
         with self._broker:
             self._say(
                 f"broker serves {self._broker.service_url}, http {self._broker.http_url}, "
@@ -88,7 +88,7 @@ class Story:
         publishers.close()
 
     def _kill_and_restart(self) -> None:
-        """In the middle of the round: when half of it is acknowledged."""
+        """Kill the broker when half of the round is acknowledged, and start it again."""
         half = self._per_round * (2 * KILL_IN_ROUND + 1) // 2
         while self._truth.counts()[1] < half:
             time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Work that goes on to its end."""
+"""Work that runs to its end."""
 
 import asyncio
 import logging
@@ -23,9 +23,9 @@ async def fail():
 
 
 async def given_up(work):
-    """Let the one who waits for work be cancelled, and the work end."""
+    """Cancel the caller that waits for the work, and let the work end."""
     background = Background()
-    waiter = asyncio.ensure_future(background.to_the_end(work))
+    waiter = asyncio.ensure_future(background.run_to_end(work))
     await asyncio.sleep(0)
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -42,7 +42,7 @@ async def test_what_no_one_waits_for_is_logged_unless_it_is_a_refusal(caplog, wo
 
 
 async def test_those_who_wait_get_the_outcome(caplog):
-    """What is waited for is raised there, and not logged."""
+    """The error is raised in the waiting caller, and is not logged."""
     with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
-        await Background().to_the_end(fail())
+        await Background().run_to_end(fail())
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""The official client end to end: what is sent is what arrives."""
+"""The official client end to end: received messages equal sent messages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_payloads_keys_properties_and_times_arrive_unchanged(client, topic, comp
 
 
 def test_a_chunked_message_is_put_together_again(client, topic):
-    """A message far above the maximum size travels in chunks and arrives whole."""
+    """A message far above the maximum size is sent in chunks and arrives complete."""
     payload = bytes(range(256)) * 50_000
     producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
     producer.send(payload)
@@ -78,7 +78,7 @@ def test_message_ids_tell_entries_and_batch_indexes(client, topic):
 
 
 def test_a_subscription_goes_on_where_it_was_left(client, topic):
-    """What was acknowledged does not come again to the next consumer; the rest does."""
+    """The next consumer gets exactly the messages that were not acknowledged."""
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "s")
     for i in range(6):
@@ -90,7 +90,7 @@ def test_a_subscription_goes_on_where_it_was_left(client, topic):
 
 
 def test_cumulative_acknowledgement_covers_everything_before(client, topic):
-    """One cumulative acknowledgement in the middle leaves the messages behind it."""
+    """After a cumulative acknowledgement in the middle, only later messages come again."""
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "s")
     for i in range(6):
@@ -134,7 +134,7 @@ def test_shared_consumers_divide_the_messages(client, topic):
 
 
 def test_negative_acknowledgement_counts_redeliveries(client, topic):
-    """A message given back comes again with its redelivery count grown by one."""
+    """A negatively acknowledged message comes again with its redelivery count plus one."""
     consumer = client.subscribe(
         topic,
         "s",
@@ -167,7 +167,7 @@ def test_dead_letters_go_to_their_topic(client, topic):
 
 
 def test_a_failover_subscription_changes_over(client, topic):
-    """The first by name gets everything; when it closes the second goes on."""
+    """The first consumer by name gets everything; after its close the second one does."""
     first, second = (
         client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name=name)
         for name in ("a", "b")
@@ -182,14 +182,14 @@ def test_a_failover_subscription_changes_over(client, topic):
 
 
 def test_a_second_exclusive_consumer_is_refused(client, topic):
-    """Exclusive means one: the second is told ConsumerBusy."""
+    """An Exclusive subscription has one consumer: the second one gets ConsumerBusy."""
     client.subscribe(topic, "s")
     with pytest.raises(pulsar.ConsumerBusy):
         client.subscribe(topic, "s")
 
 
 def test_unsubscribe_forgets_the_place(client, topic):
-    """After an unsubscribe the name begins anew."""
+    """After an unsubscribe, a subscription of the same name starts anew."""
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "s")
     producer.send(b"1")

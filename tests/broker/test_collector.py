@@ -1,4 +1,4 @@
-"""The garbage collector does not hold the loop, and what ends needs no collector."""
+"""The garbage collector does not block the loop, and ended objects need no collector."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Circle:
 
 
 async def test_full_collections_do_not_begin_by_themselves(quick):
-    """However much is allocated and kept, without the loop's turn there is none."""
+    """However much is allocated, no full collection starts without a turn of the loop."""
     async with Collector(lambda: False):
         with collections() as seen:
             kept = [[number] for number in range(50_000)]
@@ -110,7 +110,7 @@ async def test_without_clients_everything_is_collected(quick):
 
 
 async def test_the_collector_is_left_as_it_was_found():
-    """Its thresholds and callbacks, and nothing stays frozen."""
+    """Its thresholds and callbacks are restored, and nothing stays frozen."""
     before = gc.get_threshold(), len(gc.callbacks)
     async with Collector(lambda: False):
         assert gc.get_freeze_count() > 0

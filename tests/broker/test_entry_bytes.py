@@ -1,4 +1,4 @@
-"""Bytes on the wire: consumers get the producer's own, with the stamp in front only if asked."""
+"""Consumers get the producer's bytes unchanged, with the stamp before them only on request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def exchange(client, topic):
 
 
 def test_consumers_get_exactly_the_producers_bytes(raw, topic):
-    """Whatever the producer sent behind the SEND command comes back byte by byte."""
+    """All bytes that the producer sent after the SEND command are delivered unchanged."""
     frames = exchange(raw, topic)
     assert [body for body, _ in BODIES] == [frame.headers_and_payload for frame in frames]
 

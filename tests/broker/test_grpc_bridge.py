@@ -44,7 +44,7 @@ def ids(raw, clock, topic):
 
 
 def test_searches_see_the_brokers_topics(seek, topic, ids):
-    """By time and by index, short names too; absent topics are not made."""
+    """By time and by index, also with short names; missing topics are not created."""
     assert ids[2] == seek.by_time(topic, START_MS + 1500).position
     assert ids[3] == seek.by_index(topic.rpartition("/")[2], 3).position
     with pytest.raises(TopicNotFoundError):
@@ -52,7 +52,7 @@ def test_searches_see_the_brokers_topics(seek, topic, ids):
 
 
 def test_a_cursor_is_reset_with_everything_that_entails(seek, raw, topic, ids):
-    """Consumers are closed and find the new place when they come back."""
+    """Consumers are closed, and start at the new position after they reconnect."""
     consumer = raw.subscribe(topic, "s")
     seek.reset_cursor(topic, "s", position=ids[3])
     raw.ping()

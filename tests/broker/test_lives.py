@@ -1,4 +1,4 @@
-"""The lives of producers, consumers, subscriptions and topics: begun once, ended once."""
+"""Producers, consumers, subscriptions and topics begin once and end once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BROKEN = bytes.fromhex("00000000")
 
 @pytest.fixture
 def broker(tmp_path):
-    """A broker whose every step is the test's."""
+    """A broker whose every step is controlled by the test."""
     simulated = SimulatedBroker(tmp_path / "data")
     yield simulated
     simulated.end()
@@ -79,7 +79,7 @@ def test_an_heir_that_leaves_while_its_epoch_is_stored_is_passed_over(broker):
 
 
 def test_an_owner_that_leaves_while_its_epoch_is_stored_lets_the_queue_move(broker):
-    """A cancelled PRODUCER strands nobody: those who wait are let in."""
+    """A cancelled PRODUCER does not block the waiting producers: the next one is added."""
     first, second = broker.connect(), broker.connect()
     opened(second, broker, 1, "before")
     second.send(second.close_producer(1))
@@ -97,7 +97,7 @@ def test_an_owner_that_leaves_while_its_epoch_is_stored_lets_the_queue_move(brok
 
 @pytest.mark.parametrize("claimed", [(1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 def test_an_epoch_that_no_topic_can_have_given_is_refused(broker, claimed):
-    """It is not stored, and the topic goes on counting from its own."""
+    """It is not stored, and the topic continues with its own count."""
     client = broker.connect()
     answer = opened(client, broker, 1, access_mode=Exclusive, topic_epoch=claimed)
     assert answer.error == ServerError.ProducerFenced
@@ -108,7 +108,7 @@ def test_an_epoch_that_no_topic_can_have_given_is_refused(broker, claimed):
 
 
 def test_the_highest_epoch_that_is_taken_over_leaves_room_to_count(broker):
-    """A topic that was made anew takes its returning owner's epoch, as in Pulsar, and goes on."""
+    """A new topic takes over its returning owner's epoch, as in Pulsar, and can count on."""
     client = broker.connect()
     for claimed, given in [(1 << 62, 1 << 62), (None, (1 << 62) + 1), ((1 << 62) + 1,) * 2]:
         answer = opened(client, broker, 1, access_mode=Exclusive, topic_epoch=claimed)
@@ -127,7 +127,7 @@ def test_a_poisoned_epoch_of_an_earlier_version_is_cut(broker):
 
 
 def test_an_epoch_that_cannot_be_stored_changes_nothing(broker):
-    """Its owner is refused, the next one gets the same epoch, and those who wait move up."""
+    """Its owner is refused, the next one gets the same epoch, and the queue moves on."""
     client = broker.connect()
     opened(client, broker, 1)
     client.send(client.close_producer(1))
@@ -152,7 +152,7 @@ def test_an_epoch_that_cannot_be_stored_changes_nothing(broker):
 
 
 def test_a_producer_closed_by_the_broker_while_it_opens_is_refused(broker):
-    """Unloading a topic leaves no producer behind that its client was not told of."""
+    """After unloading a topic the broker has no producer that its client does not know."""
     client = broker.connect()
     opened(client, broker, 1)
     client.send(client.close_producer(1))
@@ -184,7 +184,7 @@ def test_unsubscribe_takes_effect_before_the_connection_ends(broker):
 
 
 def test_unsubscribe_on_shared_gives_back_what_the_consumer_held(broker):
-    """The others of a Shared subscription that is removed by force are told."""
+    """A forced unsubscribe notifies the other consumers of a Shared subscription."""
     client, other = broker.connect(), broker.connect()
     for one, number in ((client, 10), (other, 11)):
         one.send(one.subscribe(number, TOPIC, "s", sub_type=CommandSubscribe.Shared))
@@ -225,7 +225,7 @@ def test_a_consumer_waits_for_a_dead_holder_and_no_longer(broker):
 
 
 def test_a_subscription_that_is_not_stored_is_not_confirmed_to_the_second_either(broker):
-    """SUBSCRIBE of a subscription that another client is making waits for the disk, too."""
+    """A second SUBSCRIBE of a subscription that is being stored waits for the disk, too."""
     clients = [broker.connect() for _ in range(2)]
     opened(clients[0], broker, 1)
     for client in clients:
@@ -241,7 +241,7 @@ def test_a_subscription_that_is_not_stored_is_not_confirmed_to_the_second_either
 
 @pytest.mark.parametrize("what", ["producer", "exclusive", "waits for a name", "consumer"])
 def test_who_races_a_delete_gets_the_new_topic_or_an_error(broker, what):
-    """What was looked up before the topic was found unused never attaches to the dead one."""
+    """A topic object from before the deletion never gets a producer or consumer."""
     client, sleeper = broker.connect(), broker.connect()
     opened(client, broker, 1)
     client.send(client.close_producer(1))
@@ -270,7 +270,7 @@ def test_who_races_a_delete_gets_the_new_topic_or_an_error(broker, what):
 
 
 def test_a_topic_whose_only_producers_wait_is_in_use(broker):
-    """While an heir's epoch is being stored the topic cannot be deleted without force."""
+    """While a waiting producer's epoch is stored, the topic needs force to be deleted."""
     first, second = broker.connect(), broker.connect()
     opened(first, broker, 1, access_mode=Exclusive)
     opened(second, broker, 1, access_mode=WaitForExclusive)
@@ -293,7 +293,7 @@ def test_a_topic_is_deleted_once(broker):
 
 
 def test_locks_are_there_only_while_somebody_needs_them(broker):
-    """A thousand names that were looked up leave nothing behind."""
+    """A thousand names that were looked up leave no lock."""
     for number in range(50):
         client = broker.connect()
         client.send(client.open_producer(1, f"{TOPIC}{number}", ""))
@@ -338,7 +338,7 @@ def test_subscription_properties_survive_a_restart(broker, kill):
 
 
 def test_unload_ends_the_subscriptions_of_readers(broker):
-    """A reader that comes back makes its own anew; one that does not leaves nothing."""
+    """A reader that reconnects creates its subscription again; the old one is removed."""
     client = broker.connect()
     client.send(client.subscribe(10, TOPIC, "reader", durable=False))
     client.send(client.subscribe(11, TOPIC, "durable"))
@@ -402,7 +402,7 @@ def test_a_partitioned_topic_can_be_made_again(broker):
 
 
 def test_a_deletion_that_was_interrupted_is_finished(broker):
-    """After kill -9 between the partitions neither the topic nor one of them is left."""
+    """After a kill -9 in the middle, neither the topic nor a partition is left."""
     partitioned(broker)
     broker.start(broker.topics.delete_partitioned(TopicName.parse(TOPIC), force=True))
     while len(list(broker.store.topic_names())) == 2:
@@ -430,7 +430,7 @@ def test_deleting_without_force_lets_nobody_in_between(broker):
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_namespace_is_not_deleted_under_a_topic_that_is_being_made(broker, is_late):
-    """The topic keeps its namespace, or comes too late; none is left without one."""
+    """The namespace stays, or the topic is refused; no topic is left without a namespace."""
     topic = "persistent://public/other/t"
     broker.start(broker.topics.namespaces.put("public/other", {}))
     broker.quiesce()

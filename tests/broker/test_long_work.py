@@ -1,4 +1,4 @@
-"""Commands that name very many messages are worked on in pieces."""
+"""Commands that name very many messages run in pieces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.long_work import PIECE_IDS, LongWork, Turns
 from pulsemark.broker.statistics import stats
-from pulsemark.broker.subscriptions import telling
+from pulsemark.broker.subscriptions import closing
 from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
@@ -58,7 +58,7 @@ async def test_the_rest_can_be_done_at_once():
 
 
 async def test_a_piece_that_fails_does_not_stop_what_comes_after(caplog):
-    """It is logged, the rest of that work is left out, and the next is done."""
+    """The error is logged, the rest of that work is skipped, and the next work runs."""
     work, done = LongWork(), []
 
     def failing():
@@ -71,7 +71,7 @@ async def test_a_piece_that_fails_does_not_stop_what_comes_after(caplog):
         await asyncio.sleep(0)
     assert not work
     assert done == ["failed", "next"]
-    assert "a piece of work failed" in caplog.text
+    assert "a step of long work failed" in caplog.text
 
 
 @pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
@@ -156,7 +156,7 @@ def test_a_consumer_that_leaves_with_very_much_gives_it_back_in_pieces(
 
 @pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
 def test_a_seek_in_the_middle_of_giving_back_wins(raw, broker, topic, sub_type):
-    """What a consumer was still to give back is not sent beside what the seek asks for."""
+    """After a seek, entries that a consumer had not given back yet are not sent in addition."""
     count = 5 * PIECE_IDS
     receipts = raw.create_producer(topic).send_many([b"\x00\x00\x00\x00x"] * count)
     with RawClient.from_url(broker.service_url) as other:
@@ -236,7 +236,7 @@ class TurnCounter:
 def turns(broker, monkeypatch):
     """Each piece fills its slice, so that it has a turn of its own."""
     monkeypatch.setattr(long_work, "SLICE_S", 0)
-    monkeypatch.setattr(telling, "TOLD_AT_ONCE", 1)
+    monkeypatch.setattr(closing, "CLOSED_AT_ONCE", 1)
     monkeypatch.setattr(leaving, "LEFT_AT_ONCE", 1)
     with TurnCounter(broker) as counter:
         yield counter
@@ -273,7 +273,7 @@ def test_the_statistics_of_a_topic_are_taken_row_by_row(
 def test_the_clients_of_a_topic_are_told_in_pieces_that_it_is_closed(
     raw, http, topic, monkeypatch, turns, how, sub_type
 ):
-    """None is left out, and none of them is sent anything after its subscription was detached."""
+    """Every client is notified, and gets nothing after its subscription was detached."""
     consumers = [raw.subscribe(topic, "s", sub_type=sub_type) for _ in range(COUNT // 2)]
     consumers += [raw.subscribe(topic, f"own{n}", sub_type=sub_type) for n in range(COUNT // 2)]
     turns.watch(monkeypatch, Session, "close_consumer")
@@ -290,9 +290,9 @@ def test_the_clients_of_a_topic_are_told_in_pieces_that_it_is_closed(
 def test_the_consumers_of_many_subscriptions_leave_in_pieces(
     raw, broker, topic, monkeypatch, turns
 ):
-    """When their connection ends, each subscription has its turn, and all are free after it."""
+    """When their connection ends, one subscription after another is freed."""
     raw.create_producer(topic)
-    turns.watch(monkeypatch, Subscription, "let_leave", size=int)
+    turns.watch(monkeypatch, Subscription, "remove_leaving", size=int)
     with RawClient.from_url(broker.service_url) as other:
         for number in range(COUNT):
             other.subscribe(topic, f"s{number}")
@@ -354,7 +354,7 @@ def test_a_seek_closes_the_one_who_asked_last(raw, broker, topic, turns):
 
 @pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
 def test_ids_that_are_named_again_are_redelivered_once(raw, topic, sub_type):
-    """However many pieces the command is worked on in, each entry comes once more, counted 1."""
+    """However many pieces the command takes, each entry is redelivered and counted once."""
     count = PIECE_IDS + 500
     receipts = raw.create_producer(topic).send_many([b"\x00\x00\x00\x00x"] * count)
     consumer = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
@@ -370,7 +370,7 @@ def test_ids_that_are_named_again_are_redelivered_once(raw, topic, sub_type):
 
 
 async def test_many_who_ask_at_once_share_one_slice_of_each_turn(monkeypatch):
-    """However many works are under way, a turn of the loop has one piece of all of them."""
+    """However much work runs, one turn of the loop has one slice of all of it."""
     monkeypatch.setattr(long_work, "SLICE_S", 0)
     turns, turn, seen = Turns(), 0, []
 
@@ -388,7 +388,7 @@ async def test_many_who_ask_at_once_share_one_slice_of_each_turn(monkeypatch):
 
 
 async def test_what_a_piece_raises_ends_its_work_only():
-    """The one who waits gets it; the next work goes on."""
+    """The waiting caller gets the error, and the next work runs."""
     turns = Turns()
 
     def failing():

@@ -92,7 +92,7 @@ def test_it_writes_no_file(tmp_path, monkeypatch):
 
 
 def test_topics_are_deleted_with_their_memory():
-    """A deleted topic begins anew, and nothing of it stays."""
+    """A topic made after a deletion is empty, and the memory of the old one is freed."""
     memory = MemoryFolder()
     with running_broker(storage="memory", memory=memory) as broker:
         client = pulsar.Client(broker.service_url)
@@ -115,7 +115,7 @@ def test_topics_are_deleted_with_their_memory():
 
 
 def test_a_broker_that_lost_its_memory_confirms_nothing():
-    """Another owner takes over; what is sent after that is refused, and is not in the log."""
+    """After another owner took over, later messages are refused and are not in the log."""
     memory = MemoryFolder()
     with running_broker(storage="memory", memory=memory) as broker:
         client = pulsar.Client(broker.service_url, operation_timeout_seconds=3)

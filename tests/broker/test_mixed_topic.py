@@ -68,7 +68,7 @@ def clock():
 
 @pytest.fixture(scope="module")
 def broker(clock):
-    """A broker with all its doors open, that shows stamps to who asks."""
+    """A broker with all its ports open, which delivers stamps to clients that ask for them."""
     with running_broker(
         clock=clock, grpc_port=0, exposing_broker_entry_metadata_to_client_enabled=True
     ) as running:
@@ -137,7 +137,7 @@ def test_the_official_clients_seek_lands_on_the_first_entry_at_or_after(client, 
 
 
 def test_the_official_reader_knows_what_is_available(client, topic, sent):
-    """After a seek by time to every kind of entry, and behind the last."""
+    """After a seek by time to every kind of entry, and after the last one."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     for number in (1, 4, 9):
         reader.seek(sent[number].time_ms)
@@ -202,7 +202,7 @@ def test_clients_are_shown_fields_1_and_2_and_nothing_else(broker, topic, sent):
 
 
 def forged(*, tags):
-    """A message behind a stamp of the producer's own."""
+    """A message after a stamp that the producer made itself."""
     stamp = BrokerEntryMetadata(broker_timestamp=1, index=999)
     if tags:
         add_application_tags(stamp, {"region": b"forged"})
@@ -224,7 +224,7 @@ def test_a_producer_cannot_forge_a_stamp(broker, raw, topic, stampers, tags):
 
 
 def test_a_stamp_inside_a_message_stays_a_payload(broker, raw, topic):
-    """Bytes like a prefix behind the producer's own header are the producer's business."""
+    """Bytes like a prefix after the producer's own header are payload."""
     producer = raw.create_producer(topic)
     consumer = raw.subscribe(topic, "s", earliest=True)
     consumer.flow(1)

@@ -1,8 +1,8 @@
-"""Who holds what, against every order of connect, command, disconnect, delete, unload and restart.
+"""The broker's registries in any order of connect, command, disconnect, delete, unload, restart.
 
-Hypothesis drives a simulated broker (real sessions, topics and ledgers; time, blocking work and
-connections are in the test's hand) and looks after each step whether the broker's registries agree
-with each other, and at rest whether they agree with what the clients were told.
+Hypothesis drives a simulated broker: its sessions, topics and ledgers are real, and the test
+controls time, blocking work and connections. After each step the broker's registries must agree
+with each other. When nothing is in progress they must also agree with the answers that clients got.
 
 PULSEMARK_REGISTRY_EXAMPLES=5000 makes a campaign of it.
 """
@@ -58,7 +58,7 @@ class Registries(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="pulsemark-registries-", dir=MEMORY))
         self.broker = SimulatedBroker(self.folder / "data")
-        self.broker.told_owner = self.told_owner
+        self.broker.producer_confirmed = self.producer_confirmed
         self.broker.confirmed = self.confirmed
         self.broker.removed = self.removed
         #: What the operator asked for, and the topics that it may delete.
@@ -86,7 +86,7 @@ class Registries(RuleBasedStateMachine):
 
     # -- what the model remembers -----------------------------------------------------------------
 
-    def told_owner(self, asked, body):
+    def producer_confirmed(self, asked, body):
         """An exclusive owner's epoch never lies below one that an owner had before."""
         is_told = body.producer_ready and body.HasField("topic_epoch")
         if is_told and not self.may_be_deleted(asked.topic):
@@ -99,7 +99,7 @@ class Registries(RuleBasedStateMachine):
             self.kept[asked.topic, asked.name] = True
 
     def removed(self, asked):
-        """The end of a subscription was confirmed; somebody may have made it again since."""
+        """The removal of a subscription was confirmed; a client may have created it again since."""
         self.kept.pop((asked.topic, asked.name), None)
 
     def may_be_deleted(self, topic):
@@ -126,7 +126,7 @@ class Registries(RuleBasedStateMachine):
         return living[index % len(living)] if living else self.broker.connect()
 
     def pick(self, held, number):
-        """One of those ids that are held, or the number itself if there is none."""
+        """One of the ids in use, or the number itself if there are none."""
         return sorted(held)[number % len(held)] if held else number
 
     def send(self, client, frame, after):
@@ -206,7 +206,7 @@ class Registries(RuleBasedStateMachine):
 
     @rule(index=which, number=producer_ids, after=afterwards)
     def publish(self, index, number, after):
-        """SEND, also from a producer that was fenced without being told."""
+        """SEND, also from a producer that was fenced and does not know it."""
         client = self.client(index)
         number = self.pick(client.producers, number)
         if number in client.producers:
@@ -247,7 +247,7 @@ class Registries(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def unload(self, topic):
-        """Disconnect everybody."""
+        """Disconnect all clients."""
         opened = self.broker.topics.open_topics.get(topic)
         if opened is not None:
             self.broker.loop.do(lambda: at_once(opened.disconnecting()))
@@ -317,7 +317,7 @@ class Registries(RuleBasedStateMachine):
         self.kept_is_there()
 
     def kept_is_there(self):
-        """Confirmed subscriptions are there, and epochs go on from what owners were told."""
+        """Confirmed subscriptions exist, and epochs continue from those that owners got."""
         for topic, name in self.kept:
             assert name in self.broker.topics.open_topics[topic].subscriptions
         for topic, epoch in self.epochs.items():
@@ -355,7 +355,7 @@ class Registries(RuleBasedStateMachine):
                     assert topic.subscriptions[subscription.name] is subscription
 
     def subscription_agrees(self, subscription):
-        """Each consumer lives; a reader's subscription is there for somebody."""
+        """Each consumer is open; a reader's subscription has its reader."""
         for consumer in subscription.consumers:
             assert not consumer.has_left
             assert consumer.subscription is subscription
@@ -376,7 +376,7 @@ def is_held(session, kind, producer):
 
 
 class TestRegistries(Registries.TestCase):  # type: ignore[misc,valid-type]
-    """What is held in the broker agrees with what clients were told, in any order of events."""
+    """The broker's state agrees with the answers that clients got, in any order of events."""
 
     settings = settings(
         max_examples=EXAMPLES or 60,

@@ -1,4 +1,4 @@
-"""Stopping and starting: what was confirmed is there, clients go on by themselves."""
+"""Stopping and starting: confirmed data is kept, and clients reconnect by themselves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOOD = unbatched_message(b"x", publish_time_ms=1)
 
 
 def free_port():
-    """A port nobody listens on now."""
+    """A port on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -160,7 +160,7 @@ def test_official_clients_go_on_after_kill_9(process, make_client, topic):
 
 
 def test_confirmed_acknowledgements_and_epochs_survive_kill_9(process, topic):
-    """An ACK_RESPONSE and an exclusive producer's epoch are durable when they are told."""
+    """ACK_RESPONSE and an exclusive producer's epoch are sent only when they are durable."""
     with RawClient.from_url(process.service_url) as client:
         producer = client.create_producer(topic, access_mode=1)
         ids = [MessageId(*producer.send(b"x")[1:3]) for _ in range(3)]

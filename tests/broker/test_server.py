@@ -1,4 +1,4 @@
-"""Start and end of a broker, and what it says when it cannot start."""
+"""Start and close of a broker, and its errors when it cannot start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD = unbatched_message(b"x", publish_time_ms=1)
 
 @pytest.fixture
 def taken_port():
-    """A port that somebody else listens on."""
+    """A port that is in use."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -103,7 +103,7 @@ async def test_facts_are_there_only_while_it_runs():
 
 
 def test_publishes_in_flight_are_answered_before_the_end(tmp_path, topic):
-    """Closing waits for what was taken in: receipts first, then the connection's end."""
+    """Closing waits for the receipts of all received publishes."""
     thread = BrokerThread(BrokerConfig(data_dir=tmp_path / "data", port=0, http_port=None))
     thread.start()
     with RawClient.from_url(thread.service_url) as client:
@@ -161,7 +161,7 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(topic):
 
 
 def test_closing_twice_and_closing_unstarted_do_nothing():
-    """close() may be called by whoever is unsure."""
+    """close() may be called at any time, and twice."""
     thread = BrokerThread(BrokerConfig(port=0, http_port=None))
     thread.close()
     thread.start()
@@ -180,7 +180,7 @@ def test_a_broker_reached_by_any_address_advertises_a_name():
 
 
 def test_a_broker_without_http_and_grpc_imports_neither():
-    """Start-up pays only for what is served."""
+    """The start imports only what the broker serves."""
     program = (
         "import sys\n"
         "from pulsemark.testing import running_broker\n"

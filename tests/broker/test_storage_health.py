@@ -1,4 +1,4 @@
-"""Producers that wait for a disk which takes no writes."""
+"""Producers wait for a disk that accepts no writes."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ FULL = OSError(28, "No space left on device")
 
 
 class Disk:
-    """A disk that takes writes when it is told so."""
+    """A disk that accepts writes only while a test lets it."""
 
     def __init__(self, *, works):
         self.works = works
@@ -39,8 +39,8 @@ async def test_nobody_waits_while_all_is_well():
     """Without a failed append nothing is probed."""
     disk = Disk(works=False)
     health = StorageHealth(disk.probe)
-    await health.wait_until_well()
-    assert (health.is_well, disk.probes) == (True, 0)
+    await health.wait_until_healthy()
+    assert (health.is_healthy, disk.probes) == (True, 0)
 
 
 async def test_producers_go_on_as_soon_as_a_probe_is_written():
@@ -48,28 +48,28 @@ async def test_producers_go_on_as_soon_as_a_probe_is_written():
     disk = Disk(works=False)
     health = StorageHealth(disk.probe)
     health.failed(FULL)
-    waiting = [asyncio.ensure_future(health.wait_until_well()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(health.wait_until_healthy()) for _ in range(3)]
     await disk.was_probed_thrice.wait()
     assert not any(task.done() for task in waiting)
-    assert not health.is_well
+    assert not health.is_healthy
     disk.works = True
     await asyncio.gather(*waiting)
-    assert health.is_well
+    assert health.is_healthy
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_who_waits_too_long_is_told_why():
-    """A disk that stays full refuses the producer with the disk's own words."""
+    """A producer is refused with the disk's own error if the disk stays full."""
     health = StorageHealth(Disk(works=False).probe)
     health.failed(FULL)
     with pytest.raises(RefusedError, match="No space left") as refused:
-        await health.wait_until_well()
+        await health.wait_until_healthy()
     assert refused.value.code == ServerError.PersistenceError
     health.close()
 
 
 async def test_failures_meanwhile_start_no_second_probing():
-    """However many appends fail, one probe at a time is under way."""
+    """However many appends fail, only one probe runs at a time."""
     disk = Disk(works=False)
     health = StorageHealth(disk.probe)
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Tags in the broker: what is known of the producer, what is parsed, and who gets to see them."""
+"""Tags in the broker: from the producer, from the message, and delivered to consumers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stored_tags(broker, topic):
 
 
 def test_official_client_with_every_stamper(broker, http, client, topic):
-    """Batches and single messages of an official client are tagged, from its own properties too."""
+    """Batches and single messages of an official client are tagged, also from its properties."""
     make = {"properties": {"service": "shop", "region": "us"}, "producer_name": "till"}
     client.create_producer(topic).close()
     set_policy(http, topic, stampers=EVERYTHING)
@@ -87,7 +87,7 @@ def test_keys_inside_a_payload_are_not_seen(broker, http, client, topic):
 
 
 class Recording:
-    """A plugin's stamper that keeps what it is told; a test may."""
+    """A plugin's stamper that records what it gets."""
 
     name = "recording"
 
@@ -263,7 +263,7 @@ class TestStampOverRest:
         return f"/admin/v2/{topic.replace('://', '/')}/{entry}/stamp"
 
     def test_a_stamp(self, http, raw, topic):
-        """One entry's index, time and tags are told without its payload."""
+        """The answer has one entry's index, time and tags, without its payload."""
         producer = raw.create_producer(topic, properties={"region": "eu"})
         set_policy(http, topic, stampers=["broker-time", "index", "property-tags:region"])
         body = batched_message([b"1", b"2"], publish_time_ms=1)
@@ -281,14 +281,14 @@ class TestStampOverRest:
         }
 
     def test_without_a_stamp(self, http, raw, topic):
-        """An unstamped entry has its index all the same, and no broker time."""
+        """An unstamped entry has an index, but no broker time."""
         producer = raw.create_producer(topic)
         set_policy(http, topic, stampers=[])
         told = http("GET", self.path(topic, producer.send(b"x"))).json
         assert (told["index"], told["brokerTimestamp"], told["tags"]) == (0, None, {})
 
     def test_what_is_not_there(self, http, raw, topic):
-        """An entry or topic that does not exist is 404, a number that is none 400."""
+        """A missing entry or topic is 404, a number that is not valid is 400."""
         receipt = raw.create_producer(topic).send(b"x")
         path = self.path(topic, receipt)
         assert http("GET", path.replace("/entry/0", "/entry/1")).status == 404

@@ -514,7 +514,7 @@ def test_damaged_journal(live, tmp_path):
 
 
 def test_one_topic(folder):
-    """Asked for some topics, only they are read, and what is wrong with others is not told."""
+    """With topics given, only these are verified, and damage in others is not reported."""
     flip(segments(folder, AUDIT)[0].path, 8 * 200)
     checked = Checked()
     assert list(verify_folder(folder, topics=[ORDERS], checked=checked)) == []

@@ -1,4 +1,4 @@
-"""A small broker of one thread per client, for tests of what speaks the protocol to one."""
+"""A small broker with one thread per client, for tests of clients."""
 
 # ruff: noqa: D102 - a handler's name says which command it answers
 

@@ -1,4 +1,4 @@
-"""The campaigns against real processes, each for some cycles."""
+"""The campaigns against real processes, each for a few cycles."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def test_a_short_campaign_finds_nothing(tool, cycles):
 
 
 def test_a_short_fuzz_campaign_finds_nothing():
-    """Hostile clients in any order over two lives of a broker: it answers, and holds nothing."""
+    """Hostile clients over two lives of a broker: it answers, and no client holds anything."""
     done = run("fuzz_broker", "--seed", "1", "--cycles", "2", "--steps", "40")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])

@@ -12,7 +12,7 @@ def test_is_a_clock():
 
 
 def test_stands_still():
-    """It says what it was given, as often as it is asked, until it is moved."""
+    """The clock shows the same time until it is moved."""
     clock = SettableClock(5)
     assert [clock.now_ms() for _ in range(3)] == [5, 5, 5]
     assert SettableClock().now_ms() == DEFAULT_START_MS
@@ -29,7 +29,7 @@ def test_set():
 
 @pytest.mark.parametrize(("by_ms", "expected"), [(1, 101), (0, 100), (-40, 60)])
 def test_advance(by_ms, expected):
-    """It moves by steps, also back, and says where it has come to."""
+    """The clock moves by steps, also backwards, and returns the new time."""
     clock = SettableClock(100)
     assert clock.advance(by_ms) == expected
     assert clock.now_ms() == expected

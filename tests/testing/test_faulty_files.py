@@ -73,7 +73,7 @@ def test_failing_write_leaves_part_of_its_bytes(files, fd):
 
 
 def test_short_calls_and_interruptions_are_gone_on_with(files, fd):
-    """The store's own reading and writing goes on after short and interrupted calls."""
+    """The store's reads and writes continue after short and interrupted calls."""
     data = os.urandom(1000)
     for call in (1, 2, 3):
         files.fail("pwritev", call=call, error=Short)
@@ -106,7 +106,7 @@ def test_a_second_sync_after_a_failed_one_is_a_violation(files, fd, tmp_path):
 
 
 def test_failed_sync_of_a_simulated_disk_loses_bytes(tmp_path):
-    """Over a simulated disk a failing sync drops a file's dirty bytes for good, but no names."""
+    """A failing sync of a simulated disk drops a file's dirty bytes for ever, but no names."""
     disk = SimulatedDisk(survival="none")
     files = FaultyFiles(disk.process())
     files.mkdir(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""The loop monitor names what held the loop."""
+"""The loop monitor names the handler that blocked the loop."""
 
 from __future__ import annotations
 

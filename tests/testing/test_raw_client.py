@@ -1,4 +1,4 @@
-"""RawClient against a listener that answers as a small broker; the official client checks it."""
+"""RawClient against a small listener; the official client checks the listener."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def client(tiny_broker: Any) -> Iterator[RawClient]:
 
 
 def test_handshake_tells_and_learns(tiny_broker: Any) -> None:
-    """CONNECT carries what the caller chose; CONNECTED is there to be looked at."""
+    """CONNECT has the caller's fields; CONNECTED is stored in the client."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     with RawClient.from_url(
         tiny_broker.url,
@@ -78,7 +78,7 @@ def test_what_is_no_service_url_is_refused(url: str) -> None:
 
 
 def test_no_listener_is_an_os_error() -> None:
-    """Nobody at the port: the system's own error."""
+    """Without a process at the port the system's own error is raised."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -151,7 +151,7 @@ def test_a_peer_that_breaks_the_protocol_is_told_apart(tiny_broker: Any, client:
 
 
 def test_lookup_and_partitions(tiny_broker: Any, client: RawClient) -> None:
-    """Both requests return what the broker said."""
+    """Both requests return the broker's answer."""
     answer = client.lookup(TOPIC)
 
     assert answer.brokerServiceUrl == tiny_broker.url
@@ -181,7 +181,7 @@ def test_any_request_can_be_made(client: RawClient) -> None:
 
 
 def test_a_second_success_can_be_awaited(client: RawClient) -> None:
-    """A producer that waits for exclusive access hears twice, with the same request id."""
+    """A producer that waits for exclusive access gets two answers to the same request."""
     producer = client.create_producer(TOPIC, access_mode=pb.WaitForExclusive, producer_name="me")
 
     assert (producer.name, producer.is_ready, producer.topic_epoch) == ("me", False, None)
@@ -193,7 +193,7 @@ def test_a_second_success_can_be_awaited(client: RawClient) -> None:
 
 
 def test_a_wrong_clock_is_sent_as_it_is(tiny_broker: Any, client: RawClient) -> None:
-    """publish_time_ms is the sender's affair; key, properties and event time travel too."""
+    """publish_time_ms is sent unchanged, and so are key, properties and event time."""
     producer = client.create_producer(TOPIC)
 
     receipt = producer.send(
@@ -212,7 +212,7 @@ def test_a_wrong_clock_is_sent_as_it_is(tiny_broker: Any, client: RawClient) -> 
 
 
 def test_batches_count_their_messages(tiny_broker: Any, client: RawClient) -> None:
-    """A batch is one entry of many messages; the next message's sequence id is behind it."""
+    """A batch is one entry of many messages; the next sequence id follows them all."""
     producer = client.create_producer(TOPIC)
 
     first = producer.send_batch([b"a", b"b", b"c"], publish_time_ms=5)
@@ -224,7 +224,7 @@ def test_batches_count_their_messages(tiny_broker: Any, client: RawClient) -> No
 
 
 def test_refused_sends_raise_and_the_rest_stays(client: RawClient) -> None:
-    """SEND_ERROR raises where its receipt would be; later receipts are still there."""
+    """SEND_ERROR raises instead of its receipt; later receipts can still be read."""
     producer = client.create_producer(TOPIC)
     good = unbatched_message(b"x", publish_time_ms=1)
     producer.post(with_wrong_checksum(good), sequence_id=41)
@@ -238,7 +238,7 @@ def test_refused_sends_raise_and_the_rest_stays(client: RawClient) -> None:
 
 
 def test_any_counts_and_ids_can_be_claimed(tiny_broker: Any, client: RawClient) -> None:
-    """SEND may say what its message does not: counts, ids, chunks, no message at all."""
+    """SEND may have wrong counts, ids and chunks, and even no message at all."""
     producer = client.create_producer(TOPIC)
 
     receipt = producer.send_raw(
@@ -264,7 +264,7 @@ def test_pipelined_sends_arrive_in_order(tiny_broker: Any, client: RawClient) ->
 
 
 def test_a_large_message_passes_whole(tiny_broker: Any, client: RawClient) -> None:
-    """A message of 5 MB goes out while the client reads, and comes back byte for byte."""
+    """A message of 5 MB is sent while the client reads, and is received unchanged."""
     message = unbatched_message(bytes(range(256)) * 20_000, publish_time_ms=1)
     consumer = client.subscribe(TOPIC, "s")
     consumer.flow(1)
@@ -306,7 +306,7 @@ def test_no_permits_no_messages(client: RawClient) -> None:
 
 @pytest.mark.parametrize("wants_prefix", [False, True])
 def test_entries_come_as_they_were_sent(tiny_broker: Any, wants_prefix: bool) -> None:
-    """Bytes behind MESSAGE are untouched: with the prefix where the client asked for it."""
+    """Bytes after MESSAGE are unchanged, with the prefix if the client asked for it."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=wants_prefix)
     message = batched_message(
         [b"a", BatchMember(payload=None, key="k", properties={"p": "q"}, event_time_ms=3)],
@@ -340,7 +340,7 @@ def test_acknowledging(tiny_broker: Any, client: RawClient) -> None:
 
 
 def test_seeking_and_subscribing_again(client: RawClient) -> None:
-    """After seek() the consumer is closed; resubscribe() goes on where the seek went."""
+    """After seek() the consumer is closed; resubscribe() goes on at the new position."""
     messages = [unbatched_message(b"x", publish_time_ms=100 * place) for place in range(5)]
     client.create_producer(TOPIC).send_many(messages)
     consumer = client.subscribe(TOPIC, "s", earliest=True)
@@ -377,7 +377,7 @@ def test_redelivery(client: RawClient) -> None:
 
 
 def test_last_message_id(client: RawClient) -> None:
-    """The last id and the cursor's place, on an empty topic and behind a batch."""
+    """The last id and the cursor's position, on an empty topic and after a batch."""
     consumer = client.subscribe(TOPIC, "s")
 
     assert consumer.get_last_message_id() == (MessageId(-1, -1), MessageId(LEDGER_ID, -1))

@@ -52,7 +52,7 @@ def test_what_was_not_synced_is_lost(folder):
 
 
 def test_file_without_synced_name_is_lost(folder):
-    """fdatasync of a new file is not enough: its name must be synced, too."""
+    """fdatasync of a new file is not enough: its folder must be synced, too."""
     disk = SimulatedDisk(survival="none")
     process = disk.process()
     process.mkdir(folder)
@@ -147,7 +147,7 @@ def test_kill_keeps_what_was_written_and_frees_locks(folder):
 
 
 def test_file_put_in_place_durably_is_old_or_new(folder):
-    """`write_file_durably` leaves one whole version, wherever the power goes."""
+    """After a power cut at any point `write_file_durably` leaves one complete version."""
     for seed in range(40):
         disk = SimulatedDisk(seed)
         process = disk.process()
@@ -182,7 +182,7 @@ def test_cut_file_may_have_either_length(folder):
 
 
 def test_errors_are_the_kernels(folder):
-    """What is not there, no folder, or not open is told by the usual errno."""
+    """Missing files, files that are no folder, or closed descriptors give the usual errno."""
     process = SimulatedDisk().process()
     process.mkdir(folder)
     for call, number in (
@@ -198,7 +198,7 @@ def test_errors_are_the_kernels(folder):
 
 
 def test_rot_is_durable(folder):
-    """Bytes changed behind everyone's back are there, also after a power cut."""
+    """Damaged bytes stay damaged, also after a power cut."""
     disk = SimulatedDisk(survival="none")
     make_file(disk.process(), folder, b"x" * 10)
     disk.overwrite(folder / "file", b"!", 4)

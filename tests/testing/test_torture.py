@@ -69,6 +69,6 @@ def test_tool_prints_figures_and_seeds():
     "seed", [2023, 3019, 4021, 6019, 10203, 10339, 20555, 61101, 100433, 110325, 1004014]
 )
 def test_cycles_that_once_failed(folder, seed, caplog):
-    """Cycles in which a campaign found something, each once more."""
+    """Cycles in which a campaign once found a problem."""
     caplog.set_level(logging.CRITICAL)
     assert torture(seed, 1, folder).problems == []

@@ -1,1 +1,1 @@
-"""The same raw commands and REST calls to two brokers, the answers compared field by field."""
+"""Sends the same raw commands and REST calls to two brokers and compares the answers."""

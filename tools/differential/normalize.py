@@ -1,8 +1,8 @@
-"""Make two brokers' answers comparable: ids, names, addresses and times are each broker's own.
+"""Makes the answers of two brokers comparable: replaces ids, generated names, addresses and times.
 
-A ledger id becomes ``ledger#N`` by the order in which a scenario meets them, a generated producer
-name becomes ``<generated>``, an address with a port becomes ``<address>``. Whether a field is set
-is kept: a field that one broker leaves out and the other sets to its default is a difference.
+A ledger id becomes ``ledger#N``, numbered in the order of appearance in a scenario. A generated
+producer name becomes ``<generated>``, an address with a port becomes ``<address>``. A field that
+one broker leaves out and the other sets to its default value is a difference.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Normalizer:
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, value: str) -> str:
-        """A text without what differs from run to run."""
+        """A text without the parts that differ from run to run."""
         return _ADDRESS.sub("<address>", value)
 
     def json(self, value: Any, key: str = "") -> Any:

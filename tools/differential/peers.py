@@ -1,4 +1,4 @@
-"""One broker under comparison: raw connections and REST calls whose answers are recorded."""
+"""One of the compared brokers: raw connections and REST calls, with recorded answers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pulsemark.wire import Command, Connection, Message, ProtocolError, Role, co
 from .normalize import Normalizer
 
 QUIET_S = 0.35
-"""A broker that says nothing for so long has said all."""
+"""A broker that sends nothing for this time has sent everything."""
 _LIMIT_S = 15.0
 
 
 class RawConnection:
-    """A socket to a broker whose events are recorded in the order they come."""
+    """A socket to a broker; its events are recorded in the order of arrival."""
 
     def __init__(self, broker: Recorder, *, handshake: bool = True) -> None:
         parts = urlsplit(broker.service_url)
@@ -43,25 +43,25 @@ class RawConnection:
         return self._requests
 
     def write(self, *frames: bytes) -> None:
-        """Send bytes; a connection that the broker closed takes nothing."""
+        """Send bytes; does nothing if the broker has closed the connection."""
         try:
             self._socket.sendall(b"".join(frames))
         except OSError:
             self.closed = True
 
     def say(self, label: str, *frames: bytes, quiet_s: float = QUIET_S) -> list[Any]:
-        """Send, record what comes until the broker is quiet, and return it."""
+        """Send, record the answers until the broker is quiet, and return them."""
         self.write(*frames)
         answers = self._read(quiet_s)
         self._broker.record(label, answers)
         return answers
 
     def listen(self, label: str, quiet_s: float = QUIET_S) -> list[Any]:
-        """Record what comes without sending."""
+        """Record the events that arrive, without sending."""
         return self.say(label, quiet_s=quiet_s)
 
     def close(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without sending anything."""
         self._socket.close()
         self.closed = True
 
@@ -110,7 +110,7 @@ class RawConnection:
 
 @dataclass
 class Recorder:
-    """A broker and what it answered in the current scenario."""
+    """A broker and its answers in the current scenario."""
 
     name: str
     service_url: str
@@ -122,12 +122,12 @@ class Recorder:
     _open: list[RawConnection] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Forget the scenario before."""
+        """Begin a scenario: forget the previous one."""
         self.normalizer = Normalizer()
         self.steps, self.bodies = [], []
 
     def end(self) -> None:
-        """Close what the scenario left open."""
+        """End a scenario: close its open connections."""
         for connection in self._open:
             connection.close()
         self._open.clear()
@@ -139,11 +139,11 @@ class Recorder:
         return connection
 
     def record(self, label: str, answer: Any) -> None:
-        """Keep an answer under a label."""
+        """Record an answer under a label."""
         self.steps.append((label, answer))
 
     def last(self, name: str) -> Any:
-        """The newest command of a type that came, as protobuf; None where none did."""
+        """The latest received command of a type, as protobuf; None if there was none."""
         return next((body for kind, body in reversed(self.bodies) if kind == name), None)
 
     def rest(

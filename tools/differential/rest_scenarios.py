@@ -1,4 +1,4 @@
-"""REST calls as pulsar-admin makes them, and wrong ones."""
+"""REST calls of pulsar-admin, and wrong REST calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw command sequences. Each scenario gets a broker and a topic name of its own."""
+"""Raw command sequences. Each scenario gets a broker and its own topic name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scenario(function: Scenario) -> Scenario:
 
 
 def lookup(link: RawConnection, topic: str) -> None:
-    """What a client does before PRODUCER and SUBSCRIBE."""
+    """The commands that a client sends before PRODUCER and SUBSCRIBE."""
     link.say("partitions", commands.partitioned_metadata(topic, link.next_request()))
     link.say("lookup", commands.lookup(topic, link.next_request()))
 
@@ -105,7 +105,7 @@ def subscribe(
 
 
 def received(broker: Recorder) -> list[MessageId]:
-    """The ids of the messages that came so far in this scenario."""
+    """The ids of the messages received so far in this scenario."""
     return [
         MessageId.from_data(body.message_id) for kind, body in broker.bodies if kind == "MESSAGE"
     ]

@@ -1,1 +1,1 @@
-"""An example of a stamper plugin: fields of one's own in every entry's prefix."""
+"""An example of a stamper plugin: it writes its own fields into every entry's prefix."""

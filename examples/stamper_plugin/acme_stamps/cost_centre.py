@@ -1,4 +1,4 @@
-"""The stamper `cost-centre`: who pays for an entry, and for how many bytes."""
+"""The stamper `cost-centre`: the cost centre that pays for an entry, and the entry's bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pulsemark.metadata import BrokerEntryMetadata, StampContext
 
 from . import fields_pb2
 
-# Typed loosely because protobuf's generator does not tell type checkers whose extension it is.
+# Typed as Any because protobuf's generator does not give the type of extensions.
 _COST_CENTRE: Any = fields_pb2.cost_centre
 _BILLED_SIZE: Any = fields_pb2.billed_size_bytes
 
@@ -20,7 +20,7 @@ class CostCentreStamper:
     knows it from the connection, so that nothing of the entry has to be parsed.
 
     Args:
-        otherwise: what producers without that property are billed to; a policy gives it behind a
+        otherwise: the cost centre for producers without that property; a policy gives it after a
             colon, as in `cost-centre:overheads`.
     """
 

@@ -1,4 +1,4 @@
-"""Work that goes on to its end, even if the client that asked for it goes away."""
+"""Work that runs to its end, even if the client that asked for it disconnects."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin `work`, whose outcome no one waits for."""
+        """Start `work`; the caller does not wait for its result."""
         task = self._begin(work)
         task.add_done_callback(_report)
         return task
 
-    async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for `work`, which goes on even if the one who waits is cancelled."""
+    async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for `work`. It goes on even if the waiting caller is cancelled."""
         task = self._begin(work)
         try:
             return await asyncio.shield(task)
@@ -44,21 +44,24 @@ class Background:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def settle_present(self) -> None:
-        """Return when what is under way now has ended, whatever begins meanwhile."""
+    async def settle_running(self) -> None:
+        """Return when all tasks that run now have ended; tasks started later are not awaited."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
     async def settled(self) -> None:
-        """Return when nothing is under way any more."""
+        """Return when no task runs any more."""
         while self._tasks:
-            await self.settle_present()
+            await self.settle_running()
 
 
 def _report(task: asyncio.Task[Any]) -> None:
-    """Log why work failed, but for refusals: without a client who waits they are no news."""
+    """Log why a task failed.
+
+    Refusals and storage errors are not logged: they are answers to a client, and no client waits.
+    """
     if task.cancelled():
         return
     error = task.exception()
     if error is not None and not isinstance(error, (RefusedError, LedgerError, OSError)):
-        log.error("work in the background failed", exc_info=error)
+        log.error("background task %s failed", task.get_name(), exc_info=error)

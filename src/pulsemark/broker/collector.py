@@ -1,21 +1,21 @@
-"""Python's cyclic garbage collector, kept from holding the event loop.
+"""Keeps Python's cyclic garbage collector from blocking the event loop.
 
-A full collection looks through every object that the collector knows, in one go, and every thread
+A full collection visits every object that the collector knows, in one step, and every thread
 waits for it. A broker's topics, subscriptions and consumers are millions of such objects, and none
-of them is garbage: with 5,000 topics that was a quarter of a second. The collector cannot work in
-steps, so it is given less to look through:
+of them is garbage: with 5,000 topics a full collection took a quarter of a second. The collector
+cannot work in steps, so it gets fewer objects to visit:
 
-- The young are collected as always; that costs what was allocated lately.
-- No full collection begins by itself. Once a second, where enough objects have grown old since,
-  those are collected, and what survives is frozen: the collector does not look at it again. Where
-  too many grow old within the second, they are frozen without being looked at.
-- What was frozen is freed like everything else when the last reference to it goes. Only cycles
-  among frozen objects stay. What a broker lets go of has none (a test sees to that): closing a
-  session, consumer, subscription or topic takes its references apart.
-- When no client is connected, everything is thawed and collected once: no one waits for it.
+- Young objects are collected as always. The cost depends on what was allocated lately.
+- Full collections do not start by themselves. Once a second, if enough objects have become old,
+  these are collected. The survivors are frozen: the collector does not visit them again. If too
+  many objects become old within the second, they are frozen without a collection.
+- A frozen object is still freed when its last reference goes. Only cycles of frozen objects stay
+  in memory. The broker leaves no such cycles (a test checks this): closing a session, consumer,
+  subscription or topic removes its references.
+- When no client is connected, everything is unfrozen and collected once, since no client waits.
 
-It is the whole process' collector. So the program decides, not the broker: `pulsemark standalone`
-uses this, a broker in somebody else's process (`BrokerThread`) leaves the collector alone.
+The collector belongs to the whole process. So the program decides, not the broker: `pulsemark
+standalone` uses this class; a broker inside another program (`BrokerThread`) does not.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from typing import Any, Self
 __all__ = ["Collector"]
 
 INTERVAL_S = 1.0
-#: Allocations, less what was freed, between two collections of the youngest.
+#: Allocations minus frees between two collections of generation 0.
 YOUNG_OBJECTS = 5_000
-#: Collections of the youngest before one of those that survived a first time.
+#: Collections of generation 0 before one of generation 1.
 YOUNG_COLLECTIONS = 4
-#: Old objects from which on it is worth collecting them.
+#: With fewer old objects than this a collection is not worth its cost.
 OLD_OBJECTS = 5_000
-#: Old objects that are collected in one go, at 0.1 to 0.8 us each.
+#: The most old objects for one collection, which takes 0.1 to 0.8 us for each.
 MAX_OLD_OBJECTS = 20_000
-#: No process gets there: full collections do not begin by themselves.
+#: A threshold that no process reaches: full collections do not start by themselves.
 NEVER = 1 << 30
 
 
 class Collector:
-    """Keeps full collections off the running loop; an asynchronous context.
+    """Prevents full collections while the event loop serves clients; an asynchronous context.
 
-    `is_idle` says whether no one would notice a full collection now.
+    `is_idle` returns whether no client would notice a full collection now.
     """
 
     def __init__(self, is_idle: Callable[[], bool]) -> None:
@@ -54,7 +54,7 @@ class Collector:
         self._has_frozen = False
 
     async def __aenter__(self) -> Self:
-        """Begin: what is there now is there to stay."""
+        """Start. Objects that exist now are frozen: they usually live as long as the process."""
         gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
         gc.collect()
         gc.freeze()
@@ -63,7 +63,7 @@ class Collector:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave the collector as it was found."""
+        """Restore the collector's settings."""
         if self._timer is not None:
             self._timer.cancel()
         gc.callbacks.remove(self._collected)
@@ -85,7 +85,7 @@ class Collector:
             self._freeze()
 
     def _collected(self, phase: str, info: dict[str, Any]) -> None:
-        """Called by the collector, in any thread, which waits for it."""
+        """Called by the collector, in any thread. That thread waits until this returns."""
         if phase == "stop" and info["generation"] == 1 and old_objects() > MAX_OLD_OBJECTS:
             self._freeze()
 

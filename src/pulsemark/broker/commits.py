@@ -1,4 +1,4 @@
-"""Waiting for the disk from a coroutine."""
+"""Lets a coroutine wait until a commit is durable."""
 
 from __future__ import annotations
 

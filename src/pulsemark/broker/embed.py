@@ -1,9 +1,9 @@
-"""A broker for synchronous code: in a thread with an event loop of its own.
+"""A broker for synchronous code. It runs in its own thread with its own event loop.
 
     with BrokerThread(BrokerConfig(port=0, http_port=None)) as broker:
         client = pulsar.Client(broker.service_url)
 
-The loop is uvloop where it is installed, else asyncio's own.
+The loop is uvloop if it is installed, else asyncio's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """The fastest event loop there is here."""
+    """A uvloop event loop if uvloop is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -79,7 +79,7 @@ class BrokerThread:
     def close(self) -> None:
         """Close the broker in order and end the thread; a second call does nothing."""
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
-            # The loop may end between the question and the call.
+            # The loop may end between the check above and this call.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
         if self._thread is not None:

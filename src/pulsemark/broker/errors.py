@@ -1,8 +1,8 @@
-"""What can go wrong in the broker, each error with its facts as attributes.
+"""The broker's errors. Each error has its facts as attributes.
 
 Two families:
 
-- `BrokerError`: for whoever starts or embeds the broker. ::
+- `BrokerError`: for the program that starts or embeds the broker. ::
 
       BrokerError
       ├── ConfigError         (also a ValueError)  field, value, reason
@@ -13,8 +13,8 @@ Two families:
   A data folder that is locked, foreign or of a newer format raises the ledger's own typed errors;
   the broker passes them through unchanged.
 
-- `RefusedError`: a command that is answered with an ERROR (or the error fields of its own
-  response). It never leaves the session that handles the command.
+- `RefusedError`: a command is answered with an ERROR (or with the error fields of its own
+  response). The session that handles the command catches it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
 
 
 class BrokerError(Exception):
-    """Base of the errors a broker raises towards its own process."""
+    """Base of the errors that a broker raises to the program that runs it."""
 
 
 class ConfigError(BrokerError, ValueError):
     """A configuration value that cannot be used.
 
-    `field` is the name in `BrokerConfig`, `value` what was given, `reason` what was expected.
+    `field` is the name in `BrokerConfig`, `value` the value given, `reason` what was expected.
     """
 
     def __init__(self, field: str, value: object, reason: str) -> None:
@@ -51,7 +51,7 @@ class ConfigError(BrokerError, ValueError):
 
 
 class PortInUseError(BrokerError, OSError):
-    """Another process listens on `host`:`port` already."""
+    """Another process already listens on `host`:`port`."""
 
     def __init__(self, host: str, port: int) -> None:
         OSError.__init__(self, errno.EADDRINUSE, f"{host}:{port} is in use by another process")
@@ -60,10 +60,10 @@ class PortInUseError(BrokerError, OSError):
 
 
 class BrokerStateError(BrokerError, RuntimeError):
-    """The broker was asked for something that its present state cannot give."""
+    """A call that the broker's present state does not allow (`needed`, `actual`)."""
 
     def __init__(self, needed: str, actual: str) -> None:
-        super().__init__(f"the broker must be {needed}, and is {actual}")
+        super().__init__(f"the broker must be {needed}, but it is {actual}")
         self.needed = needed
         self.actual = actual
 

@@ -1,7 +1,7 @@
-"""The seek service inside a broker: its topics as the source, its cursors to be reset.
+"""The seek service inside a broker: it searches the broker's topics and resets their cursors.
 
-The service searches on worker threads and asks for topics there; topics are opened on the event
-loop. Importing this module imports grpc, so the broker does it only when a port is configured.
+The service searches on worker threads and asks for topics there. Topics are opened on the event
+loop. Importing this module imports grpc, so the broker imports it only if a port is configured.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
 
 
 class _BrokerTopics:
-    """`TopicSource` over the registry; called on the service's worker threads."""
+    """`TopicSource` over the broker's topics; called on the service's worker threads."""
 
     def __init__(self, topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
         self._topics = topics
@@ -60,7 +60,7 @@ class _BrokerTopics:
     def log(self, topic: str) -> TopicLog:
         """The topic's log. Raises TopicNotFoundError."""
         known = self._topics.open_topics.get(topic)
-        if known is not None:  # the usual case, without a detour over the loop
+        if known is not None:  # the usual case: no call to the event loop is needed
             return known.ledger
         opening = asyncio.run_coroutine_threadsafe(
             self._topics.open(TopicName.parse(topic), create=False), self._loop

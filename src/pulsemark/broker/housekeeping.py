@@ -1,8 +1,8 @@
-"""What has to be done from time to time: one timer for the whole broker.
+"""The broker's periodic work, driven by one timer.
 
-Every second, or more often where a timeout is shorter: connections that are silent for too long,
-cursors whose changes nobody waited for, places of readers that did not come back. Every minute:
-rates.
+Every second, or more often if a timeout is shorter: close connections that are silent for too
+long, store cursor changes that no client waits for, and remove the subscriptions of readers that
+did not come back after a seek. Every minute: update the rates.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Housekeeping:
         with _logged(self):
             self._services.cache.cache.evict_old()
         if self._round is None or self._round.done():
-            work = self._services.topics.turns.work(self._looking_after(self._loop.time()))
+            work = self._services.topics.turns.work(self._checks(self._loop.time()))
             self._round = self._loop.create_task(work)
 
-    def _looking_after(self, now_s: float) -> Iterator[None]:
-        """Connections, then subscriptions, then rates; one of them in a piece."""
+    def _checks(self, now_s: float) -> Iterator[None]:
+        """Check connections, then subscriptions, then update rates; one item in each piece."""
         for session in tuple(self._services.sessions):
-            # The round goes on in any case: one bad connection must not stop it, and the other
-            # topics' places are no less worth keeping.
+            # An error in one connection or subscription must not stop the round: the cursors of
+            # all other topics have to be stored, too.
             with _logged(session):
                 session.check_time(now_s)
             yield
@@ -61,7 +61,7 @@ class Housekeeping:
         for topic in topics:
             for subscription in tuple(topic.subscriptions.values()):
                 with _logged(subscription):
-                    self._look_after(subscription, now_s)
+                    self._check_subscription(subscription, now_s)
                 yield
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
@@ -71,7 +71,7 @@ class Housekeeping:
                     topic.update_rates(elapsed_s)
                 yield
 
-    def _look_after(self, subscription: Subscription, now_s: float) -> None:
+    def _check_subscription(self, subscription: Subscription, now_s: float) -> None:
         if subscription.topic.subscriptions.get(subscription.name) is not subscription:
             return
         subscription.cursor.persist()
@@ -85,7 +85,7 @@ def _logged(what: object) -> Iterator[None]:
     try:
         yield
     except Exception:
-        log.exception("%s: housekeeping failed", what)
+        log.exception("%s: periodic check failed; it runs again in the next round", what)
 
 
 def _shortest_timeout_s(config: BrokerConfig) -> float:

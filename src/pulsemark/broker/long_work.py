@@ -1,18 +1,18 @@
-"""Work that is too long for one turn of the event loop.
+"""Work that is too long for one turn (one iteration) of the event loop.
 
 One ACK can name half a million messages, a topic can have ten thousand subscriptions, a
-subscription twenty thousand consumers. Whatever goes through all of them is written as pieces: an
-iterator, and each `next` of it does a small, bounded part. Two things work through pieces:
+subscription twenty thousand consumers. Code that visits all of them is written as an iterator of
+pieces: each `next` does a small, bounded part of the work. Two classes run pieces:
 
-- `LongWork`: work of one subscription, in the order in which it came, a piece in each turn of the
-  loop. What is short is done at once where nothing is waiting.
-- `Turns`: work that a coroutine waits for, a slice of SLICE_S in each turn of the loop. All such
-  work of a broker takes turns, so that many who ask at once get no more of the loop than one.
+- `LongWork`: the work of one subscription, in the order in which it came, one piece in each turn
+  of the loop. If nothing is waiting, the first piece runs at once.
+- `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of
+  a broker shares these slices, so that many requests get no more of the loop than one request.
 
-Between two pieces others have their turns, and may change what the pieces go through. So pieces go
-through a copy of what they began with (a tuple of pointers costs little), and ask of each part
-whether it is still there where that matters. What they report was true of each part when its turn
-came, not of all parts at one moment.
+Between two pieces other code runs, and it may change the objects that the pieces visit. So pieces
+visit a copy of the collection (a tuple of references costs little), and check of each object that
+it still exists, where that matters. A result is therefore true for each object at the time of its
+visit, not for all objects at one moment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 #: Message ids that are handled in one turn.
 PIECE_IDS = 1_000
-#: How long the pieces of one turn may take in all; one piece more may be begun before that.
+#: How long the pieces of one turn may take together. The last piece may end after that.
 SLICE_S = 0.005
 
 
@@ -47,19 +47,19 @@ class LongWork:
         return bool(self._jobs)
 
     def add(self, pieces: Iterator[None], done: Callable[[], None] = lambda: None) -> None:
-        """Begin with the first piece if nothing else is waiting; call `done` after the last."""
+        """Run the first piece now if no other work waits. Call `done` after the last piece."""
         self._jobs.append((pieces, done))
         if len(self._jobs) == 1:
             self._step()
 
     async def finished(self, pieces: Iterator[None]) -> None:
-        """The same, and return after the last; who is cancelled does not stop the work."""
+        """Add pieces and return after the last one. Cancelling the caller does not stop them."""
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.add(pieces, lambda: None if end.done() else end.set_result(None))
         await end
 
     def finish(self) -> None:
-        """Do everything that is left, at once."""
+        """Run all remaining pieces now."""
         while self._jobs:
             self._step()
 
@@ -75,7 +75,7 @@ class LongWork:
         except StopIteration:
             pass
         except Exception:
-            log.exception("a piece of work failed; the rest of it is left out")
+            log.exception("a step of long work failed; its remaining steps are skipped")
         if is_over:
             self._jobs.popleft()
             done()
@@ -84,26 +84,26 @@ class LongWork:
 
 
 class Turns:
-    """Works through pieces, a slice of all such work in each turn of the loop."""
+    """Runs the pieces of many callers, one time slice in each turn of the loop."""
 
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
 
     async def work(self, pieces: Iterable[object]) -> None:
-        """Return when all pieces are done; what one raises ends the work and is raised here.
+        """Return when all pieces are done. An error in a piece ends the work and is raised here.
 
-        Who is cancelled leaves the rest undone.
+        If the caller is cancelled, the remaining pieces are not run.
         """
         remaining = iter(pieces)
         while True:
-            # The lock gives each waiting work its slice in turn.
+            # The lock is fair: each waiting caller gets its slice in order.
             async with self._one_at_a_time:
                 await asyncio.sleep(0)
                 if _slice(remaining):
                     return
 
     async def result(self, pieces: Generator[object, None, T]) -> T:
-        """The same; what the generator returns in the end."""
+        """Run all pieces, and return the generator's return value."""
         found: list[T] = []
 
         def keeping() -> Iterator[object]:
@@ -114,11 +114,11 @@ class Turns:
 
 
 def _slice(remaining: Iterator[object]) -> bool:
-    """Work until the slice's time is over; whether nothing remains."""
+    """Run pieces until the slice's time is over. Return whether all pieces are done."""
     until_s = time.monotonic() + SLICE_S
     return all(time.monotonic() < until_s for _ in remaining)
 
 
 def at_once(pieces: Iterable[object]) -> None:
-    """Do all pieces now, where nothing else is to be done in between."""
+    """Run all pieces now, without other work in between."""
     deque(pieces, maxlen=0)

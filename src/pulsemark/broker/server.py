@@ -1,22 +1,24 @@
-"""The broker: what is started, in which order, and how it ends.
+"""The broker: starts its parts in order, and closes them in order.
 
     async with Broker(config) as broker:
         ... broker.service_url ...
 
-Start: sockets are bound first, so that a taken port is noticed before anything is touched; then
-the data folder is opened (the ledger recovers what a crash left), the catalog read, and only then
-are connections accepted.
+Start, in steps:
+
+1. bind the sockets, so that a port in use is found before anything is changed;
+2. open the data folder (the ledger recovers from a crash) and read the catalog;
+3. accept connections.
 
 Close, in steps:
 
 1. stop accepting: binary protocol, HTTP, gRPC;
-2. stop reading, and wait for the publishes and requests that came to be answered;
-3. close the connections: send what is buffered for them, half-close, drain, close;
+2. stop reading, and wait until the publishes and requests that arrived are answered;
+3. close the connections: send buffered data, half-close, drain, close;
 4. make every cursor durable;
-5. close the store: commit, checkpoint, give the folder's lock back;
+5. close the store: commit, checkpoint, release the folder's lock;
 6. end the threads, remove a temporary data folder.
 
-Blocking work runs in the executor; the loop only ever appends to and reads from ledgers.
+Blocking work runs in the executor. The event loop itself only appends to ledgers and reads them.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class Broker:
 
     @property
     def service_url(self) -> str:
-        """`pulsar://host:port`, as clients want it."""
+        """`pulsar://host:port`, the URL for clients."""
         return f"pulsar://{_url_host(self._advertised_host())}:{self.port}"
 
     @property
@@ -149,7 +151,7 @@ class Broker:
             await self.close()
             raise
         self._state = "running"
-        log.info("serving %s, data in %s", self.service_url, self.store.state.name)
+        log.info("broker serves %s with the data in %s", self.service_url, self.store.state.name)
 
     async def _start(self) -> None:
         config = self.config
@@ -194,7 +196,12 @@ class Broker:
         config = self.config
         affordable = connections_affordable(config.store_options)
         if affordable < config.max_connections:
-            log.info("the limit of open files leaves room for %d connections", affordable)
+            log.info(
+                "the process' limit of open files allows only %d of %d connections; "
+                "raise it (ulimit -n) if you need more",
+                affordable,
+                config.max_connections,
+            )
 
         def has_room(arriving: int) -> bool:
             binary, http = len(self.services.sessions), len(self.services.http_connections)
@@ -210,7 +217,7 @@ class Broker:
             )
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
-        # Imported with the first connection: most brokers of a test run never get one.
+        # Imported with the first HTTP connection: most brokers in tests never get one.
         from .http.connection import HttpConnection
 
         return HttpConnection(self.services)
@@ -236,13 +243,13 @@ class Broker:
     # -- close ----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """End in order; a second call does nothing."""
+        """Close all parts in order; a second call does nothing."""
         if self._state in ("closing", "closed"):
             return
         self._state = "closing"
         try:
             await self._stop_accepting()
-            # Both at once: together they have the time that the configuration says.
+            # Both at the same time: they share the configured timeout.
             await asyncio.gather(self._stop_seek_server(), self._close_sessions())
             await self._persist_cursors()
         finally:
@@ -292,10 +299,10 @@ class Broker:
                     subscription.work.finish()
                     await durable(subscription.cursor.persist())
                 except RefusedError as refusal:
-                    log.error("%s: its place could not be stored: %s", subscription, refusal)
+                    log.error("%s: cursor could not be stored: %s", subscription, refusal)
                 except Exception:
-                    # The other topics' places are no less worth keeping.
-                    log.exception("%s: its place could not be stored", subscription)
+                    # The cursors of the other subscriptions still have to be stored.
+                    log.exception("%s: cursor could not be stored", subscription)
         await topics.close()
         await topics.catalog_writer.settled()
 
@@ -329,7 +336,7 @@ async def make_services(
     service_url: str,
     http_url: str,
 ) -> Services:
-    """The registries of a broker, with what the store's catalog says."""
+    """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas = Schemas(catalog_writer, config)
     topics = Topics(
@@ -369,12 +376,12 @@ def _next_incarnation(store: TopicStore) -> int:
 
 
 async def _wait_until(condition: Callable[[], bool], deadline_s: float) -> None:
-    """Return when the condition holds, or at a time of the loop."""
+    """Return when the condition holds, or when the loop's time reaches `deadline_s`."""
     loop = asyncio.get_running_loop()
     while (began_s := loop.time()) < deadline_s:
         if condition():
             return
-        # Asking thousands of connections takes a while itself.
+        # Checking thousands of connections takes time itself, so wait in proportion.
         await asyncio.sleep(max(POLL_S, 4 * (loop.time() - began_s)))
 
 

@@ -1,4 +1,4 @@
-"""What every connection of a broker shares: the one place its parts are handed on from."""
+"""The parts of a broker that all its connections share."""
 
 from __future__ import annotations
 
@@ -39,25 +39,26 @@ class Services:
     cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
-    #: URL of the binary protocol that clients are told.
+    #: URL of the binary protocol, as lookups return it to clients.
     service_url: str
     #: "" without HTTP.
     http_url: str
-    #: Counts the starts of this data folder: makes generated producer names unique over restarts.
+    #: How often a broker was started on this data folder. It is a part of generated producer
+    #: names, so that they stay unique after a restart.
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)
     http_connections: set[HttpConnection] = field(default_factory=set)
-    #: The metrics page that is being made, for all who ask meanwhile.
+    #: The metrics page that is being made. Requests that come meanwhile get the same page.
     metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether no client is connected; those of gRPC are not counted."""
+        """Whether no client is connected. gRPC clients are not counted."""
         return not self.sessions and not self.http_connections
 
     def new_producer_name(self) -> str:
-        """A producer name that was never given out on this data folder before."""
+        """A producer name that was never used on this data folder before."""
         name = f"{self.config.cluster}-{self.incarnation}-{self._names_given}"
         self._names_given += 1
         return name

@@ -1,4 +1,4 @@
-"""The version a broker tells its clients and its operators."""
+"""The version that a broker reports to its clients and operators."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The test kit: a broker in a `with` block, a clock to be set, a client for raw frames.
+"""Tools for tests: a broker in a `with` block, a settable clock, a client for raw frames.
 
     running_broker     a broker on free ports (see `running`)
-    SettableClock      a clock that says what it is told (see `clock`)
+    SettableClock      a clock that shows the time a test sets (see `clock`)
     RawClient          Pulsar's protocol frame by frame (see `raw_client`)
 
-The pytest plugin is in `plugin`. Names are imported when first used: pytest loads this package in
-every run, also in those that need nothing of it.
+The pytest plugin is in `plugin`. Names are imported when they are first used, because pytest loads
+this package in every run, also in runs that do not use it.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Also the names that were not used yet."""
+    """All names, including those that were not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,8 +1,8 @@
 """A clock that stands still until a test moves it.
 
-It takes the place of `pulsemark.metadata.SystemClock` wherever a `clock` can be given. Times are
-then part of a test's text, and a test of hours takes no time. It can be set back, as real clocks
-are, to see that stamps never fall. Safe between threads: the broker may read it while a test
+It can replace `pulsemark.metadata.SystemClock` wherever a `clock` can be given. Then a test chooses
+its times, and a test about hours does not take hours. The clock can be set back, as real clocks
+are, to check that stamps never decrease. It is thread-safe: the broker may read it while a test
 moves it.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import threading
 
-# An ordinary moment of 2023, so that a test which does not care gets plausible stamps.
+# A time in 2023, so that tests which set no time get plausible stamps.
 DEFAULT_START_MS = 1_700_000_000_000
 
 
 class SettableClock:
-    """A `Clock` whose time is what the test says.
+    """A `Clock` whose time is set by the test.
 
     Args:
-        now_ms: where it starts, in milliseconds since the epoch.
+        now_ms: the first time, in milliseconds since the epoch.
     """
 
     __slots__ = ("_lock", "_now_ms")
@@ -32,14 +32,14 @@ class SettableClock:
         return self._now_ms
 
     def set(self, now_ms: int) -> None:
-        """Move to this moment, forwards or backwards."""
+        """Set the time, forwards or backwards."""
         with self._lock:
             self._now_ms = now_ms
 
     def advance(self, by_ms: int) -> int:
-        """Move by so many milliseconds (backwards if negative) and return the new time.
+        """Move by `by_ms` milliseconds (backwards if negative) and return the new time.
 
-        No step is lost when several threads advance at once.
+        No step is lost if several threads advance at the same time.
         """
         with self._lock:
             self._now_ms += by_ms

@@ -1,8 +1,8 @@
-"""What a simulated disk holds: files and folders in two states, as seen and as on the disk.
+"""Files and folders of a simulated disk, each in two states: as processes see it, and as on disk.
 
-The rules are those of `simulated_disk`: bytes and lengths are durable once their file was synced,
-names once their folder was; what is dirty when the power goes, or when a sync fails, reaches the
-disk in part, by pieces of 512 bytes, as a random generator decides.
+The rules are those of `simulated_disk`. Bytes and lengths are durable after a sync of their file,
+names after a sync of their folder. If the power is cut or a sync fails, a random part of the dirty
+data reaches the disk, in pieces of 512 bytes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 __all__ = ["PIECE_BYTES", "Folder", "Inode", "Survival"]
 
 PIECE_BYTES = 512
-"""What a disk writes as a whole, or so one hopes."""
+"""The unit that a disk is expected to write completely or not at all."""
 
 Survival = Literal["none", "some", "all"]
 
 
 @dataclass(slots=True, eq=False)
 class Inode:
-    """A file without a name: as it is seen, and as the disk has it."""
+    """A file without its name: as processes see it, and as it is on the disk."""
 
     seen: bytearray = field(default_factory=bytearray)
     disk: bytearray = field(default_factory=bytearray)
     dirty: list[tuple[int, int]] = field(default_factory=list)
-    """[start, end) of what was written since the last sync, in order."""
+    """[start, end) of each range written since the last sync, in order."""
     shortest: int | None = None
-    """Smallest length since the last sync, if the file was cut."""
+    """The smallest length since the last sync, if the file was truncated."""
     lock_owner: DiskProcess | None = None
 
     def write(self, data: Buffer, offset: int) -> None:
-        """Change what is seen."""
+        """Write, as processes see it."""
         end = offset + len(data)
         if len(self.seen) < end:
             self.seen.extend(bytes(end - len(self.seen)))
@@ -49,7 +49,7 @@ class Inode:
             self.dirty.append((offset, end))
 
     def cut(self, size: int) -> None:
-        """Cut or extend what is seen."""
+        """Truncate or extend the file, as processes see it."""
         if size < len(self.seen):
             del self.seen[size:]
             self.shortest = size if self.shortest is None else min(size, self.shortest)
@@ -64,12 +64,12 @@ class Inode:
             self.disk[start:end] = self.seen[start:end]
 
     def sync(self) -> None:
-        """Make what is seen durable."""
+        """Make the seen content durable."""
         if self.shortest is not None:
             del self.disk[self.shortest :]
         for start, end in self.dirty:
             self._put(start, end)
-        # What an earlier failed sync lost reads as zeros.
+        # Data lost by an earlier failed sync reads as zeros.
         if len(self.disk) < len(self.seen):
             self.disk.extend(bytes(len(self.seen) - len(self.disk)))
         self._clean()
@@ -79,7 +79,7 @@ class Inode:
         self.shortest = None
 
     def lose(self, random: Random, survival: Survival) -> None:
-        """Let some of what is dirty reach the disk; the rest never will."""
+        """Let some of the dirty data reach the disk; the rest is lost."""
         if self.shortest is not None and (survival == "all" or random.random() < 0.5):
             del self.disk[self.shortest :]
         share = {"none": 0.0, "some": random.random(), "all": 1.0}[survival]
@@ -99,15 +99,15 @@ class Inode:
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """Names, as they are seen, and as the disk has them."""
+    """Names, as processes see them, and as they are on the disk."""
 
     seen: dict[str, Inode | Folder] = field(default_factory=dict)
     disk: dict[str, Inode | Folder] = field(default_factory=dict)
     pending: list[dict[str, Inode | Folder | None]] = field(default_factory=list)
-    """Changes since the last sync, oldest first; None: the name is gone."""
+    """Changes since the last sync, oldest first; None: the name was removed."""
 
     def change(self, names: dict[str, Inode | Folder | None]) -> None:
-        """Make, rename or remove names; None: the name is gone."""
+        """Create, rename or remove names; None removes a name."""
         _apply(self.seen, names)
         self.pending.append(names)
 

@@ -1,17 +1,16 @@
-"""File access that fails when it is told to, and watches how failures are taken.
+"""File access that fails on request, and checks how the code under test handles failures.
 
     files = FaultyFiles()                                  # over the real disk
     files.fail("fdatasync", call=3)                        # the third fdatasync from now: EIO
     files.fail("pwritev", error=errno.ENOSPC, times=None)  # from now on, until heal()
     LocalStore.open(folder, files=files)
 
-A failing call fails as it would in life: a write that fails with an error has put part of its
-bytes into the file, a failed sync has dropped what was not on the disk (where the disk is a
-`SimulatedDisk`), an interrupted call has done nothing. `Short` is no error: the call does less
-than was asked.
+A failing call has the same effects as a real one. A failed write has written part of its bytes. A
+failed sync has dropped the data that was not on the disk (if the disk is a `SimulatedDisk`). An
+interrupted call has done nothing. `Short` is not an error: the call does less than requested.
 
-What must never be done after a failed sync is recorded in `violations`: to sync that descriptor,
-or that file, again. The kernel would say that all is well when it is not.
+After a failed sync that descriptor and that file must never be synced again, since the kernel would
+report success though data is lost. Such calls are recorded in `violations`.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ OPERATIONS = (
     "size", "rename", "unlink", "mkdir", "listdir", "exists", "names_stamp", "sync_folder",
     "try_lock",
 )  # fmt: skip
-"""What can fail: every method of `Files`."""
+"""The operations that can fail: every method of `Files`."""
 
 
 class Short:
-    """A read or write that does half of what was asked (at least one byte), without an error."""
+    """A read or write that does half of the request (at least one byte), without an error."""
 
 
 @dataclass(slots=True)
 class _Fault:
-    """From the ``first`` call of an operation on, ``times`` calls fail."""
+    """Beginning with call number ``first`` of an operation, ``times`` calls fail."""
 
     operation: str
     first: int
@@ -59,13 +58,13 @@ class _Fault:
 
 
 class FaultyFiles:
-    """A `Files` over another, with faults.
+    """A `Files` that calls another one, with faults.
 
     Args:
-        files: what does the work; the real disk by default. A `SimulatedDisk().process()` loses
-            what a failed sync loses.
-        syncs: False: fdatasync, fsync and sync_folder say yes and do nothing. For control runs:
-            a check of durability that does not notice is none.
+        files: does the work; the real disk by default. A `SimulatedDisk().process()` also loses
+            data at a failed sync.
+        syncs: False: fdatasync, fsync and sync_folder report success and do nothing. This is for
+            control runs: a check of durability must report losses then.
     """
 
     def __init__(self, files: Files | None = None, *, syncs: bool = True) -> None:
@@ -81,11 +80,11 @@ class FaultyFiles:
         """How often each operation was called."""
         self.total_calls = 0
         self.failed_calls = 0
-        """How many calls a fault has hit."""
+        """How many calls failed or were short."""
         self.violations: list[str] = []
-        """What must never be done, and was."""
+        """Forbidden calls: syncs after a failed sync."""
         self.trace: list[str] | None = None
-        """Set to a list to have every call noted, with its path."""
+        """If this is set to a list, every call is added to it, with its path."""
 
     def fail(
         self,
@@ -96,31 +95,31 @@ class FaultyFiles:
         times: int | None = 1,
         path_part: str = "",
     ) -> None:
-        """Let calls of ``operation`` fail: from the ``call``-th from now on, ``times`` of them.
+        """Let ``times`` calls of ``operation`` fail, beginning with the ``call``-th from now.
 
         Args:
             operation: a name of OPERATIONS.
-            call: 1 is the next one.
+            call: 1 is the next call.
             error: an errno, or `Short`.
             times: None: until `heal`.
-            path_part: only calls on paths that contain it fail; all calls are counted.
+            path_part: only calls on paths that contain this text fail; all calls are counted.
         """
         if operation not in OPERATIONS:
-            raise ValueError(f"no operation {operation!r}; there are {', '.join(OPERATIONS)}")
+            raise ValueError(f"no operation {operation!r}; use one of {', '.join(OPERATIONS)}")
         with self._lock:
             first = self.calls[operation] + call
             self._faults.append(_Fault(operation, first, times, error, path_part))
 
     def at_call(self, number: int, action: Callable[[], object]) -> None:
-        """Do something at the ``number``-th call of all, counted from the beginning.
+        """Call ``action`` at the ``number``-th call of all operations.
 
-        A write is done before ``action``, any other call is not done before it. Meant for
-        `SimulatedDisk.power_off`, after which the call fails like every later one.
+        A write runs before ``action``; any other operation runs after it. This is made for
+        `SimulatedDisk.power_off`, after which the call and all later calls fail.
         """
         self._at_call[number] = action
 
     def heal(self) -> None:
-        """Nothing fails any more."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
 
@@ -133,7 +132,7 @@ class FaultyFiles:
         do: Callable[[], T],
         partly: Callable[[], T] | None = None,
     ) -> T:
-        """Count the call, let it fail if it is to, else do it. ``partly`` does half of it."""
+        """Count the call, then run it or let it fail. ``partly`` does half of the work."""
         with self._lock:
             self.calls[operation] += 1
             self.total_calls += 1
@@ -167,11 +166,11 @@ class FaultyFiles:
         fd = self._call("open", path, lambda: self._files.open(path, flags))
         with self._lock:
             self._paths[fd] = path
-            self._failed_fds.discard(fd)  # the number is used again
+            self._failed_fds.discard(fd)  # the system reuses descriptor numbers
         return fd
 
     def close(self, fd: int) -> None:
-        """As `Files.close`; a failing close has closed, as on Linux."""
+        """As `Files.close`. A failing close closes the descriptor, as on Linux."""
         path = self._paths.pop(fd, None)
         try:
             self._call("close", path, lambda: None)
@@ -188,7 +187,7 @@ class FaultyFiles:
         )
 
     def map(self, fd: int, size_bytes: int) -> Buffer:
-        """As `Files.map`; only the mapping itself can fail, not the reading."""
+        """As `Files.map`. Only the mapping can fail, not reading from it."""
         return self._call("map", self._path(fd), lambda: self._files.map(fd, size_bytes))
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:

@@ -1,14 +1,14 @@
-"""kill -9 of a process that writes to a store, and what the next one finds.
+"""Kills a process that writes to a store (kill -9), and checks the store after it.
 
     campaign = KillCampaign(folder)
     result = campaign.cycle(seed=1)      # start, load, kill, open again, compare
 
-The process under load is this module, run as a program: it appends to a few topics from a few
-threads, rolls, trims, acknowledges, and prints a line for every entry once it is durable. What was
-printed must be there afterwards; see `store_model` for what else must hold.
+The killed process runs this module as a program. It appends to a few topics from a few threads,
+rolls, trims, acknowledges, and prints a line for each entry after it is durable. All printed
+entries must be in the store after the kill. `store_model` says what else must be true.
 
-A kill does not test durability, since the page cache survives it: that is `simulated_disk`'s
-matter. It tests recovery, the lock, and everything that is not atomic.
+A kill does not test durability, since the page cache survives it; `simulated_disk` tests that. A
+kill tests recovery, the lock, and all operations that are not atomic.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _KEPT_ENTRIES = 3000
 
 @dataclass(slots=True)
 class CycleResult:
-    """What one cycle found."""
+    """The result of one cycle."""
 
     acknowledged: int
     """Entries that were acknowledged before the kill."""
     ready_ms: float
-    """From the beginning of the next opening until all topics are open."""
+    """Time to open the store and all topics after the kill."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -62,21 +62,21 @@ class _Acked:
 
 
 class KillCampaign:
-    """Cycles on one data folder, each killing a process and checking after it."""
+    """Cycles on one data folder. Each kills a process, then checks the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._acked: dict[str, dict[Position, _Acked]] = {name: {} for name in TOPICS}
 
     def cycle(self, seed: int) -> CycleResult:
-        """One process, killed at a moment that the seed decides, and the check after it."""
+        """Start one process, kill it at a time that depends on the seed, and check the folder."""
         random = Random(seed)  # noqa: S311 - the same moment again for the same seed
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(self.folder), str(seed)], stdout=subprocess.PIPE
         )
         assert process.stdout is not None
         wait_s, is_early = random.random() * 0.5, random.random() < 0.2
-        # Counted from the first acknowledgement, however long the start takes; or during the start.
+        # The time to the kill counts from the first acknowledgement, or (early) from the start.
         first_line = b"" if is_early else process.stdout.readline()
         killer = threading.Timer(wait_s, process.kill)
         killer.start()
@@ -102,7 +102,7 @@ class KillCampaign:
         index, time_ms = topic.first_index, 0
         first = topic.first_position
         for position in [p for p in acked if first is None or p < first]:
-            del acked[position]  # trimmed by the process, which said nothing of it
+            del acked[position]  # the process trimmed it and does not report this
         missing = set(acked)
         place = EARLIEST
         while part := topic.read(place, max_entries=1000):
@@ -117,7 +117,7 @@ class KillCampaign:
                 if promised is None:
                     acked[entry.position] = _Acked(entry.index, time_ms, crc32c(entry.body))
                 elif (promised.index, promised.crc) != (entry.index, crc32c(entry.body)):
-                    yield f"{topic.name} {entry.position}: not what was acknowledged"
+                    yield f"{topic.name} {entry.position}: differs from what was acknowledged"
                 missing.discard(entry.position)
             last = part[-1].position
             place = Position(last.ledger_id, last.entry_id + 1)
@@ -136,7 +136,7 @@ class _Worker(threading.Thread):
         self._random = Random(seed)  # noqa: S311 - what it does is a function of the seed
 
     def run(self) -> None:
-        """Work."""
+        """Append, roll, trim and acknowledge without end."""
         random = self._random
         while True:
             number = random.randrange(len(self._topics))
@@ -146,7 +146,7 @@ class _Worker(threading.Thread):
                 appended = topic.append(b"\1" + body, message_count=random.randint(0, 3))
             except LedgerError:
                 continue
-            self._tell(number, appended, crc32c(b"\1" + body))
+            self._report(number, appended, crc32c(b"\1" + body))
             chance = random.random()
             if chance < 0.2:
                 appended.commit.wait()
@@ -159,16 +159,16 @@ class _Worker(threading.Thread):
                 cursor.ack_cumulative(appended.position)
                 cursor.persist()
 
-    def _tell(self, number: int, appended: Appended, crc: int) -> None:
+    def _report(self, number: int, appended: Appended, crc: int) -> None:
         position = appended.position
         facts = (number, *position, appended.index, appended.time_ms, crc)
         line = " ".join(map(str, facts)).encode() + b"\n"
 
-        def tell(error: BaseException | None) -> None:
+        def done(error: BaseException | None) -> None:
             if error is None:
                 os.write(1, line)
 
-        appended.commit.add_done_callback(tell)
+        appended.commit.add_done_callback(done)
 
     def _trim(self, topic: ManagedLedger) -> None:
         segments = topic.segments()
@@ -181,7 +181,7 @@ class _Worker(threading.Thread):
 
 
 def main() -> None:
-    """Be the process under load: FOLDER SEED."""
+    """Run as the process under load, with the arguments FOLDER SEED."""
     folder, seed = Path(sys.argv[1]), int(sys.argv[2])
     store = LocalStore.open(folder, options=OPTIONS)
     topics = [store.open_topic(name) for name in TOPICS]

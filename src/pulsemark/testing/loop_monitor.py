@@ -1,4 +1,4 @@
-"""Finds what holds an event loop: how long, and in which handler.
+"""Finds what blocks an event loop: for how long, and in which handler.
 
     monitor = LoopMonitor(threshold_ms=50)
     monitor.start()                                  # on the loop's thread, with the loop running
@@ -6,10 +6,11 @@
     monitor.stop()
     for stall in monitor.stalls: print(stall.wall_ms, stall.handler)
 
-A heartbeat on the loop notes the time. When it is late, a thread looks at the loop thread's stack
-every few milliseconds; the handler that was seen most often has held the loop. On a busy machine
-the loop may be late because others have the processor: `cpu_ms` says how long the loop's thread
-worked meanwhile, and `is_held` is true where that alone is above the threshold.
+A heartbeat timer on the loop notes the time. When the heartbeat is late, a thread reads the stack
+of the loop's thread every few milliseconds. The handler that was seen most often has blocked the
+loop. On a busy machine the loop may be late because other processes use the processor. `cpu_ms`
+is the processor time of the loop's thread meanwhile, and `is_held` is true if that alone is above
+the threshold.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ __all__ = ["LoopMonitor", "Stall"]
 
 BEAT_S = 0.005
 LOOK_S = 0.004
-#: A loop that is held for so long may be held for ever: it is reported while it is.
+#: A loop that is blocked for so long may be blocked for ever, so it is reported before it ends.
 HUNG_S = 2.0
-#: Where a stack passes from the event loop to what runs on it.
+#: The frames of the event loop itself; frames below them are those of the handler.
 _LOOP_FILES = ("asyncio/runners.py", "asyncio/base_events.py", "asyncio/events.py")
 _PACKAGE = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The loop did nothing else for a while."""
+    """A time in which one handler blocked the loop."""
 
     wall_ms: float
-    #: How long the loop's thread worked in that time.
+    #: Processor time of the loop's thread in that time.
     cpu_ms: float
-    #: `file:function` that the loop called, and the innermost one of this package below it.
+    #: `file:function` that the loop called, and the innermost function of this package.
     handler: str
     is_held: bool
 
@@ -50,8 +51,8 @@ class Stall:
 class LoopMonitor:
     """Watches one running loop.
 
-    `report` is called on the loop with each stall, and from another thread, once, with one that
-    goes on for HUNG_S.
+    `report` is called on the loop after each stall. If a stall lasts for HUNG_S, `report` is also
+    called once from another thread, before the stall ends.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class LoopMonitor:
         self._beat_at_s = self._worked_s = self._hung_at_s = 0.0
 
     def start(self) -> None:
-        """Begin to watch the running loop, from its own thread."""
+        """Begin to watch the running loop. Call it on the loop's thread."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._clock = time.pthread_getcpuclockid(self._thread_id)
@@ -78,7 +79,7 @@ class LoopMonitor:
         threading.Thread(target=self._watch, name="loop-monitor", daemon=True).start()
 
     def stop(self) -> None:
-        """End; on the loop's thread."""
+        """Stop watching. Call it on the loop's thread."""
         self._stopped.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -103,7 +104,7 @@ class LoopMonitor:
 
     def _watch(self) -> None:
         while not self._stopped.wait(LOOK_S):
-            # Half of the threshold: the rest of it is enough to be seen.
+            # Sampling starts at half of the threshold, so that there are enough samples.
             late_ms = (time.monotonic() - self._beat_at_s - BEAT_S) * 1000
             if late_ms >= self.threshold_ms / 2:
                 frame = sys._current_frames().get(self._thread_id)
@@ -115,7 +116,7 @@ class LoopMonitor:
 
 
 def name_of(innermost: FrameType | None) -> str:
-    """What the loop called, and where that is now, from the innermost frame of a stack."""
+    """The function that the loop called and the innermost one, from a stack's innermost frame."""
     handler = deepest = ""
     frame = innermost
     while frame is not None:

@@ -3,11 +3,11 @@
     def test_my_app(pulsar_broker):
         client = pulsar.Client(pulsar_broker.service_url)
 
-- `pulsar_broker`: one broker for the whole session; tests keep apart by topic names.
-- `pulsemark_broker`: a fresh one for each test.
+- `pulsar_broker`: one broker for the whole session; use different topic names in each test.
+- `pulsemark_broker`: a new one for each test.
 
-Both run in this process on free ports, with HTTP, without gRPC, over a temporary data folder, and
-hand out what `running_broker` does. With `pulsemark_storage = memory` in pytest's configuration
+Both run in this process on free ports, with HTTP, without gRPC, with a temporary data folder, and
+give what `running_broker` gives. With `pulsemark_storage = memory` in pytest's configuration
 they keep everything in memory, and need no disk. Nothing but pytest is imported before a test asks
 for one.
 """
@@ -45,7 +45,7 @@ def pulsar_broker(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
 
 @pytest.fixture
 def pulsemark_broker(pytestconfig: pytest.Config) -> Iterator[BrokerThread]:
-    """A broker of the test's own."""
+    """A new broker for this test."""
     from .running import running_broker
 
     with running_broker(storage=pytestconfig.getini("pulsemark_storage")) as broker:

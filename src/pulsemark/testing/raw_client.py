@@ -1,15 +1,15 @@
-"""RawClient: Pulsar's protocol spoken by hand, for tests that must see or send exact bytes.
+"""RawClient: a client that sends single frames, for tests that must see or send exact bytes.
 
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer("persistent://public/default/t")
-        receipt = producer.send(b"hello", publish_time_ms=0)          # a clock long stopped
+        receipt = producer.send(b"hello", publish_time_ms=0)          # any publish time
         consumer = client.subscribe("persistent://public/default/t", "s", earliest=True)
         consumer.flow(10)
-        frame = consumer.receive()                                    # bytes as they came
+        frame = consumer.receive()                                    # the bytes as received
 
-It does nothing on its own but answer PING (if not told otherwise): no lookup before a producer,
-no permits without flow(), no reconnection after CLOSE_CONSUMER. One thread only. Everything
-that waits has a time limit: the client's, or the call's own.
+By itself it only answers PING (this can be switched off). It does no lookup before it opens a
+producer, gives no permits without flow(), and does not reconnect after CLOSE_CONSUMER. Use it from
+one thread only. Every wait has a timeout: the client's, or the call's own.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class RawClient:
 
     Args:
         host, port: where the broker listens.
-        timeout_s: the limit of every wait that names none itself.
-        protocol_version, feature_flags, client_version, auth_method_name, auth_data: what
-            CONNECT says. No flags by default: entries come without broker entry metadata.
-        ssl_context, server_hostname: TLS, and the name its certificate must bear.
+        timeout_s: the timeout of all calls without their own.
+        protocol_version, feature_flags, client_version, auth_method_name, auth_data: the fields
+            of CONNECT. By default there are no flags: entries have no broker entry metadata.
+        ssl_context, server_hostname: TLS, and the host name that the certificate must have.
         handshake: False sends no CONNECT.
         answers_pings: False leaves the broker's PINGs unanswered.
 
     Attributes:
-        connected: the broker's CONNECTED, None before or without handshake.
-        unsolicited: commands that nobody asked for (CLOSE_CONSUMER, AUTH_CHALLENGE, PONG ...),
+        connected: the broker's CONNECTED; None before the handshake or without one.
+        unsolicited: commands that answer no request (CLOSE_CONSUMER, AUTH_CHALLENGE, PONG ...),
             oldest first.
 
     Raises ConnectionLostError, RawTimeoutError, RequestRefusedError (the handshake's ERROR),
-    OSError (nobody listens).
+    OSError (for example if no process listens at the port).
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RawClient:
     def from_url(cls, service_url: str, **options: Any) -> RawClient:
         """Connect to `pulsar://host:port` (or `pulsar+ssl://`, with ssl_context in `options`).
 
-        Raises ValueError if the URL is none of these.
+        Raises ValueError for any other URL.
         """
         parts = urlsplit(service_url)
         if parts.scheme not in {"pulsar", "pulsar+ssl"} or parts.hostname is None:
@@ -139,7 +139,7 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, without a word to the broker."""
+        """Close the connection, without sending anything to the broker."""
         self._link.close()
 
     # ---- the connection ----------------------------------------------------------------------
@@ -153,7 +153,7 @@ class RawClient:
         auth_method_name: str | None = None,
         auth_data: bytes | None = None,
     ) -> pb.CommandConnected:
-        """Shake hands. Raises RequestRefusedError if the broker answers ERROR."""
+        """Send CONNECT and wait for CONNECTED. Raises RequestRefusedError after an ERROR."""
         connect = commands.connect(
             client_version,
             protocol_version=protocol_version,
@@ -183,7 +183,7 @@ class RawClient:
             self.close()
 
     def wait_unsolicited(self, kind: int, timeout_s: float | None = None) -> Any:
-        """The body of the next command of type `kind` that is no answer to a request."""
+        """The body of the next command of type `kind` that does not answer a request."""
 
         def take() -> Command | None:
             for command in self.unsolicited:
@@ -196,14 +196,14 @@ class RawClient:
         return self._link.wait(take, name, timeout_s).body
 
     def new_id(self) -> int:
-        """A number for a request, a producer or a consumer, never given before."""
+        """A new id for a request, a producer or a consumer."""
         self._next_id += 1
         return self._next_id
 
     def request(self, build: Callable[[int], bytes], timeout_s: float | None = None) -> Any:
-        """Send what `build(request_id)` makes and return the body of the answer.
+        """Send the frame that `build(request_id)` makes, and return the body of the answer.
 
-        Raises RequestRefusedError if that is ERROR, or a response that names an error.
+        Raises RequestRefusedError if the answer is ERROR, or a response with an error field.
         """
         request_id = self.new_id()
         self._link.write(build(request_id))
@@ -304,7 +304,7 @@ class RawClient:
         return self.connected
 
     def _route(self, event: Event) -> None:
-        """Give an event to whom it is for."""
+        """Pass an event to its consumer or producer, or to the request that it answers."""
         if isinstance(event, Message):
             consumer = self._consumers.get(event.command.consumer_id)
             if consumer is not None:

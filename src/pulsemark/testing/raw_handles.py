@@ -1,4 +1,4 @@
-"""The producers and consumers of a RawClient, what they receive, and how they are refused."""
+"""Producers and consumers of a RawClient, with their receipts, messages and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RequestRefusedError(RawClientError):
 
     @classmethod
     def raise_if_refused(cls, body: Any) -> None:
-        """Raise if `body` is ERROR, or a response that names an error."""
+        """Raise if `body` is ERROR, or a response with an error field."""
         names = body.DESCRIPTOR.fields_by_name
         error = "error" if "error" in names else "error_code"
         message = "message" if "message" in names else "error_message"
@@ -52,7 +52,7 @@ class SendRefusedError(RawClientError):
 
 
 class Receipt(NamedTuple):
-    """A SEND_RECEIPT. Ids are signed; a duplicate's is (-1, -1), no highest id is -1."""
+    """A SEND_RECEIPT. Ids are signed. A duplicate has (-1, -1); a missing highest id is -1."""
 
     sequence_id: int
     ledger_id: int
@@ -62,14 +62,14 @@ class Receipt(NamedTuple):
 
 @dataclass(slots=True)
 class RawMessage:
-    """A MESSAGE frame: its command, and the bytes behind it as they came."""
+    """A MESSAGE frame: its command, and the bytes after it as received."""
 
     command: pb.CommandMessage
     headers_and_payload: bytes
 
     @property
     def message_id(self) -> MessageId:
-        """The entry's place."""
+        """The message id of the entry."""
         return MessageId.from_data(self.command.message_id)
 
 
@@ -77,7 +77,7 @@ class RawProducer:
     """A producer of a RawClient. `post` sends without waiting, `receipts` waits.
 
     Attributes: topic, producer_id, name, last_sequence_id, schema_version, topic_epoch (None if
-    the broker named none), is_ready (False while it waits for exclusive access), is_closed (the
+    the broker sent none), is_ready (False while it waits for exclusive access), is_closed (the
     broker closed it).
     """
 
@@ -99,11 +99,11 @@ class RawProducer:
         self._answers: deque[pb.CommandSendReceipt | pb.CommandSendError] = deque()
 
     def add(self, answer: pb.CommandSendReceipt | pb.CommandSendError) -> None:
-        """Take in an answer to a SEND."""
+        """Add an answer to a SEND."""
         self._answers.append(answer)
 
     def wait_success(self, timeout_s: float | None = None) -> None:
-        """Wait for the next PRODUCER_SUCCESS; where access is awaited a second one follows."""
+        """Wait for the next PRODUCER_SUCCESS. A producer that waits for access gets a second."""
         body: pb.CommandProducerSuccess = self._client.wait_response(self._request_id, timeout_s)
         self.name = body.producer_name
         self.last_sequence_id = body.last_sequence_id
@@ -122,9 +122,9 @@ class RawProducer:
         is_chunk: bool = False,
         marker: bool = False,
     ) -> int:
-        """Queue a SEND around any bytes and return its sequence id (by default the next one).
+        """Queue a SEND with any bytes and return its sequence id (by default the next one).
 
-        Small frames are written together: once 64 KiB have come, or at the next wait.
+        Small frames are written together: when there are 64 KiB, or at the next wait.
         """
         if sequence_id is None:
             sequence_id = self._next_sequence_id
@@ -142,10 +142,10 @@ class RawProducer:
         return sequence_id
 
     def receipts(self, count: int, timeout_s: float | None = None) -> list[Receipt]:
-        """The next `count` receipts, in the order they came.
+        """The next `count` receipts, in the order of arrival.
 
-        Raises SendRefusedError where a SEND_ERROR stands in their place; the receipts before it
-        are lost, those behind it are there for the next call.
+        Raises SendRefusedError if a SEND_ERROR is among them. The receipts before it are lost; the
+        next call returns those after it.
         """
         found: list[Receipt] = []
 
@@ -173,9 +173,9 @@ class RawProducer:
         sequence_id: int | None = None,
         **message: Any,
     ) -> Receipt:
-        """Send one unbatched message, published when the sender's clock says; None is now.
+        """Send one unbatched message with this publish time; None is now.
 
-        `message`: further arguments of unbatched_message.
+        `message`: more arguments of unbatched_message.
         """
         if sequence_id is None:
             sequence_id = self._next_sequence_id
@@ -223,7 +223,7 @@ class RawProducer:
     ) -> list[Receipt]:
         """Send headers-and-payloads, each of `num_messages`, and return all receipts in order.
 
-        At most `window` of them are unanswered at any time. Raises SendRefusedError.
+        At most `window` SENDs are unanswered at any time. Raises SendRefusedError.
         """
         found: list[Receipt] = []
         posted = 0
@@ -236,7 +236,7 @@ class RawProducer:
         return found
 
     def close(self) -> None:
-        """CLOSE_PRODUCER, and wait for the answer."""
+        """Send CLOSE_PRODUCER and wait for the answer."""
         self._client.request(
             lambda request_id: commands.close_producer(self.producer_id, request_id)
         )
@@ -244,9 +244,9 @@ class RawProducer:
 
 
 class RawConsumer:
-    """A consumer of a RawClient. It gets as many messages as `flow` permits, and no more.
+    """A consumer of a RawClient. It gets only as many messages as `flow` permits.
 
-    Attributes: topic, subscription, consumer_id, is_closed (the broker, or close, closed it).
+    Attributes: topic, subscription, consumer_id, is_closed (closed by the broker or by `close`).
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class RawConsumer:
         self._messages: deque[RawMessage] = deque()
 
     def add(self, message: RawMessage) -> None:
-        """Take in a message."""
+        """Add a message."""
         self._messages.append(message)
 
     def resubscribe(self, timeout_s: float | None = None) -> None:
@@ -285,7 +285,7 @@ class RawConsumer:
         return self.receive_many(1, timeout_s)[0]
 
     def receive_many(self, count: int, timeout_s: float | None = None) -> list[RawMessage]:
-        """The next `count` MESSAGE frames. If fewer come, they stay for the next call."""
+        """The next `count` MESSAGE frames. After a timeout, those received stay queued."""
 
         def take() -> list[RawMessage] | None:
             if len(self._messages) < count:
@@ -297,7 +297,8 @@ class RawConsumer:
     def drain(self, timeout_s: float | None = None) -> list[RawMessage]:
         """Every MESSAGE frame that the broker sent before it answered a PING.
 
-        Shows that nothing more has come without waiting for silence. Raises RawTimeoutError.
+        This shows that no more messages are on the way, without waiting for a time. Raises
+        RawTimeoutError.
         """
         self._client.ping(timeout_s)
         messages = list(self._messages)
@@ -311,7 +312,7 @@ class RawConsumer:
         wait: bool = True,
         validation_error: pb.CommandAck.ValidationError | None = None,
     ) -> None:
-        """Acknowledge; with `wait` until the broker says that it is durable (ACK_RESPONSE).
+        """Acknowledge. With `wait`, wait for ACK_RESPONSE: the acknowledgement is durable then.
 
         Raises RequestRefusedError.
         """
@@ -340,9 +341,9 @@ class RawConsumer:
     def seek(
         self, *, message_id: MessageId | None = None, publish_time_ms: int | None = None
     ) -> None:
-        """SEEK and wait for SUCCESS. What was received before is dropped.
+        """Send SEEK and wait for SUCCESS. Messages received before are dropped.
 
-        The broker closes the consumer on the way: resubscribe() before reading on.
+        The broker closes the consumer during a seek: call resubscribe() before reading on.
         """
         self._client.request(
             lambda request_id: commands.seek(
@@ -355,7 +356,7 @@ class RawConsumer:
         self._messages.clear()
 
     def get_last_message_id(self) -> tuple[MessageId, MessageId | None]:
-        """The topic's last id, and where the cursor stands (None if the broker does not say)."""
+        """The topic's last id, and the mark-delete position (None if the broker sends none)."""
         body: pb.CommandGetLastMessageIdResponse = self._client.request(
             lambda request_id: commands.get_last_message_id(self.consumer_id, request_id)
         )
@@ -365,11 +366,11 @@ class RawConsumer:
         return MessageId.from_data(body.last_message_id), position
 
     def unsubscribe(self) -> None:
-        """UNSUBSCRIBE, and wait for the answer."""
+        """Send UNSUBSCRIBE and wait for the answer."""
         self._client.request(lambda request_id: commands.unsubscribe(self.consumer_id, request_id))
 
     def close(self) -> None:
-        """CLOSE_CONSUMER, and wait for the answer."""
+        """Send CLOSE_CONSUMER and wait for the answer."""
         self._client.request(
             lambda request_id: commands.close_consumer(self.consumer_id, request_id)
         )

@@ -1,7 +1,7 @@
-"""A socket with a Connection(Role.CLIENT) on it, for one thread, with a time limit on everything.
+"""A socket with a Connection(Role.CLIENT), for one thread. Every wait has a timeout.
 
-The socket never blocks: while this side writes, it also reads, so that a peer which stops reading
-until its answers are taken cannot lock both sides up. Events go to one callback in their order.
+The socket is non-blocking: while this side writes, it also reads. So there is no deadlock with a
+peer that reads nothing until its answers are read. Events go to one callback, in order.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ..wire import Buffer, Connection, Event, Role
 
 T = TypeVar("T")
 
-# Written when this much has come together, or when somebody waits.
+# Queued bytes are written when there are this many, or when a call waits.
 _FLUSH_SIZE_BYTES = 64 * 1024
 _SEND_SIZE_BYTES = 256 * 1024
 
 
 class RawClientError(Exception):
-    """What a RawClient raises, apart from the ProtocolErrors of a peer that breaks the rules."""
+    """Base of a RawClient's errors, except ProtocolError for frames that are not valid."""
 
 
 class RawTimeoutError(RawClientError, TimeoutError):
-    """`what` did not come within `timeout_s` seconds."""
+    """`what` did not arrive within `timeout_s` seconds."""
 
     def __init__(self, what: str, timeout_s: float) -> None:
         super().__init__(f"no {what} within {timeout_s:g} s")
@@ -36,7 +36,7 @@ class RawTimeoutError(RawClientError, TimeoutError):
 
 
 class ConnectionLostError(RawClientError, ConnectionError):
-    """The peer closed the connection while `what` was awaited."""
+    """The peer closed the connection while this side waited for `what`."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the connection was closed while waiting for {what}")
@@ -44,7 +44,7 @@ class ConnectionLostError(RawClientError, ConnectionError):
 
 
 class Link:
-    """Owns `sock`; calls `on_event` for each event, out of `wait` and `flush` only."""
+    """Owns `sock`; calls `on_event` for each event, only from `wait` and `flush`."""
 
     def __init__(
         self, sock: socket.socket, on_event: Callable[[Event], None], timeout_s: float
@@ -60,21 +60,21 @@ class Link:
         self._poll.register(sock, select.POLLIN)
 
     def close(self) -> None:
-        """Close the socket; what was not flushed is dropped."""
+        """Close the socket; bytes not flushed are dropped."""
         self.is_closed = True
         self._sock.close()
 
     def write(self, *parts: Buffer) -> None:
-        """Queue bytes; much of them goes out at once, the rest with the next wait or flush."""
+        """Queue bytes. Large amounts are written now, the rest at the next wait or flush."""
         for part in parts:
             self._out += part
         if len(self._out) >= _FLUSH_SIZE_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write everything that is queued, reading meanwhile what comes.
+        """Write all queued bytes, and read meanwhile.
 
-        Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of what was read.
+        Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of a frame read.
         """
         deadline = time.monotonic() + self.timeout_s
         while self._out:
@@ -84,9 +84,10 @@ class Link:
                 self._read_some(what)
 
     def wait(self, take: Callable[[], T | None], what: str, timeout_s: float | None = None) -> T:
-        """What `take` returns as soon as that is not None; it is asked after each event batch.
+        """Call `take` after each batch of events until it returns a value that is not None.
 
-        Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of what was read.
+        Return that value. Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of a
+        frame read.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
@@ -109,7 +110,7 @@ class Link:
             raise RawTimeoutError(what, limit_s)
 
     def _write_some(self, what: str) -> bool:
-        """Write a part of what is queued; False if the socket takes nothing now."""
+        """Write some queued bytes; False if the socket accepts none now."""
         try:
             with memoryview(self._out) as queued:
                 size = self._sock.send(queued[:_SEND_SIZE_BYTES])
@@ -121,7 +122,7 @@ class Link:
         return True
 
     def _read_some(self, what: str) -> bool:
-        """Read once and hand the events on; False if there is nothing to read now."""
+        """Read once and pass the events on; False if there is nothing to read now."""
         try:
             size = self._sock.recv_into(self.connection.get_buffer())
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -1,4 +1,4 @@
-"""Headers-and-payload, made by hand: with any publish time, any count, or broken on purpose.
+"""Builds headers-and-payload: with any publish time, any count, or with errors on purpose.
 
     [0x0e01][crc32c u32][metadataSize u32][MessageMetadata][payload]
 
@@ -35,9 +35,9 @@ class BatchMember:
 
 
 def seal(metadata: bytes, payload: bytes, *, checksum: bool = True) -> bytes:
-    """Headers-and-payload of an encoded MessageMetadata and a payload.
+    """Headers-and-payload from an encoded MessageMetadata and a payload.
 
-    checksum False: the form of very old clients, which begins with the metadata's size.
+    checksum False: the format of very old clients, which begins with the metadata's size.
     """
     covered = b"".join((_U32.pack(len(metadata)), metadata, payload))
     if not checksum:
@@ -114,13 +114,10 @@ def batched_message(
 
 
 def with_wrong_checksum(message: bytes) -> bytes:
-    """`message` (which must carry a checksum) with a checksum that does not fit it.
-
-    Raises ValueError if it carries none.
-    """
+    """`message` with a wrong checksum. Raises ValueError if it has no checksum."""
     magic, checksum = _HEAD.unpack_from(message)
     if magic != MESSAGE_MAGIC:
-        raise ValueError("the message carries no checksum")
+        raise ValueError("the message has no checksum")
     return _HEAD.pack(magic, checksum ^ 1) + message[_CHECKSUM_END:]
 
 

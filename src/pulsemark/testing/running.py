@@ -1,4 +1,4 @@
-"""A broker for the length of a `with` block, on free ports and a temporary data folder.
+"""A broker that runs during a `with` block, on free ports and with a temporary data folder.
 
     with running_broker() as broker:
         client = pulsar.Client(broker.service_url)
@@ -21,7 +21,7 @@ __all__ = ["running_broker"]
 
 @contextmanager
 def running_broker(**config: Any) -> Iterator[BrokerThread]:
-    """A started broker; `.service_url`, `.http_url`, `.grpc_url`, `.data_dir` say where it is.
+    """A started broker; see `.service_url`, `.http_url`, `.grpc_url` and `.data_dir`.
 
     Args:
         config: fields of `BrokerConfig`. Ports default to free ones, gRPC to off.

@@ -1,14 +1,14 @@
-"""A broker's registries without threads, sockets and real time: every order can be tried.
+"""A broker without threads, sockets and real time, so that a test can try any order of events.
 
     broker = SimulatedBroker(folder)          # real sessions, topics, ledgers; a simulated disk
     client = broker.connect()
     client.send(commands.producer("persistent://public/default/t", 1, 901))
     broker.work.release()                     # one piece of blocking work is done
-    broker.quiesce()                          # everything that can happen has happened
+    broker.quiesce()                          # wait until nothing more can happen
     client.answers[901]
 
-A client keeps account of what it holds by what it was told (`producers`, `consumers`), so that a
-test can compare that with what the broker thinks. Its producers' and consumers' ids must differ.
+A client tracks its `producers` and `consumers` by the broker's answers, so that a test can compare
+them with the broker's own state. Producers and consumers of a client must have different ids.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from .simulated_store import SimulatedStore
 __all__ = ["SimulatedBroker", "SimulatedClient"]
 
 _T = pb.BaseCommand.Type
-#: Longer than any wait of a broker on a client: the liveness check, a read that is tried again.
+#: Longer than any of the broker's waits: the liveness check, the retry of a failed read.
 QUIESCING_S = 7.0
 
 
 class SimulatedTransport(asyncio.Transport):
-    """What a session writes to; everything written arrives at the client at once."""
+    """A session's transport. Everything written arrives at the client at once."""
 
     def __init__(self, client: SimulatedClient) -> None:
         super().__init__()
@@ -49,32 +49,32 @@ class SimulatedTransport(asyncio.Transport):
         self.is_paused = False
 
     def is_closing(self) -> bool:
-        """Whether the connection ends."""
+        """Whether the connection is closing."""
         return self._is_closing
 
     def write(self, data: Buffer) -> None:
-        """To the client."""
+        """Pass data to the client."""
         self._client.received(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """To the client."""
+        """Pass data to the client."""
         self._client.received(b"".join(bytes(data) for data in list_of_data))
 
     def pause_reading(self) -> None:
-        """What the client sends waits."""
+        """Data from the client waits from now on."""
         self.is_paused = True
 
     def resume_reading(self) -> None:
-        """What has waited is read in the next turn."""
+        """Read the waiting data in the next turn."""
         self.is_paused = False
         asyncio.get_running_loop().call_soon(self._client.deliver)
 
     def get_write_buffer_size(self) -> int:
-        """Nothing is ever unsent."""
+        """Always 0: nothing stays unsent."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Of no importance here."""
+        """Does nothing: nothing stays unsent."""
 
     def close(self) -> None:
         """End the connection in the next turn."""
@@ -83,7 +83,7 @@ class SimulatedTransport(asyncio.Transport):
             asyncio.get_running_loop().call_soon(self._client.ended)
 
     def abort(self) -> None:
-        """The same."""
+        """End the connection in the next turn."""
         self.close()
 
     def write_eof(self) -> None:
@@ -92,8 +92,8 @@ class SimulatedTransport(asyncio.Transport):
 
 
 @dataclass(slots=True)
-class Asked:
-    """A request of a client that opens something."""
+class OpenRequest:
+    """A client's request to open a producer or consumer, or to unsubscribe."""
 
     number: int
     topic: str
@@ -103,17 +103,17 @@ class Asked:
 
 @dataclass(eq=False)
 class SimulatedClient:
-    """A connection, from the client's side."""
+    """The client's side of a connection."""
 
     broker: SimulatedBroker
     #: Whether it answers PINGs.
     is_awake: bool = True
     is_connected: bool = True
     answers: defaultdict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    #: By id, what it was told that it has; queued producers, too.
-    producers: dict[int, Asked] = field(default_factory=dict)
-    consumers: dict[int, Asked] = field(default_factory=dict)
-    _requests: dict[int, Asked] = field(default_factory=dict)
+    #: Producers and consumers that the broker has confirmed, by id; also waiting producers.
+    producers: dict[int, OpenRequest] = field(default_factory=dict)
+    consumers: dict[int, OpenRequest] = field(default_factory=dict)
+    _requests: dict[int, OpenRequest] = field(default_factory=dict)
     _waiting: bytearray = field(default_factory=bytearray)
 
     def __post_init__(self) -> None:
@@ -123,10 +123,10 @@ class SimulatedClient:
         self.broker.loop.do(lambda: self.session.connection_made(self._transport))
         self.send(commands.connect("simulated"))
 
-    # -- what it does ---------------------------------------------------------------------------
+    # -- sending --------------------------------------------------------------------------------
 
     def send(self, *frames: bytes, then_lost: bool = False) -> None:
-        """Send all in one piece; `then_lost`: the connection ends in the same turn."""
+        """Send all frames at once; `then_lost`: the connection ends in the same turn."""
 
         def arrive() -> None:
             self._waiting += b"".join(frames)
@@ -137,39 +137,39 @@ class SimulatedClient:
         self.broker.loop.do(arrive)
 
     def open_producer(self, number: int, topic: str, name: str, **options: Any) -> bytes:
-        """The PRODUCER frame, noted."""
+        """Make a PRODUCER frame, and remember the request."""
         request_id = self.broker.new_request_id()
-        self._requests[request_id] = Asked(number, topic, name)
+        self._requests[request_id] = OpenRequest(number, topic, name)
         options["producer_name"] = name or None
         return commands.producer(topic, number, request_id, **options)
 
     def subscribe(self, number: int, topic: str, name: str, **options: Any) -> bytes:
-        """The SUBSCRIBE frame, noted."""
+        """Make a SUBSCRIBE frame, and remember the request."""
         request_id = self.broker.new_request_id()
-        self._requests[request_id] = Asked(number, topic, name)
+        self._requests[request_id] = OpenRequest(number, topic, name)
         return commands.subscribe(topic, name, number, request_id, **options)
 
     def close_producer(self, number: int) -> bytes:
-        """The CLOSE_PRODUCER frame; what was opened or is being opened under the id is given up."""
+        """Make a CLOSE_PRODUCER frame, and forget the producer that is open or being opened."""
         self.producers.pop(number, None)
-        self._give_up(number)
+        self._mark_closed(number)
         return commands.close_producer(number, self.broker.new_request_id())
 
     def close_consumer(self, number: int) -> bytes:
-        """The CLOSE_CONSUMER frame, likewise."""
+        """Make a CLOSE_CONSUMER frame, and forget the consumer that is open or being opened."""
         self.consumers.pop(number, None)
-        self._give_up(number)
+        self._mark_closed(number)
         return commands.close_consumer(number, self.broker.new_request_id())
 
     def unsubscribe(self, number: int) -> bytes:
-        """The UNSUBSCRIBE frame, forced; the consumer is gone when it succeeds."""
+        """Make an UNSUBSCRIBE frame with force; the consumer is removed after its success."""
         request_id = self.broker.new_request_id()
-        asked = self.consumers.get(number, Asked(number, "", ""))
-        self._requests[request_id] = Asked(-number - 1, asked.topic, asked.name)
+        asked = self.consumers.get(number, OpenRequest(number, "", ""))
+        self._requests[request_id] = OpenRequest(-number - 1, asked.topic, asked.name)
         return commands.unsubscribe(number, request_id, force=True)
 
     def is_opening(self, number: int) -> bool:
-        """Whether an answer is still to come for something opened under the id."""
+        """Whether a request to open this id has no answer yet."""
         return any(
             asked.number == number and not asked.is_closed and not self.answers.get(request_id)
             for request_id, asked in self._requests.items()
@@ -179,15 +179,15 @@ class SimulatedClient:
         """Requests without any answer."""
         return [request_id for request_id in self._requests if not self.answers.get(request_id)]
 
-    def _give_up(self, number: int) -> None:
+    def _mark_closed(self, number: int) -> None:
         for asked in self._requests.values():
             if asked.number == number:
                 asked.is_closed = True
 
-    # -- what happens to it ---------------------------------------------------------------------
+    # -- receiving ------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        """Let the session read what was sent."""
+        """Let the session read the data sent."""
         session = self.session
         while self._waiting and not self._transport.is_paused and not session.is_closed:
             room = session.get_buffer(-1)
@@ -197,7 +197,7 @@ class SimulatedClient:
             session.buffer_updated(size)
 
     def ended(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         if self.is_connected:
             self.is_connected = False
             self.producers.clear()
@@ -205,7 +205,7 @@ class SimulatedClient:
             self.session.connection_lost(None)
 
     def received(self, data: bytes) -> None:
-        """Take in what the session wrote."""
+        """Handle what the session wrote."""
         self._connection.receive_data(data)
         for event in self._connection.events():
             if isinstance(event, Command):
@@ -233,7 +233,7 @@ class SimulatedClient:
         if asked is None:
             return
         if isinstance(body, pb.CommandProducerSuccess):
-            self.broker.told_owner(asked, body)
+            self.broker.producer_confirmed(asked, body)
             if not asked.is_closed:
                 self.producers[asked.number] = asked
         elif isinstance(body, pb.CommandSuccess):
@@ -251,16 +251,16 @@ class SimulatedBroker:
     """Topics, sessions and a store in one folder, over restarts."""
 
     def __init__(self, folder: Path, **config: Any) -> None:
-        # Gathering goes by real time, and everything here is a function of the seed.
+        # Gathering uses real time; here everything must depend only on the seed.
         config = {"publish_gathering_ms": 0} | config
         self.config = BrokerConfig(data_dir=None, port=0, http_port=None, **config)
         self.loop = SimulatedLoop()
         self.work = BlockingWork(self.loop)
         self.clients: list[SimulatedClient] = []
-        #: What was told about epochs and subscriptions; the test looks after these.
-        self.told_owner: Callable[[Asked, Any], None] = lambda asked, body: None
-        self.confirmed: Callable[[Asked], None] = lambda asked: None
-        self.removed: Callable[[Asked], None] = lambda asked: None
+        #: Called after the broker's answers; a test may replace them.
+        self.producer_confirmed: Callable[[OpenRequest, Any], None] = lambda asked, body: None
+        self.confirmed: Callable[[OpenRequest], None] = lambda asked: None
+        self.removed: Callable[[OpenRequest], None] = lambda asked: None
         self._simulated = SimulatedStore(folder)
         self._next_request_id = 1_000
         self._start()
@@ -290,22 +290,22 @@ class SimulatedBroker:
         self._housekeeping = self.loop.do(lambda: Housekeeping(self.services))
 
     def new_request_id(self) -> int:
-        """A number that no request had before."""
+        """A new request id."""
         self._next_request_id += 1
         return self._next_request_id
 
     def connect(self) -> SimulatedClient:
-        """A new client's connection."""
+        """Connect a new client."""
         client = SimulatedClient(self)
         self.clients.append(client)
         return client
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Begin something on the loop, in a turn of its own."""
+        """Start a task on the loop, in its own turn."""
         return self.loop.do(lambda: self.loop.create_task(work))
 
     def commit(self) -> None:
-        """Make durable what was appended."""
+        """Make all appended entries durable."""
         self.store.committer.flush()
         self.loop.settle()
 
@@ -316,7 +316,7 @@ class SimulatedBroker:
             self.commit()
 
     def quiesce(self) -> None:
-        """Let everything happen that can: blocking work, commits, answers to PINGs, time-outs."""
+        """Run all that can happen: blocking work, commits, answers to PINGs, timeouts."""
         self._finish_work()
         for _ in range(2):
             self.commit()
@@ -326,7 +326,7 @@ class SimulatedBroker:
         self.commit()
 
     def restart(self, *, kill: bool = False) -> None:
-        """End, in order or as kill -9 does, and open the folder again."""
+        """Close in order, or end as kill -9 does; then open the folder again."""
         if not kill:
             self.quiesce()
         self.loop.do(self._housekeeping.close)
@@ -342,14 +342,14 @@ class SimulatedBroker:
         self._start()
 
     def _drop_the_rest(self) -> None:
-        """What a dead process was at does not go on."""
+        """Cancel all tasks and blocking work: they ended with the process."""
         self.work = BlockingWork(self.loop)
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.settle()
 
     def end(self) -> None:
-        """End for good, without leaving anything behind."""
+        """End for ever, and remove all files."""
         self.loop.do(self._housekeeping.close)
         for client in self.clients:
             self.loop.do(client.ended)

@@ -1,25 +1,24 @@
 """A disk in memory that can lose power.
 
-It takes the place of the operating system behind `pulsemark.ledger.local.io.files.Files` and keeps
-two states of everything: what a running process sees (the page cache), and what would be there
-after a power cut. The rules are those of POSIX, at their worst:
+It replaces the operating system as a `pulsemark.ledger.local.io.files.Files`. It keeps everything
+in two states: what a running process sees (the page cache), and what is on the disk after a power
+cut. It follows the rules of POSIX, in the worst case:
 
-- Bytes and lengths are durable once fdatasync or fsync of their file returned. Until then every
-  piece of 512 bytes may have reached the disk or not, in any order, and the last piece may be torn
-  in its middle.
-- A name that was made, renamed or removed is durable once its folder was synced; until then
-  either state may be found.
-- A failed fdatasync drops what was not yet on the disk, though the process goes on seeing it, and
-  the next fdatasync of that file says that all is well (as Linux does). Names are not dropped by
-  a failed sync of their folder: file systems keep them in a journal of their own, and stop when
-  that fails.
+- Bytes and lengths are durable after fdatasync or fsync of their file returned. Before that, each
+  piece of 512 bytes may have reached the disk or not, in any order, and the last piece may be
+  written only in part.
+- A created, renamed or removed name is durable after a sync of its folder. Before that, the old or
+  the new state may be on the disk.
+- A failed fdatasync drops the data that is not on the disk yet. The process still sees this data,
+  and the next fdatasync of that file reports success (as on Linux). A failed sync of a folder does
+  not drop names: file systems keep names in their own journal, and stop if that fails.
 
-Which pieces survive is drawn from a seed, so that every outcome can be had again. Processes reach
-the disk through doors (`process()`): a door is dead once its process was killed or the power went.
+A seed decides which pieces survive, so that every result can be repeated. Each process has its own
+access to the disk (`process()`), which fails after the process was killed or the power was cut.
 
-The SQLite catalog is not simulated. Its commits are durable when they return, so it keeps a real
-file: folders are made on the real disk as well. `on_end` lets a harness keep the catalog as it
-was when the processes ended.
+The SQLite catalog is not simulated. Its commits are durable when they return, so it is a real file,
+and folders are also made on the real disk. With `on_end` a test can keep the catalog as it was
+when the processes ended.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from .disk_contents import Folder, Inode, Survival
 
 
 class SimulatedDisk:
-    """The disk. `process()` gives what a store takes as `files`.
+    """The disk. `process()` returns an object that a store takes as `files`.
 
     Args:
-        seed: decides what survives.
-        survival: of what was not synced, what a power cut leaves: "none" of it, "some" of it by
-            the seed, or "all" of it.
+        seed: decides which data survives.
+        survival: how much unsynced data survives a power cut: "none", "some" (as the seed
+            decides), or "all".
     """
 
     def __init__(self, seed: int = 0, *, survival: Survival = "some") -> None:
-        self.random = Random(seed)  # noqa: S311 - drawn again the same is what it is for
+        self.random = Random(seed)  # noqa: S311 - the same seed must give the same results
         self.survival: Survival = survival
         self.on_end: list[Callable[[], None]] = []
         """Called when all processes are ended, by a kill or a power cut."""
@@ -57,14 +56,14 @@ class SimulatedDisk:
         self._next_fd = 1000
 
     def process(self) -> DiskProcess:
-        """A door to the disk for one process; it dies with it."""
+        """Access to the disk for one process, until that process ends."""
         with self._lock:
             process = DiskProcess(self)
             self._processes.append(process)
             return process
 
     def kill(self) -> None:
-        """End all processes as kill -9 does: nothing written is lost, locks are given back."""
+        """End all processes as kill -9 does: written data stays, locks are released."""
         with self._lock:
             for process in self._processes:
                 process._die()
@@ -73,7 +72,7 @@ class SimulatedDisk:
                 hook()
 
     def power_off(self) -> None:
-        """Cut the power: all processes end, and of what was not synced the seed's share is lost."""
+        """Cut the power: all processes end, and unsynced data is lost as the seed decides."""
         with self._lock:
             self.kill()
             self.power_cuts += 1
@@ -91,12 +90,12 @@ class SimulatedDisk:
                 entry.seen = bytearray(entry.disk)
 
     def contents(self, path: Path) -> bytes:
-        """What a file holds, as a process would see it."""
+        """The content of a file, as a process would see it."""
         with self._lock:
             return bytes(self._file(path).seen)
 
     def overwrite(self, path: Path, data: Buffer, offset: int = 0, *, cut: bool = False) -> None:
-        """Change bytes behind everyone's back, durably: rot. `cut`: the file ends behind them."""
+        """Damage a file: change bytes durably, unseen by processes. `cut`: the file ends there."""
         with self._lock:
             inode = self._file(path)
             inode.write(data, offset)
@@ -115,7 +114,7 @@ class SimulatedDisk:
             if entry is None:
                 entry = Folder()
                 if place.is_dir() and place not in self._made:
-                    # It was on the real disk before: it is durable.
+                    # The folder exists on the real disk, so it is durable.
                     folder.seen[place.name] = folder.disk[place.name] = entry
                 else:
                     folder.change({place.name: entry})
@@ -173,7 +172,7 @@ class DiskProcess:
         return self._fds[fd]
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file; O_CREAT and O_TRUNC are understood."""
+        """Open a file; of the flags, O_CREAT and O_TRUNC have an effect."""
         with self._lock:
             disk = self._alive()
             folder = disk._folder(path.parent)
@@ -187,7 +186,7 @@ class DiskProcess:
             return disk._next_fd
 
     def close(self, fd: int) -> None:
-        """Close a descriptor; without a word when the process is dead."""
+        """Close a descriptor; does nothing after the process has ended."""
         with self._lock:
             if self._dead:
                 return
@@ -197,12 +196,12 @@ class DiskProcess:
                 inode.lock_owner = None
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
-        """Read what is seen."""
+        """Read the content as processes see it."""
         with self._lock:
             return bytes(self._inode(fd).seen[offset : offset + size_bytes])
 
     def map(self, fd: int, size_bytes: int) -> bytes:
-        """What is seen at this moment."""
+        """The content at this moment, as processes see it."""
         return self.pread(fd, size_bytes, 0)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -222,17 +221,17 @@ class DiskProcess:
         self.fdatasync(fd)
 
     def lose_unsynced(self, fd: int) -> None:
-        """What a failed sync does: part of what is dirty reaches the disk, the rest never will."""
+        """The effect of a failed sync: some dirty data reaches the disk, the rest is lost."""
         with self._lock:
             self._inode(fd).lose(self._disk.random, self._disk.survival)
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
-        """Cut or extend, not durably."""
+        """Truncate or extend, not durably."""
         with self._lock:
             self._inode(fd).cut(size_bytes)
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Make a range zeros, not durably; the length stays."""
+        """Fill a range with zeros, not durably; the length does not change."""
         with self._lock:
             inode = self._inode(fd)
             size_bytes = min(size_bytes, len(inode.seen) - offset)
@@ -240,12 +239,12 @@ class DiskProcess:
                 inode.write(bytes(size_bytes), offset)
 
     def size(self, fd: int) -> int:
-        """The length that is seen."""
+        """The length as processes see it."""
         with self._lock:
             return len(self._inode(fd).seen)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename within a folder, replacing; both names change together or not at all."""
+        """Rename within a folder, replacing the target; both names change atomically."""
         with self._lock:
             disk = self._alive()
             if source.parent != target.parent:
@@ -261,7 +260,7 @@ class DiskProcess:
             disk._folder(path.parent).change({path.name: None})
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder and its parents, here and (for the catalog) on the real disk."""
+        """Make a folder and its parents, also on the real disk (for the catalog)."""
         with self._lock:
             self._alive()._make_folder(path.absolute())
 
@@ -271,7 +270,7 @@ class DiskProcess:
             return list(self._alive()._folder(path).seen)
 
     def exists(self, path: Path) -> bool:
-        """Whether there is something of that name."""
+        """Whether a file or folder has this name."""
         with self._lock:
             try:
                 return path.name in self._alive()._folder(path.parent).seen
@@ -288,7 +287,7 @@ class DiskProcess:
             self._alive()._folder(path).sync()
 
     def try_lock(self, fd: int) -> bool:
-        """Take a file's lock; False if another process, or another opening, has it."""
+        """Take a file's lock; False if another process or descriptor holds it."""
         with self._lock:
             inode = self._inode(fd)
             if inode.lock_owner is not None:

@@ -1,12 +1,12 @@
-"""An event loop with a clock of its own and no I/O, for tests that decide what happens when.
+"""An event loop with a simulated clock and no I/O, for tests that control the order of events.
 
     loop = SimulatedLoop()
-    loop.settle()          # run what is ready, and what that makes ready, until nothing is
-    loop.turn()            # one round of it
-    loop.advance(5)        # let 5 s go by: timers fire at their times
+    loop.settle()          # run all ready callbacks, and those they make ready, until none is left
+    loop.turn()            # run one iteration
+    loop.advance(5)        # move the clock by 5 s: timers fire at their times
 
-Nothing waits for real time. Work that blocks is not run in threads: `BlockingWork` keeps it until
-the test says that a piece of it is done, so that any order can be tried.
+Nothing waits for real time. Blocking work does not run in threads: `BlockingWork` keeps each piece
+until the test releases it, so that a test can try any order.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ STEPS_PER_ADVANCE = 20
 
 
 class RestlessLoopError(Exception):
-    """Something on the loop goes on and on without waiting for anything."""
+    """The loop did not become idle: some callback always schedules another one."""
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Runs only when told, and its time goes by only when told."""
+    """An event loop that runs, and whose time moves, only when a test calls its methods."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -39,12 +39,12 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self.now_s
 
     def turn(self) -> None:
-        """Run what is ready now; what it makes ready is for the next turn."""
+        """Run the callbacks that are ready now. Those they schedule run in the next turn."""
         self.call_soon(self.stop)
         self.run_forever()
 
     def settle(self) -> None:
-        """Run until nothing is ready. Raises `RestlessLoopError`."""
+        """Run until no callback is ready. Raises `RestlessLoopError`."""
         for _ in range(TURNS_MAX):
             self.turn()
             if not vars(self)["_ready"]:
@@ -52,13 +52,13 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         raise RestlessLoopError(f"still busy after {TURNS_MAX} turns")
 
     def advance(self, seconds: float) -> None:
-        """Let time go by, in steps, settling after each."""
+        """Move the time forward in steps, and settle after each step."""
         for _ in range(STEPS_PER_ADVANCE):
             self.now_s += seconds / STEPS_PER_ADVANCE
             self.settle()
 
     def do(self, function: Callable[[], T]) -> T:
-        """The result of a call made on the running loop, in a turn of its own."""
+        """Call a function on the running loop, in its own turn, and return its result."""
         results: list[T] = []
         errors: list[BaseException] = []
 
@@ -76,10 +76,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 class BlockingWork:
-    """Stands for the executor: pieces of blocking work, done when and in the order the test says.
+    """Replaces the executor: the test decides when and in which order blocking work is done.
 
-    A piece is run when it is released, also if whoever waited for it was cancelled, as a thread
-    that has begun goes on.
+    A piece runs when it is released, even if the coroutine that waits for it was cancelled: a
+    thread that has begun would go on, too.
     """
 
     def __init__(self, loop: SimulatedLoop) -> None:
@@ -87,21 +87,21 @@ class BlockingWork:
         self._pieces: list[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
 
     def __len__(self) -> int:
-        """Pieces that were handed in and not released."""
+        """The number of pieces that were not released yet."""
         return len(self._pieces)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a broker calls as `run_blocking`."""
+        """Add a piece and wait until it is done; a broker calls this as `run_blocking`."""
         done: asyncio.Future[Any] = self._loop.create_future()
         self._pieces.append((done, function, arguments))
         return await done
 
     def release(self, number: int = 0) -> None:
-        """Do one of the pieces, counted from the oldest."""
+        """Run one of the pieces; 0 is the oldest."""
         done, function, arguments = self._pieces.pop(number)
         try:
             result = function(*arguments)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - raised where `run` is awaited
             if not done.done():
                 done.set_exception(error)
         else:

@@ -1,11 +1,11 @@
-"""A store on a simulated disk, with what is needed to end it at any moment and open it again.
+"""A store on a simulated disk, which a test can end at any moment and open again.
 
-The store's files live on a `SimulatedDisk`; its SQLite catalog is a real file, whose commits are
-durable when they return. When the processes end, by a kill or a power cut, the catalog is kept as
-it was at that moment: what the dead process's threads still commit does not count.
+The store's files are on a `SimulatedDisk`. Its SQLite catalog is a real file, whose commits are
+durable when they return. When the processes end (a kill or a power cut), the catalog is kept as it
+was at that moment: later commits by threads of the dead process do not count.
 
-Everything that happens is a function of the seed: there is no committer's thread, batches are made
-by whoever waits for a commit or calls `settle`, and checkpoints are made when asked for.
+Everything depends only on the seed. There is no committer thread: a batch is made when a thread
+waits for a commit or calls `settle`. Checkpoints are made only on request.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class SimulatedStore:
     """One data folder and its disk.
 
     Args:
-        folder: does not exist yet; a real folder, for the catalog, is made there.
-        seed: decides what power cuts and failed syncs leave.
-        syncs: False makes every sync a lie, for control runs.
-        options: the store's; no checkpoint is made but on demand unless they say so.
-        threaded: whether there is a committer's thread all the same, as interval mode needs.
+        folder: must not exist yet; a real folder is made there, for the catalog.
+        seed: decides which data survives power cuts and failed syncs.
+        syncs: False: every sync reports success and does nothing, for control runs.
+        options: the store's options. By default checkpoints are made only on request.
+        threaded: whether there is a committer thread, which interval mode needs.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SimulatedStore:
         return FaultyFiles(self.disk.process(), syncs=self._syncs)
 
     def open(self, files: FaultyFiles | None = None) -> LocalStore:
-        """Open the store as a new process would; the one before must have ended."""
+        """Open the store as a new process would; the previous process must have ended."""
         self._bury()
         files = files or self.files()
         self.store = LocalStore.open(
@@ -100,11 +100,11 @@ class SimulatedStore:
 
     @property
     def ended(self) -> bool:
-        """Whether the process was ended since the store was last opened."""
+        """Whether the process has ended since the store was last opened."""
         return self._ended
 
     def end(self) -> None:
-        """End everything and remove the real folder: it is of no more use."""
+        """End all processes and remove the real folder."""
         self.disk.kill()
         self._bury()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -123,7 +123,7 @@ class SimulatedStore:
                 copy.close()
 
     def _bury(self) -> None:
-        """End the threads of a store whose process has ended, and put the catalog back."""
+        """End the threads of a store whose process has ended, and restore the catalog."""
         if self.store is not None:
             store, self.store = self.store, None
             with suppress(Exception), _silence():
@@ -139,7 +139,7 @@ class SimulatedStore:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """The last words of a dead process are not for the log."""
+    """Do not log while a dead process' store is closed."""
     log = logging.getLogger("pulsemark.ledger")
     before = log.level
     log.setLevel(logging.CRITICAL)
@@ -150,5 +150,5 @@ def _silence() -> Iterator[None]:
 
 
 def settle(store: StoreCore) -> None:
-    """Commit what is pending."""
+    """Commit all pending entries."""
     store.committer.flush()

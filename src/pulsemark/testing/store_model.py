@@ -1,15 +1,15 @@
-"""A model beside a store: what it was asked to keep, and whether it did.
+"""A model of a store: it remembers what the store must keep, and checks that it does.
 
-Everything is appended, trimmed and acknowledged through the model, which remembers what the
-store promised. `problems` then compares with what a log says:
+A test appends, trims and acknowledges through the model, which remembers what the store promised.
+`problems` then checks a log:
 
-- every entry whose commit succeeded is there, with the bytes, index and time it was promised;
-- every entry that is there was sent, at that place; whatever has once been seen stays;
-- indexes have no gap and none is given twice, times never decrease;
-- a cursor is as it was when its state was last made durable, or as of a later attempt.
+- each entry whose commit succeeded is in the log, with the promised bytes, index and time;
+- each entry in the log was sent, at that position; an entry that was once read stays;
+- indexes have no gap and none is given twice; times never decrease;
+- a cursor has the state that was last made durable, or the state of a later attempt.
 
-Entries whose commit failed, or was cut off by a crash, may be there or not; once a store was
-opened again that is settled. Trimmed entries may be there or not.
+An entry whose commit failed, or was interrupted by a crash, may be in the log or not; after the
+store was opened again this does not change any more. A trimmed entry may be in the log or not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MUST_BE_THERE = (ACKED, SEEN)
 
 @dataclass(slots=True)
 class Sent:
-    """One append, and what was promised for it."""
+    """One append, and what the store promised for it."""
 
     body: bytes
     message_count: int
@@ -47,20 +47,20 @@ class Sent:
     state: str = PENDING
 
     def settle(self, error: BaseException | None) -> None:
-        """The commit's answer."""
+        """Note the result of the commit."""
         self.state = ACKED if error is None else FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """What a cursor had acknowledged at some moment, of entries known or not."""
+    """The acknowledgements of a cursor at one moment."""
 
     mark_delete: Position
     ranges: tuple[tuple[int, int, int], ...]
 
     @classmethod
     def of(cls, cursor: Cursor) -> CursorState:
-        """As it is now."""
+        """The cursor's present state."""
         acked = cursor.record(snapshot=True).acked
         ranges = ((a.ledger_id, a.first_entry_id, a.last_entry_id) for a in acked)
         return cls(cursor.mark_delete, tuple(ranges))
@@ -83,9 +83,9 @@ class CursorModel:
     """States of one cursor."""
 
     durable: CursorState | None = None
-    """None: it need not exist."""
+    """None: the cursor need not exist."""
     attempts: list[CursorState | None] = field(default_factory=list)
-    """States that may have become durable since."""
+    """Later states that may have become durable."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class TopicModel:
     """Broken promises noticed while appending."""
 
     def append(self, ledger: ManagedLedger, body: bytes, message_count: int = 1) -> Sent:
-        """Append, and remember. Raises what the append raises: nothing was sent then."""
+        """Append, and remember it. Raises what the append raises; then nothing is remembered."""
         appended = ledger.append(body, message_count=message_count)
         sent = Sent(body, message_count, appended.position, appended.index, appended.time_ms)
         if appended.position in self.sent:
@@ -110,19 +110,19 @@ class TopicModel:
         return sent
 
     def trim(self, ledger: ManagedLedger, before: Position) -> None:
-        """Trim; from now on what stands before may be gone."""
+        """Trim; from now on the entries before the position may be missing."""
         self.trimmed_before = max(self.trimmed_before, before)
         ledger.trim(before)
 
     def truncate_head(self, ledger: ManagedLedger, before: Position) -> None:
-        """Cut the head; from now on what stands before may be gone."""
+        """Cut the head; from now on the entries before the position may be missing."""
         self.trimmed_before = max(self.trimmed_before, before)
         ledger.truncate_head(before)
 
     def truncate_tail(self, ledger: ManagedLedger, first: Sent, epoch: int) -> None:
-        """Drop an entry and all behind it, for a new epoch; if that fails they may be there.
+        """Drop an entry and all after it, for a new epoch. If that fails, they may be in the log.
 
-        Entries without messages right before it may go or stay: they have no index of their own.
+        Entries without messages directly before it may go or stay: they have no own index.
         """
         for sent in reversed([s for s in self.sent.values() if s.position < first.position]):
             if sent.state == GONE:
@@ -142,7 +142,7 @@ class TopicModel:
     # Cursors
 
     def open_cursor(self, ledger: ManagedLedger, name: str) -> Cursor:
-        """Open a cursor at the beginning, and remember it: a new one is kept at once."""
+        """Open a cursor at the beginning, and remember it: a new cursor is stored at once."""
         is_new = name not in ledger.cursors
         cursor = ledger.open_cursor(name, initial=EARLIEST)
         if is_new:
@@ -170,7 +170,7 @@ class TopicModel:
         def settle(error: BaseException | None) -> None:
             if error is None:
                 model.durable = None
-                if None in model.attempts:  # what was asked for after it is still under way
+                if None in model.attempts:  # later requests are still in progress
                     del model.attempts[: model.attempts.index(None)]
 
         ledger.delete_cursor(name).add_done_callback(settle)
@@ -178,11 +178,12 @@ class TopicModel:
     # Checking
 
     def problems(self, log: TopicLog, *, reopened: bool = False) -> list[str]:
-        """What is wrong with the log; empty: nothing.
+        """All problems of the log; empty if there are none.
 
         Args:
-            log: the topic, as its owner or a reader of the folder sees it.
-            reopened: the store was opened since the last append: what is not there is gone.
+            log: the topic, from its owner or from a reader of the folder.
+            reopened: whether the store was opened after the last append: then an entry that is
+                missing now must never come back.
         """
         found, self.faults = self.faults, []
         entries = self._read(log, found)
@@ -233,12 +234,12 @@ class TopicModel:
             found.append(f"{self.name}: next index {log.next_index}, not {index}")
 
     def problems_of(self, entry: Entry) -> list[str]:
-        """What is wrong with an entry that was read; from now on it has been seen."""
+        """All problems of an entry that was read. It must stay in the log from now on."""
         found: list[str] = []
         place = f"{self.name}: entry {entry.position}"
         sent = self.sent.get(entry.position)
         if sent is None and entry.kind == EntryKind.CONTROL and not entry.body:
-            # The mark of a new epoch, whose caller was told that it had failed.
+            # The mark of a new epoch, although its caller got an error.
             sent = self.sent[entry.position] = Sent(
                 b"", 1, entry.position, entry.index, entry.append_time_ms
             )
@@ -295,11 +296,11 @@ class StoreModel:
     deleting: set[str] = field(default_factory=set)
 
     def topic(self, name: str) -> TopicModel:
-        """The model of a topic, made when first asked for."""
+        """The model of a topic, made at the first call."""
         return self.topics.setdefault(name, TopicModel(name))
 
     def delete_topic(self, store: TopicStore, name: str) -> None:
-        """Delete a topic. Whether it is gone, if that fails, is seen by its name."""
+        """Delete a topic. If that fails, the store's topic names show whether it is deleted."""
         self.deleting.add(name)
         try:
             store.delete_topic(name)
@@ -307,7 +308,7 @@ class StoreModel:
             self.forget_deleted(store)
 
     def forget_deleted(self, store: TopicStore) -> None:
-        """Forget the topics whose deletion was asked for, and which the store no longer has."""
+        """Forget the topics that were to be deleted and that the store no longer has."""
         for name in self.deleting - set(store.topic_names()):
             self.topics.pop(name, None)
         self.deleting.clear()
@@ -323,5 +324,5 @@ class StoreModel:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether an error is one that a store may raise when its disk fails."""
+    """Whether a store may raise this error when its disk fails."""
     return isinstance(error, LedgerError | OSError)

@@ -1,16 +1,18 @@
-"""A seeded simulation of a store's life on a bad disk, with a model beside it.
+"""Simulates the life of a store on a bad disk, from a seed, and checks it with a model.
 
     report = torture(seed=7, cycles=100, folder=folder)
     assert not report.problems
 
-Each cycle has a seed of its own, made of the campaign's seed and its number, so that a failing
-cycle's seed alone (`cycles=1`) does it all again. A cycle is one data folder and several lives of
-a process: it opens the store, appends in bursts to a few topics (stamps on and off), rolls, trims,
-deletes, acknowledges, makes checkpoints, moves the clock forwards and back; calls fail now and
-then; the life ends in order, by a kill or by a power cut, at any call, also while opening. After
-every life the store is opened on a sound disk and compared with the model (see `store_model`).
+Each cycle has its own seed, made from the campaign's seed and the cycle's number. So a failing
+cycle can be repeated with its seed alone (`cycles=1`).
 
-`syncs=False` is the control: the same with syncs that do nothing must report losses.
+A cycle is one data folder and several lives of a process. In each life the process opens the store,
+appends in bursts to a few topics (with and without stamps), rolls, trims, deletes, acknowledges,
+makes checkpoints, and moves the clock forwards and backwards. Some calls fail. A life ends by
+closing, by a kill or by a power cut, at any call, also during opening. After each life the store is
+opened on a good disk and compared with the model (see `store_model`).
+
+`syncs=False` is the control run: syncs do nothing, and the campaign must report losses.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ _CLOCK_STEPS_MS = [0, 1, 10, 1000, -1, -300_000, 86_400_000]
 
 @dataclass(slots=True)
 class TortureReport:
-    """What a campaign did and found."""
+    """What a campaign did, and the problems it found."""
 
     seed: int
     cycles: int = 0
@@ -72,15 +74,15 @@ class TortureReport:
     kills: int = 0
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
-    """Each begins with the seed of its cycle."""
+    """Each text begins with the seed of its cycle."""
 
     def figures(self) -> dict[str, object]:
-        """All of it, the problems as their number."""
+        """All fields, with the number of problems instead of their texts."""
         return {**asdict(self), "problems": len(self.problems), "seconds": round(self.seconds, 1)}
 
 
 def cycle_seed(seed: int, number: int) -> int:
-    """The seed of a campaign's cycle; that of the first one is the campaign's own."""
+    """The seed of a campaign's cycle. The first cycle has the campaign's own seed."""
     return seed + 1_000_003 * number
 
 
@@ -96,12 +98,12 @@ def torture(
     """Run a campaign.
 
     Args:
-        seed: what happens is a function of it.
-        cycles: how many data folders live and die.
-        folder: where the catalogs lie; one in memory (/dev/shm) is faster.
+        seed: decides everything that happens.
+        cycles: the number of data folders.
+        folder: the place of the catalogs; a folder in memory (/dev/shm) is faster.
         syncs: False for a control run.
-        faults: whether calls fail, beside kills and power cuts.
-        survival: what power cuts leave of what was not synced.
+        faults: whether calls fail, in addition to kills and power cuts.
+        survival: how much unsynced data survives a power cut.
     """
     report = TortureReport(seed)
     began = time.monotonic()
@@ -149,7 +151,7 @@ class _Cycle:
         )
 
     def run(self) -> None:
-        """All lives, each with the check after it."""
+        """Run all lives, and check the store after each."""
         kept = _cursor_store.COMPACT_MIN_RECORDS
         _cursor_store.COMPACT_MIN_RECORDS = 20
         try:
@@ -184,7 +186,7 @@ class _Cycle:
                 settle(self.store)
             files.heal()
             self._end(ending)
-        except Exception as error:  # noqa: BLE001 - which ones are no answer is decided here
+        except Exception as error:  # noqa: BLE001 - is_expected decides which are problems
             if not is_expected(error):
                 self._problem(f"unexpected {type(error).__name__}: {error}")
             files.heal()
@@ -300,7 +302,7 @@ class _Cycle:
     def _check(self) -> bool:
         before = len(self.report.problems)
         try:
-            with suppress(ForeignFolderError):  # it may have ended before there was a folder
+            with suppress(ForeignFolderError):  # the life may have ended before there was a folder
                 self._verify("as the crash left it")
             store = self.simulated.open()
             self.model.forget_deleted(store)
@@ -311,20 +313,20 @@ class _Cycle:
                 self._check_reader()
             self.simulated.close()
             self._verify("recovered")
-        except Exception as error:  # noqa: BLE001 - on a sound disk nothing may fail
-            self._problem(f"a sound disk: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - on a good disk nothing may fail
+            self._problem(f"on a good disk: {type(error).__name__}: {error}")
         return len(self.report.problems) == before
 
     def _verify(self, state: str) -> None:
-        """No damage is found in a folder whose disk has only failed, and never rotted."""
+        """Verify finds no damage: the disk had failures, but no bytes on it were changed."""
         files = self.simulated.disk.process()
         for finding in verify_folder(self.simulated.folder, files=files):
             if finding.severity >= Severity.DAMAGE:
                 self._problem(f"verified {state}: {finding}")
 
     def _check_reader(self) -> None:
-        """A reader without lock and catalog sees the same."""
+        """A reader without lock and catalog sees the same entries."""
         with FolderReader(self.simulated.folder, files=self.simulated.disk.process()) as reader:
             for name in set(reader.topics()) & self.model.topics.keys():
                 for problem in self.model.topic(name).problems(reader.log(name)):
-                    self._problem(f"read beside the owner: {problem}")
+                    self._problem(f"read by a folder reader: {problem}")

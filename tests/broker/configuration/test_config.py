@@ -1,4 +1,4 @@
-"""Settings are checked when they are made, by name."""
+"""Settings are checked when a configuration is made, and errors name the setting."""
 
 from __future__ import annotations
 

@@ -27,5 +27,5 @@ def test_every_limit_is_in_the_table(field):
 
 @pytest.mark.parametrize(("key", "default"), ROWS.items())
 def test_defaults_are_those_of_the_code(key, default):
-    """A row's default is what a broker without settings shows."""
+    """A row's default is the value of a broker without settings."""
     assert runtime_settings(BrokerConfig())[key] == default

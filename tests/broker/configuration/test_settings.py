@@ -1,4 +1,4 @@
-"""Configuration files: Pulsar's names, our own, and what neither knows."""
+"""Configuration files: Pulsar's settings, our own, and unknown ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def config_of(text, **overrides):
 
 
 def test_a_file_of_pulsars_is_taken_as_it_is():
-    """Known settings count, empty ones are the default, unknown ones are told and do no harm."""
+    """Known settings count, empty ones are defaults, unknown ones are listed and ignored."""
     found = parse(PULSARS_FILE)
     assert found.ignored == (
         "metadataStoreUrl",
@@ -167,7 +167,7 @@ def test_what_is_shown_can_be_read_again(config):
     ],
 )
 def test_a_value_that_is_none_is_named_with_its_key(line, named):
-    """`SettingError` has key, value and what was expected."""
+    """`SettingError` has the key, the value and what was expected."""
     key, _, value = line.partition("=")
     with pytest.raises(SettingError) as caught:
         parse(f"clusterName=fine\n{line}")
@@ -192,7 +192,7 @@ def test_protection_that_is_asked_for_and_not_there_is_told_apart(line):
 
 
 def test_overrides_win_over_the_file():
-    """What the command line says goes before; wrong values are its own error."""
+    """Command line values override the file; wrong ones raise their own error."""
     text = "brokerServicePort=1\nbindAddress=::\npulsemarkSyncIntervalMs=50\npulsemarkFdLimit=64"
     config = config_of(text, port=2, sync_interval_ms=0)
     assert (config.port, config.host) == (2, "::")

@@ -1,4 +1,4 @@
-"""What clients send on without waiting for receipts gathers; what others send does not wait."""
+"""Publishes of clients that do not wait for receipts are gathered; others are not delayed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sends(first: int, end: int) -> bytes:
 
 
 def heard(link: socket.socket) -> bytes:
-    """All that will come."""
+    """All bytes until the end of the connection."""
     data = b""
     while part := link.recv(1 << 16):
         data += part
@@ -173,7 +173,7 @@ def test_publishes_far_apart_do_not_wait():
 
 
 def test_publishes_that_wait_are_stored_when_their_client_goes(topic):
-    """A client that sends and closes loses nothing by the wait, however long it is."""
+    """A client that sends and then closes loses nothing by the wait."""
     with running_broker(publish_gathering_ms=LONG_MS) as broker:
         with publishing(broker, topic) as link:
             link.sendall(sends(2, 7))

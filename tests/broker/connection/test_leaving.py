@@ -14,7 +14,7 @@ FEW, MANY = 40, 160
 
 @pytest.fixture
 def broker(tmp_path):
-    """A broker whose every step is the test's."""
+    """A broker whose every step is controlled by the test."""
     simulated = SimulatedBroker(tmp_path / "data", active_consumer_failover_delay_ms=0)
     yield simulated
     simulated.end()

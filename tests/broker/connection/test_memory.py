@@ -1,4 +1,4 @@
-"""What clients make the broker keep is counted, and refused beyond the limits."""
+"""Memory that clients take in the broker is counted, and refused above the limits."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_frame_that_began_first_goes():
 
 
 def test_announced_frames_take_no_memory():
-    """400 connections that announce 5 MiB and send six bytes hold nothing that is counted."""
+    """400 connections that announce 5 MiB and send six bytes use no counted memory."""
     with running_broker() as broker:
         services = broker.broker.services
         links = [dial(broker) for _ in range(50)]
@@ -134,7 +134,7 @@ def test_unfinished_frames_are_bounded_over_all_connections():
 
 
 def test_one_byte_at_a_time_does_not_keep_a_frame_open():
-    """A frame has a total time: a client that is never silent is closed all the same."""
+    """A frame has a total time, so a client that sends slowly is closed, too."""
     limits = {"stalled_frame_timeout_ms": 400, "keep_alive_interval_ms": 60_000}
     with running_broker(**limits) as broker, dial(broker) as link:
         link.sendall(CONNECT + struct.pack(">II", 1000, 900))
@@ -171,7 +171,7 @@ def test_a_slow_frame_that_keeps_the_rate_is_taken():
 
 
 def test_a_quiet_connection_holds_no_buffer():
-    """After a second of silence the memory of what it sent is given back."""
+    """After a second of silence the input buffer is freed."""
     with running_broker() as broker, RawClient.from_url(broker.service_url) as raw:
         producer = raw.create_producer("persistent://public/default/t")
         for _ in range(20):
@@ -226,7 +226,7 @@ def test_those_that_read_nothing_for_longest_are_closed():
 
 
 def test_consumers_that_do_not_read_share_one_limit():
-    """Unsent data of many such consumers stays below the limit, and one that reads gets all."""
+    """Unsent data of such consumers stays below the limit, and one that reads gets all."""
     topic = "persistent://public/default/t"
     with running_broker(max_unsent_bytes=8 * MIB) as broker:
         services = broker.broker.services
@@ -256,7 +256,7 @@ def test_consumers_that_do_not_read_share_one_limit():
 
 
 def test_pipelined_requests_wait_for_their_answers_to_be_read():
-    """A client that sends GETs and reads nothing makes the broker hold one answer, not all."""
+    """For a client that sends GETs and reads nothing the broker keeps one answer, not all."""
     with running_broker() as broker, RawClient.from_url(broker.service_url) as raw:
         for number in range(60):
             raw.create_producer(f"persistent://public/default/t{number}")
@@ -302,7 +302,7 @@ def test_an_answer_that_nobody_reads_is_dropped_in_time():
 
 
 def test_kept_memory_is_counted_while_it_lives():
-    """A reservation counts until its object goes, and limits hold per connection and for all."""
+    """A reservation counts until its object is freed, per connection and for all."""
     kept = KeptMemory(100, 60)
     first, second = Account(kept), Account(kept)
     reservation = first.reserve("thing", 50)
@@ -389,7 +389,7 @@ def test_topics_and_subscriptions_have_a_number():
 
 
 def test_schemas_of_unknown_topics_are_not_remembered(broker, raw):
-    """Asking for the schemas of a thousand topics that are not there leaves nothing behind."""
+    """Asking for the schemas of a thousand unknown topics keeps nothing in memory."""
     for number in range(1000):
         with pytest.raises(RequestRefusedError):
             raw.request(

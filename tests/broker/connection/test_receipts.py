@@ -1,4 +1,4 @@
-"""Receipts of a session: by batch and producer, in the order of the SENDs, whatever fails."""
+"""A session's receipts: by batch and producer, in the order of the SENDs, also after errors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Publishing:
         self.receipts.answer_in_turn(self.producers[number], answer)
 
     def answers_of(self, number: int) -> list[tuple[str, int]]:
-        """What one producer heard, in order."""
+        """The answers to one producer, in order."""
         return [
             (kind, sequence_id)
             for write in self.session.writes
@@ -119,7 +119,7 @@ def publishing() -> Publishing:
 
 
 def test_all_receipts_of_a_batch_are_one_write(publishing):
-    """Two producers that send in turns get all their receipts of one batch with one write."""
+    """Two producers that send alternately get all receipts of a batch with one write."""
     batch = Batch()
     commits = Commit(batch), Commit(batch)
     for sequence_id in range(100):
@@ -132,7 +132,7 @@ def test_all_receipts_of_a_batch_are_one_write(publishing):
 
 
 def test_a_refused_send_is_answered_between_the_receipts_around_it(publishing):
-    """What is refused is heard after the receipts before it and before those after it."""
+    """The refusal comes after the receipts of earlier SENDs and before later ones."""
     batch = Batch()
     commit = Commit(batch)
     publishing.publish(0, 0, commit)
@@ -147,7 +147,7 @@ def test_a_refused_send_is_answered_between_the_receipts_around_it(publishing):
 
 
 def test_a_refused_send_waits_for_the_latest_batch(publishing):
-    """With publishes in two batches, a refusal is heard after those of the second."""
+    """With publishes in two batches, the refusal comes after those of the second."""
     first, second = Batch(), Batch()
     publishing.publish(0, 0, Commit(first))
     publishing.publish(0, 1, Commit(second))
@@ -171,7 +171,7 @@ def test_an_answer_with_nothing_before_it_is_written_at_once(publishing):
 
 
 def test_a_topic_that_failed_is_answered_with_errors_and_the_others_with_receipts(publishing):
-    """Each commit of a batch says for itself what its publishes are answered."""
+    """Each commit of a batch decides the answers to its own publishes."""
     batch = Batch()
     error = OSError("no space")
     commits = Commit(batch), Commit(batch, error)

@@ -1,4 +1,4 @@
-"""A connection's own rules: broken frames, silence, limits on what it makes the broker hold."""
+"""A connection's rules: broken frames, silence, and memory limits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
 def test_broken_bytes_close_their_connection_and_no_other(broker, raw, topic, data):
-    """A client that breaks the protocol is closed; another one goes on publishing."""
+    """A client that violates the protocol is closed; another one can still publish."""
     producer = raw.create_producer(topic)
     with dial(broker) as link:
         link.sendall(data)
@@ -72,7 +72,7 @@ def test_broken_bytes_close_their_connection_and_no_other(broker, raw, topic, da
 
 
 def test_a_cut_off_frame_does_no_harm(broker, raw, topic):
-    """A connection that ends inside a SEND leaves nothing of it behind."""
+    """A connection that ends inside a SEND stores nothing of it."""
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer(topic)
         producer.send_raw(GOOD)
@@ -122,7 +122,7 @@ def test_requests_sent_without_waiting_are_all_answered(raw, topic):
 
 
 def test_a_producer_closed_while_it_opens_does_not_stay(raw, broker, topic):
-    """CLOSE_PRODUCER right behind PRODUCER: the name is free afterwards."""
+    """CLOSE_PRODUCER directly after PRODUCER: the name is free afterwards."""
     raw.write(commands.producer(topic, 1, 901, producer_name="p"), commands.close_producer(1, 902))
     raw.request(lambda r: commands.close_producer(1, r))
     again = raw.create_producer(topic, producer_name="p")
@@ -131,7 +131,7 @@ def test_a_producer_closed_while_it_opens_does_not_stay(raw, broker, topic):
 
 
 def test_a_consumer_closed_while_it_opens_does_not_stay(raw, topic):
-    """CLOSE_CONSUMER right behind SUBSCRIBE: the place is free afterwards."""
+    """CLOSE_CONSUMER directly after SUBSCRIBE: the subscription is free afterwards."""
     raw.write(commands.subscribe(topic, "s", 1, 901), commands.close_consumer(1, 902))
     raw.request(lambda r: commands.close_consumer(1, r))
     raw.subscribe(topic, "s")
@@ -152,7 +152,7 @@ def test_a_lost_connection_frees_its_producers_and_consumers(broker, raw, topic)
 
 @pytest.fixture(scope="module")
 def impatient():
-    """A broker whose timeouts are short."""
+    """A broker with short timeouts."""
     with running_broker(
         http_port=None,
         keep_alive_interval_ms=400,
@@ -185,7 +185,7 @@ def test_a_silent_client_is_pinged_and_then_closed(impatient):
 
 
 def test_a_client_that_answers_stays(impatient):
-    """PONG is a sign of life: two PINGs come, and the connection stands."""
+    """A client that answers PING with PONG stays connected: two PINGs are sent."""
     with RawClient.from_url(impatient.service_url, answers_pings=False) as client:
         for _ in range(2):
             client.wait_unsolicited(BaseCommand.PING)
@@ -237,7 +237,7 @@ async def unsent_bytes(broker):
 
 
 def test_a_slow_consumer_costs_no_more_than_its_buffer(topic):
-    """Of 40 MB for a consumer that does not read the broker holds at most the limits."""
+    """Of 40 MB for a consumer that does not read, the broker keeps at most the limits."""
     body = unbatched_message(bytes(200_000), publish_time_ms=1)
     high, round_bytes = 256 * 1024, 256 * 1024
     with (

@@ -1,4 +1,4 @@
-"""CONNECT, PING, and commands nobody serves."""
+"""CONNECT, PING, and commands that the broker does not serve."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_REQUEST_ID = 2**64 - 1
 
 @pytest.mark.parametrize(("asked", "answered"), [(0, 0), (15, 15), (21, 21), (99, 21)])
 def test_connected_answers_the_lower_version(broker, asked, answered):
-    """Protocol versions are agreed on; the largest message is told."""
+    """CONNECTED has the lower protocol version and the largest message size."""
     with RawClient.from_url(broker.service_url, protocol_version=asked) as client:
         connected = client.connected
         assert connected is not None
@@ -84,7 +84,7 @@ def test_an_auth_response_nobody_asked_for_is_refused_and_closes(broker):
     ],
 )
 def test_known_commands_that_are_not_served_are_refused_by_name(raw, kind, body):
-    """ERROR with the request's id and the command's name; the connection goes on."""
+    """ERROR has the request's id and the command's name; the connection stays open."""
     raw.write(commands.frame(kind, body))
     with pytest.raises(RequestRefusedError) as caught:
         raw.wait_response(77)
@@ -94,7 +94,7 @@ def test_known_commands_that_are_not_served_are_refused_by_name(raw, kind, body)
 
 
 def test_a_command_known_by_number_only_is_refused(raw):
-    """Types of Pulsar's whose bodies are foreign here get an ERROR without id."""
+    """Pulsar's types with unknown bodies get an ERROR without a request id."""
     command = BaseCommand(type=BaseCommand.SCALABLE_TOPIC_LOOKUP).SerializeToString()
     raw.write((len(command) + 4).to_bytes(4, "big"), len(command).to_bytes(4, "big"), command)
     with pytest.raises(RequestRefusedError, match="SCALABLE_TOPIC_LOOKUP"):

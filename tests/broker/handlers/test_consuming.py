@@ -1,4 +1,4 @@
-"""A consumer's life on the wire: permits, acknowledgement, redelivery, ending."""
+"""The commands of consumers: permits, acknowledgement, redelivery, closing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_permits_count_messages_and_may_go_negative(raw, topic, drain):
 
 
 def test_a_batch_that_goes_beyond_the_permits_is_the_last_that_comes(raw, topic, drain):
-    """Of ten batches of 5 a FLOW of 12 brings three, however many were read for it."""
+    """Of ten batches of 5 messages a FLOW of 12 delivers three, however many were read."""
     producer = raw.create_producer(topic)
     consumer = raw.subscribe(topic, "s", earliest=True)
     for _ in range(10):
@@ -63,7 +63,7 @@ def test_a_batch_that_goes_beyond_the_permits_is_the_last_that_comes(raw, topic,
 
 
 def test_permits_before_anything_is_published_are_kept(raw, topic, drain):
-    """A consumer that waits gets what comes, as much as it permitted."""
+    """A consumer that waits gets as many later messages as it permitted."""
     consumer = raw.subscribe(topic, "s")
     consumer.flow(2)
     ids = publish(raw, topic, 3)
@@ -110,7 +110,7 @@ def test_the_compacted_view_is_the_topic(raw, topic, sub_type, allowed):
 
 
 def test_an_acknowledgement_is_durable_when_it_is_confirmed(tmp_path, topic):
-    """What ACK_RESPONSE confirmed does not come again from a copy of the folder taken then."""
+    """After an ACK_RESPONSE a copy of the folder has the acknowledgement."""
     with (
         running_broker(data_dir=tmp_path / "data", http_port=None) as broker,
         RawClient.from_url(broker.service_url) as client,
@@ -149,7 +149,7 @@ def test_odd_acknowledgements_change_nothing(raw, topic):
 
 
 def after_redelivery(consumer, count, *, skip):
-    """Ask for everything again and return `count` frames behind the first `skip`."""
+    """Ask for everything again, and return `count` frames after the first `skip`."""
     consumer.drain()
     consumer.redeliver()
     consumer.flow(1000)
@@ -202,7 +202,7 @@ def test_a_validation_error_acknowledges(raw, topic):
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_single_members_of_a_batch(topic, enabled):
-    """With the setting a batch comes back with the open members marked, else whole."""
+    """With the setting a batch comes again with its unacknowledged messages marked."""
     with (
         running_broker(
             http_port=None, acknowledgment_at_batch_index_level_enabled=enabled
@@ -280,7 +280,7 @@ def test_what_a_closed_consumer_held_goes_to_the_others_uncounted(raw, other, to
 
 
 def test_redelivery_counts_end_with_the_last_consumer(raw, topic):
-    """Who comes after all have left gets the messages as for the first time."""
+    """After all consumers have left, the next one gets the messages with a count of 0."""
     publish(raw, topic, 1)
     consumer = raw.subscribe(topic, "s", sub_type=Shared, earliest=True)
     consumer.flow(10)
@@ -294,7 +294,7 @@ def test_redelivery_counts_end_with_the_last_consumer(raw, topic):
 
 
 def test_redelivery_on_exclusive_starts_over_in_order(raw, topic):
-    """Whatever ids are named, everything unacknowledged comes again, uncounted."""
+    """Whatever ids are named, all unacknowledged messages come again, without a count."""
     ids = publish(raw, topic, 4)
     consumer = raw.subscribe(topic, "s", earliest=True)
     consumer.flow(100)
@@ -338,7 +338,7 @@ def test_too_many_unacknowledged_messages_stop_a_consumer(topic, drain_of):
 
 
 def test_a_subscription_has_one_type_at_a_time(raw, other, topic):
-    """Another type is ConsumerBusy while somebody is connected, and fine afterwards."""
+    """Another type is ConsumerBusy while a consumer is connected, and allowed afterwards."""
     first = raw.subscribe(topic, "s")
     with pytest.raises(RequestRefusedError, match="ConsumerBusy"):
         other.subscribe(topic, "s", sub_type=Shared)
@@ -366,7 +366,7 @@ def test_durable_and_non_durable_do_not_mix(raw, topic):
 
 
 def test_a_readers_subscription_ends_with_it(raw, broker, topic):
-    """A non-durable subscription leaves nothing behind, whether closed or cut off."""
+    """A non-durable subscription is removed with its reader, closed or disconnected."""
     raw.subscribe(topic, "closed", durable=False, start_message_id=LATEST).close()
     with RawClient.from_url(broker.service_url) as client:
         client.subscribe(topic, "cut", durable=False, start_message_id=LATEST)
@@ -403,7 +403,7 @@ def test_a_readers_start_is_the_entry_itself(raw, topic, batch_index):
     ],
 )
 def test_a_readers_start_outside_of_the_topic(raw, topic, start, first):
-    """Before everything is the first entry, behind everything the next one to come."""
+    """A start before the log is its first entry; a start after it is the next entry."""
     ids = publish(raw, topic, 3)
     consumer = raw.subscribe(topic, "r", durable=False, start_message_id=start(ids[0]))
     consumer.flow(10)
@@ -484,7 +484,7 @@ def test_unsubscribe_with_company_is_refused_unless_forced(raw, other, topic):
 
 
 def test_the_active_consumer_of_a_failover_subscription_is_told(raw, other, topic):
-    """ACTIVE_CONSUMER_CHANGE says who gets messages: lowest level, then lowest name."""
+    """ACTIVE_CONSUMER_CHANGE names the active consumer: lowest level, then lowest name."""
 
     def subscribe(client, name, level=0):
         return client.subscribe(
@@ -537,7 +537,7 @@ def test_a_failover_consumer_that_takes_over_gets_what_was_not_acknowledged(topi
     ],
 )
 def test_names_and_properties_have_limits(raw, topic, options):
-    """What is kept as long as a consumer lives must not be large."""
+    """Texts that are kept as long as a consumer lives must not be large."""
     with pytest.raises(RequestRefusedError, match="NotAllowedError"):
         raw.subscribe(topic, **{"subscription": "s", **options})
 

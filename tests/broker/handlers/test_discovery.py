@@ -18,7 +18,7 @@ def topics_of(raw, namespace, **options):
 
 
 def test_lookup_names_this_broker_through_the_address_the_client_used(raw, broker, topic):
-    """Connect, authoritative, through the service URL: right behind any port mapping, too."""
+    """Connect, authoritative, through the service URL: this also works after a port mapping."""
     answer = raw.lookup(topic)
     assert CommandLookupTopicResponse.Connect == answer.response
     assert broker.service_url == answer.brokerServiceUrl
@@ -80,7 +80,7 @@ def test_an_unchanged_list_is_not_sent_again(raw, http):
 
 
 def test_an_absent_namespace_has_no_topics(raw):
-    """An empty success, whose hash is 00000000."""
+    """The answer is an empty success, with the hash 00000000."""
     answer = topics_of(raw, "public/nowhere")
     assert (list(answer.topics), answer.topics_hash) == ([], "00000000")
 
@@ -111,7 +111,7 @@ def test_the_mode_chooses_the_domain(raw, http, mode, count):
     ],
 )
 def test_a_pattern_is_applied_where_that_is_cheap(raw, http, pattern, found, filtered):
-    """What could take long to match is left to the client, which is told so."""
+    """A pattern that may be slow is left to the client, and the answer says so."""
     http("PUT", "/admin/v2/namespaces/public/filtered")
     for name in ("a1", "a2", "b"):
         raw.create_producer(f"persistent://public/filtered/{name}").close()

@@ -24,7 +24,7 @@ STAMPED = pack(BrokerEntryMetadata(broker_timestamp=1, index=7)) + GOOD
     ],
 )
 def test_a_refused_send_is_answered_in_its_turn(raw, topic, body, error):
-    """SEND_ERROR comes behind earlier receipts; nothing is stored, and the connection stays."""
+    """SEND_ERROR comes after earlier receipts; nothing is stored, and the connection stays."""
     producer = raw.create_producer(topic)
     first = producer.post(GOOD)
     refused = producer.post(body)
@@ -81,7 +81,7 @@ def test_counters_do_not_fall_by_a_negative_count(raw, broker, topic):
 
 
 def test_a_count_that_no_batch_can_hold_is_refused(raw, topic):
-    """It gets a SEND_ERROR in its turn, and the topic goes on."""
+    """It gets a SEND_ERROR after earlier receipts, and later messages are stored."""
     producer = raw.create_producer(topic)
     with pytest.raises(SendRefusedError) as caught:
         producer.send_raw(GOOD, num_messages=2**31 - 1)
@@ -96,7 +96,7 @@ def test_a_message_a_little_above_the_limit_is_taken(raw, topic):
 
 
 def test_a_send_to_an_unknown_producer_closes_the_connection(broker):
-    """There is nobody to answer to."""
+    """The SEND belongs to no producer, so it cannot be answered."""
     with RawClient.from_url(broker.service_url) as client:
         header = BaseCommand(
             type=BaseCommand.SEND, send=CommandSend(producer_id=99, sequence_id=0)
@@ -116,7 +116,7 @@ def test_a_send_after_the_clients_own_close_closes_the_connection(broker, topic)
 
 
 def test_a_send_after_the_brokers_close_is_dropped(broker, http, topic):
-    """What a client sent before it knew that its producer is closed does no harm."""
+    """A SEND that was in flight when the broker closed its producer is dropped."""
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer(topic)
         path = topic.replace("://", "/")
@@ -193,7 +193,7 @@ def test_a_partition_beyond_the_last_is_not_found(raw, http, topic):
 
 
 def test_no_topic_comes_into_being_where_that_is_off(topic):
-    """allow_auto_topic_creation=False: only what the admin interface made."""
+    """allow_auto_topic_creation=False: only the admin interface creates topics."""
     with (
         running_broker(http_port=None, allow_auto_topic_creation=False) as broker,
         RawClient.from_url(broker.service_url) as client,

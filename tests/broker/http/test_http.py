@@ -1,4 +1,4 @@
-"""The HTTP side: lookup, administration, and what a browser or a scanner may send."""
+"""The HTTP interface: lookup, administration, and bad requests of browsers and scanners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def clock():
 
 @pytest.fixture(scope="module")
 def broker(clock):
-    """A broker whose time the tests set, with small limits for bodies."""
+    """A broker with a settable clock, with small limits for bodies."""
     with running_broker(clock=clock, max_http_body_bytes=2000, http_idle_timeout_ms=500) as running:
         yield running
 
@@ -297,7 +297,7 @@ def test_stats_tell_what_happened(http, raw, topic):
 
 
 def test_the_message_at_a_time(http, raw, clock, topic):
-    """messageid/{time}: the first entry not before it; behind the last, the one to come."""
+    """messageid/{time}: the first entry at or after it; after the last, the next entry."""
     producer = raw.create_producer(topic)
     for n in range(3):
         clock.set(START_MS + 10_000_000 + n * 1000)
@@ -326,7 +326,7 @@ def entries_for(raw, topic, count):
 
 
 def test_a_subscriptions_life(http, raw, topic):
-    """Make at an id or at the end, list, delete; not while somebody is connected."""
+    """Create at an id or at the end, list, delete; deleting is refused with a consumer."""
     producer = raw.create_producer(topic)
     ids = [producer.send(b"x") for _ in range(4)]
     here = path_of(topic, "/subscription/s")

@@ -1,4 +1,4 @@
-"""Which HTTP requests are heard: a foreign page's are not, a program's are."""
+"""HTTP requests of a foreign web page are refused, those of programs are answered."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_a_form_can_send_is_not_taken_from_a_browser(kind):
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_rebound_name_is_refused(method, host):
-    """A page whose own name points at the broker's address gets no answer, not even to a GET."""
+    """A page whose own host name points at the broker gets no answer, not even to a GET."""
     same = {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
     assert status_of(method, {"Host": host, **same}) == 421
 

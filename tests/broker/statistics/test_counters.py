@@ -10,7 +10,7 @@ from pulsemark.broker.statistics.counters import Histogram, RateMeter, Rates
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), max_size=30))
 def test_a_histogram_counts_each_value_below_its_bound(values):
-    """Bounds are inclusive; what is above all of them has a bucket of its own."""
+    """Bounds are inclusive, and one more bucket counts larger values."""
     histogram = Histogram((5, 10, 20))
     for value, times in values:
         histogram.add(value, times)

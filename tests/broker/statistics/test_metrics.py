@@ -90,7 +90,7 @@ def test_figures_of_a_topic(topic):
 
 
 def test_a_page_of_many_topics_gives_way(monkeypatch):
-    """While a page is made, whatever else is on the loop has its turns, and askers share it."""
+    """While a page is made other work runs on the loop, and concurrent requests share the page."""
 
     async def turns_during_a_page():
         config = BrokerConfig(port=0, http_port=None)
@@ -123,7 +123,7 @@ def test_a_page_of_many_topics_gives_way(monkeypatch):
 
 
 def test_labels_are_escaped():
-    """Quotes and backslashes in a subscription's name come back as they were."""
+    """Quotes and backslashes in a subscription's name are unchanged after parsing."""
     with running_broker() as broker, RawClient.from_url(broker.service_url) as raw:
         name = 'a"b\\c'
         raw.subscribe("persistent://public/default/t", name)

@@ -53,7 +53,7 @@ def chunks_of(messages):
 
 @pytest.mark.parametrize("sub_type", SHARING)
 def test_all_chunks_of_a_message_come_to_one_consumer_in_order(raw, other, topic, sub_type, drain):
-    """Six messages whose chunks come one by one, over two consumers: none is torn apart."""
+    """Six messages in interleaved chunks, two consumers: each message goes to one of them."""
     consumers = [c.subscribe(topic, "s", sub_type=sub_type) for c in (raw, other)]
     for consumer in consumers:
         consumer.flow(100)
@@ -70,7 +70,7 @@ def test_all_chunks_of_a_message_come_to_one_consumer_in_order(raw, other, topic
 
 @pytest.mark.parametrize("sub_type", SHARING)
 def test_interleaved_messages_are_not_mixed(raw, other, topic, sub_type, drain):
-    """Chunks of several producers' messages come mixed; each message stays with its consumer."""
+    """Chunks of several producers are mixed; each message stays with its consumer."""
     consumers = [c.subscribe(topic, "s", sub_type=sub_type) for c in (raw, other)]
     for consumer in consumers:
         consumer.flow(100)
@@ -85,7 +85,7 @@ def test_interleaved_messages_are_not_mixed(raw, other, topic, sub_type, drain):
 
 @pytest.mark.parametrize("sub_type", SHARING)
 def test_a_message_whose_consumer_leaves_begins_anew_elsewhere(raw, other, topic, sub_type, drain):
-    """Also when it leaves in the middle of the message: the other one gets all chunks in order."""
+    """If it leaves in the middle of the message, another one gets all chunks in order."""
     producer = raw.create_producer(topic)
     first = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
     first.flow(2)
@@ -118,7 +118,7 @@ def test_chunks_wait_for_their_consumer_and_others_go_on(raw, other, topic, drai
 
 
 def test_a_redelivered_message_is_whole_again(raw, other, topic, drain):
-    """Given back as a whole it may go to anyone, but to one; given back in part, to the same."""
+    """Given back completely it may go to any one consumer; in part, only to the same."""
     consumers = [c.subscribe(topic, "s", sub_type=Shared) for c in (raw, other)]
     for consumer in consumers:
         consumer.flow(100)
@@ -166,7 +166,7 @@ def test_waiting_chunks_are_limited(raw, other, broker, topic, monkeypatch, drai
     "consumer_type", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
 )
 def test_the_official_client_puts_messages_together(client, topic, consumer_type):
-    """Six messages of three chunks over two consumers: all are delivered, each once, whole."""
+    """Six messages of three chunks, two consumers: each is delivered once, complete."""
     consumers = [client.subscribe(topic, "s", consumer_type=consumer_type) for _ in range(2)]
     producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
     sent = [bytes([n]) * (11 * 1024 * 1024) for n in range(6)]
@@ -188,7 +188,7 @@ def test_the_official_client_puts_messages_together(client, topic, consumer_type
 
 
 def test_what_is_a_chunk():
-    """An entry with uuid, chunk id and more than one chunk; anything else is none."""
+    """An entry with uuid, chunk id and more than one chunk is a chunk; others are not."""
     fields: dict[str, Any] = {"uuid": "u", "num_chunks_from_msg": 3}
     first, last = (
         chunk_of(unbatched_message(b"x", publish_time_ms=1, chunk_id=n, **fields)) for n in (0, 2)

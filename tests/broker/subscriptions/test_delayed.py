@@ -1,4 +1,4 @@
-"""Messages with a time before which they are not delivered."""
+"""Messages with a delivery time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAR_MS = 4_000_000_000_000
 @pytest.mark.parametrize("properties", [None, {"k": "x" * 2000}])
 @pytest.mark.parametrize(("given", "found"), [(None, 0), (0, 0), (1, 1), (FAR_MS, FAR_MS), (-5, 0)])
 def test_the_time_is_read_from_the_header(checksum, properties, given, found):
-    """Near the beginning of the entry or behind long properties, with or without checksum."""
+    """Near the entry's beginning or after long properties, with or without checksum."""
     options = {} if given is None else {"deliver_at_time": given}
     body = unbatched_message(
         b"\x98\x01 is no tag here",
@@ -99,7 +99,7 @@ def test_a_delayed_message_survives_its_consumer_and_a_restart(tmp_path, topic):
 
 
 def test_the_number_of_waiting_entries_is_limited(topic, drain_of):
-    """Above the limit nothing new is read, and dispatch goes on when some are due."""
+    """Above the limit nothing new is read; dispatch continues when some entries are due."""
     clock = SettableClock(1_700_000_000_000)
     with (
         running_broker(

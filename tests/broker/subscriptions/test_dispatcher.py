@@ -1,4 +1,4 @@
-"""Dispatch itself: damaged entries, control entries, long stretches already acknowledged."""
+"""Dispatch: damaged entries, control entries, many acknowledged entries in a row."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def damaged_count(topic):
 
 
 def test_an_entry_damaged_after_its_delivery_does_not_hold_up_others(tmp_path, topic):
-    """Redelivery leaves it out; it stays unacknowledged."""
+    """It is not redelivered and stays unacknowledged."""
     folder = tmp_path / "data"
     from_disk = StoreOptions(tail_cache_bytes=0)
     with (
@@ -181,7 +181,7 @@ def test_a_long_acknowledged_stretch_is_jumped_over(raw, topic):
 @pytest.mark.parametrize("sub_type", TYPES)
 @pytest.mark.parametrize("again", [False, True])
 def test_a_read_that_fails_is_tried_again(raw, broker, topic, sub_type, again):
-    """EIO of the moment: nobody is disconnected, and the messages come a little later."""
+    """After a temporary EIO no client is disconnected, and the messages come later."""
     producer = raw.create_producer(topic)
     consumer = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)
     for _ in range(3):
@@ -244,7 +244,7 @@ def test_a_long_stretch_without_anything_to_send_is_left_to_others_in_between(
 
 
 def test_a_round_ends_after_so_many_entries_however_small(raw, broker, topic):
-    """A consumer with permits for everything: others have their turn after each round."""
+    """After each round of a consumer with many permits other work runs."""
     producer = raw.create_producer(topic)
     producer.send_many([b"\x00\x00\x00\x00x"] * (3 * ROUND_ENTRIES))
     for sub_type in TYPES:
@@ -279,7 +279,7 @@ def failing_reads(topic, count):
 
 
 def test_a_question_the_disk_cannot_answer_is_refused(raw, broker, topic):
-    """GET_LAST_MESSAGE_ID over EIO: PersistenceError, and the connection goes on."""
+    """GET_LAST_MESSAGE_ID with EIO is a PersistenceError; the connection stays open."""
     raw.create_producer(topic).send(b"x")
     consumer = raw.subscribe(topic, "s")
     broker.call(failing_reads(topic, 1))
@@ -289,7 +289,7 @@ def test_a_question_the_disk_cannot_answer_is_refused(raw, broker, topic):
 
 
 def test_messages_one_at_a_time_go_round(raw, broker, topic):
-    """Two Shared consumers get every second message, however slowly they come."""
+    """Two Shared consumers each get every second message, however slowly they come."""
     with RawClient.from_url(broker.service_url) as other:
         consumers = [c.subscribe(topic, "s", sub_type=Shared) for c in (raw, other)]
         for consumer in consumers:

@@ -1,4 +1,4 @@
-"""Key_Shared: one consumer per key, in order, whoever comes and goes."""
+"""Key_Shared: one consumer per key, in order, while consumers come and leave."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_sticky_key_of_an_entry():
 
 
 def test_each_key_goes_to_one_consumer_in_order(raw, other, topic, drain):
-    """300 messages of 20 keys over two consumers: no key on both, order kept, nothing lost."""
+    """300 messages of 20 keys, two consumers: no key on both, in order, nothing lost."""
     consumers = [subscribe(raw, topic), subscribe(other, topic)]
     producer = raw.create_producer(topic)
     for n in range(300):
@@ -118,7 +118,7 @@ def test_a_key_that_moves_waits_for_its_old_consumer(raw, other, topic, drain):
 
 
 def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic, drain):
-    """What it held comes first, then what is new."""
+    """The entries that it held come first, then new ones."""
     first = subscribe(raw, topic)
     second = subscribe(other, topic)
     producer = raw.create_producer(topic)
@@ -132,7 +132,7 @@ def test_a_consumer_that_leaves_hands_its_keys_on_in_order(raw, other, topic, dr
 
 
 def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic, drain):
-    """The other one goes on; later the held keys come in order."""
+    """The other consumer gets its messages; the waiting keys come later, in order."""
     stopped = raw.subscribe(topic, "s", sub_type=Key_Shared, key_shared_meta=sticky((0, 32767)))
     running = subscribe(other, topic, sticky((32768, 65535)))
     producer = raw.create_producer(topic)
@@ -175,7 +175,7 @@ def test_redelivery_keeps_the_key_on_its_consumer(raw, other, topic, drain):
     ],
 )
 def test_ranges_must_fit_together(raw, other, topic, first, second, error):
-    """Overlaps, nonsense and mixed modes are refused; the first consumer goes on."""
+    """Overlaps, invalid ranges and mixed modes are refused; the first consumer stays."""
     consumer = subscribe(raw, topic, first)
     with pytest.raises(RequestRefusedError) as caught:
         subscribe(other, topic, second)
@@ -244,7 +244,7 @@ def join_and_leave(selector, consumer):
 
 
 def owners(selector):
-    """Whose each of some slots is."""
+    """The consumers of some slots."""
     return [selector.select(slot) for slot in range(0, 65536, 97)]
 
 
@@ -263,7 +263,7 @@ def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):
 
 
 def test_consumers_of_one_name_all_have_slots_whoever_left_before():
-    """The newcomer takes the place that was left, not that of one who is still there."""
+    """A new consumer takes the points of the one that left, not of one that stays."""
     selector = AutoSplit()
     first, second, third = (member_named("same") for _ in range(3))
     selector.add(first)
@@ -280,7 +280,7 @@ def test_consumers_of_one_name_all_have_slots_whoever_left_before():
 
 @pytest.mark.parametrize("going", [1, 5, 15, 29, 30])
 def test_slots_are_the_same_whether_consumers_leave_together_or_one_by_one(going):
-    """Few or most of them: those that stay have the slots they have without the others."""
+    """The slots of the remaining consumers do not depend on how the others left."""
     members = [member_named(f"c{number % 7}") for number in range(30)]
     together, single = AutoSplit(), AutoSplit()
     for member in members:
@@ -313,7 +313,7 @@ def test_many_sticky_ranges_go_together():
 
 
 def test_sticky_ranges_come_and_go():
-    """A range that was given back can be taken by another; slots between ranges are nobody's."""
+    """A freed range can be used by another consumer; slots between ranges have none."""
     selector = StickyRanges()
     low, high = (
         member_named("low", sticky((0, 9), (30, 39))),

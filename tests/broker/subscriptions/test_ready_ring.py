@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""The ring of ready consumers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def ring_of(*takers):
 
 
 def turn(ring):
-    """Whose turn it is; it is over then."""
+    """The next consumer; it then moves to the end."""
     taker = ring.first()
     if taker is not None:
         assert ring.first() is taker
-        ring.had_turn(taker)
+        ring.move_to_end(taker)
     return taker
 
 

@@ -59,7 +59,7 @@ def expected_run(members, max_count):
 
 @given(st.lists(positions, max_size=30))
 def test_membership_and_update(members):
-    """`in` answers for what was put in."""
+    """`in` is true for the added positions."""
     queue = ReplayQueue()
     queue.update(members)
     assert all(member in queue for member in members)
@@ -67,7 +67,7 @@ def test_membership_and_update(members):
 
 
 def test_taking_from_the_middle_does_not_leave_the_heap_behind():
-    """Memory stays near what waits, however much went through."""
+    """Memory depends on the waiting positions, not on how many were added before."""
     queue = ReplayQueue()
     for n in range(10_000):
         queue.add(Position(1, n))

@@ -1,4 +1,4 @@
-"""SEEK by id and by time: where it lands, what is told to whom, in which order."""
+"""SEEK by id and by time: the new position, the answers, and their order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clock():
 
 @pytest.fixture(scope="module")
 def broker(clock):
-    """A broker whose time the tests set."""
+    """A broker with a settable clock."""
     with running_broker(clock=clock) as running:
         yield running
 
@@ -112,7 +112,7 @@ def test_a_seek_by_id_lands_on_the_entry_itself(raw, topic, ids, choose, first):
 
 
 def test_a_seek_clears_acknowledgements_and_redelivery_counts(raw, topic, ids):
-    """What was acknowledged behind the target comes again, as for the first time."""
+    """Acknowledged messages after the target come again, with a redelivery count of 0."""
     consumer = raw.subscribe(topic, "s", sub_type=Shared, earliest=True)
     consumer.flow(100)
     consumer.receive_many(10)
@@ -186,7 +186,7 @@ def test_a_seek_without_target_is_refused(raw, topic):
 
 
 def test_seeks_at_the_same_time_do_not_mix(raw, broker, topic, ids):
-    """Of two seeks sent together one wins whole; the other fails or follows it."""
+    """Of two concurrent seeks one has its full effect; the other fails or follows it."""
     consumer = raw.subscribe(topic, "s", sub_type=Shared)
     first, second = raw.new_id(), raw.new_id()
     raw.write(
@@ -223,7 +223,7 @@ def test_a_seek_outlives_a_crash(tmp_path, topic):
 
 
 def test_a_readers_place_outlives_its_seek_but_not_for_ever(topic):
-    """The subscription waits for its reader to come back, then goes."""
+    """The subscription waits for its reader for a time, then it is removed."""
     with (
         running_broker(http_port=None, non_durable_return_timeout_ms=300) as broker,
         RawClient.from_url(broker.service_url) as client,
@@ -282,7 +282,7 @@ def test_the_official_reader_seeks_and_knows_what_is_available(client, topic, id
 
 
 def test_the_other_consumers_of_the_subscription_follow_a_seek(client, topic, ids):
-    """Two Shared consumers: after one seeks, both come back and get everything behind it."""
+    """Two Shared consumers: after a seek both reconnect and get everything after it."""
     consumers = [
         client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared) for _ in range(2)
     ]

@@ -1,4 +1,4 @@
-"""A set of slots that knows which one comes next."""
+"""A set of slots finds the next slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Key_Shared holds back."""
+"""The waiting entries of a Key_Shared subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of the catalog: in the order they are asked for, durable before they are shown."""
+"""Changes of the catalog: in the order of the requests, durable before they are shown."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_acknowledged_schema_versions_are_there_after_a_restart(store, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_forgotten_schemas_do_not_come_back(store, seed):
-    """A reader beside the deletion of a topic does not keep the schemas that are gone."""
+    """A read during the deletion of a topic does not keep its deleted schemas."""
 
     async def run() -> None:
         topics, _ = await start(store, seed)
@@ -131,7 +131,7 @@ def test_forgotten_schemas_do_not_come_back(store, seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_deleted_topic_leaves_no_schema(store, seed):
-    """A producer that brings a schema beside the deletion is refused, or its schema goes, too."""
+    """A producer's schema during the deletion is refused, or it is deleted, too."""
 
     async def run() -> None:
         topics, _ = await start(store, seed)
@@ -155,7 +155,7 @@ def test_a_deleted_topic_leaves_no_schema(store, seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
-    """Of many changes at once the last one asked for counts, in memory and after a restart."""
+    """Of many concurrent changes the last request counts, in memory and after a restart."""
 
     async def run() -> None:
         topics, _ = await start(store, seed)
@@ -228,7 +228,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
 
 
 def test_cancelled_change_is_shown_all_the_same(store):
-    """A change whose caller is gone ends, and is shown: memory and catalog never part."""
+    """A change runs to its end without its caller, so memory and catalog always agree."""
 
     async def run() -> None:
         topics, _ = await start(store)

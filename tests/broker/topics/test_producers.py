@@ -36,7 +36,7 @@ def other(broker):
     ],
 )
 def test_whom_a_holder_keeps_out(raw, other, topic, holder, newcomer, error):
-    """The refusals of the table in the module's essay, and the holder goes on."""
+    """The refusals of the table in the module's docstring; the present producer stays."""
     first = raw.create_producer(topic, access_mode=holder)
     with pytest.raises(RequestRefusedError) as caught:
         other.create_producer(topic, access_mode=newcomer)
@@ -73,7 +73,7 @@ def test_each_exclusive_owner_gets_the_next_epoch(raw, other, topic):
 
 
 def test_epochs_survive_a_restart(tmp_path, topic):
-    """The epoch is durable before its owner hears of it."""
+    """The epoch is durable before its owner gets it."""
     epochs = []
     for _ in range(2):
         with (
@@ -98,7 +98,7 @@ def test_a_waiting_producer_is_let_in_when_the_holder_goes(raw, other, topic):
 
 
 def test_a_waiting_producer_outlives_its_predecessor_in_the_queue(raw, other, topic):
-    """Whoever gives up waiting is passed over."""
+    """A producer that stops waiting is skipped."""
     holder = raw.create_producer(topic, access_mode=Exclusive)
     gives_up = raw.create_producer(topic, access_mode=WaitForExclusive)
     waiting = other.create_producer(topic, access_mode=WaitForExclusive)
@@ -109,7 +109,7 @@ def test_a_waiting_producer_outlives_its_predecessor_in_the_queue(raw, other, to
 
 
 def test_a_waiting_producer_may_not_send(broker, raw, topic):
-    """A SEND before its turn closes the connection."""
+    """A SEND of a waiting producer closes the connection."""
     raw.create_producer(topic, access_mode=Exclusive)
     with RawClient.from_url(broker.service_url) as client:
         waiting = client.create_producer(topic, access_mode=WaitForExclusive)
@@ -118,7 +118,7 @@ def test_a_waiting_producer_may_not_send(broker, raw, topic):
 
 
 def test_fencing_takes_over_and_the_old_owner_is_closed_at_its_next_send(broker, other, topic):
-    """The old owner hears nothing, is closed when it sends, and refused with its old epoch."""
+    """The old owner is closed at its next SEND, and refused with its old epoch."""
     with RawClient.from_url(broker.service_url) as client:
         old = client.create_producer(topic, access_mode=Exclusive)
         new = other.create_producer(topic, access_mode=Fencing)
@@ -165,7 +165,7 @@ def test_a_name_in_use_is_refused_while_its_holder_lives(raw, other, topic):
 
 
 def test_a_name_is_free_once_its_holder_is_found_dead(topic):
-    """A holder that stays silent is closed, and the newcomer gets the name."""
+    """A holder that stays silent is closed, and the new producer gets the name."""
     with (
         running_broker(http_port=None, connection_liveness_check_timeout_ms=200) as broker,
         RawClient.from_url(broker.service_url, answers_pings=False) as dead,
@@ -177,7 +177,7 @@ def test_a_name_is_free_once_its_holder_is_found_dead(topic):
 
 
 def test_a_higher_epoch_on_the_same_connection_takes_its_own_place(raw, topic):
-    """A client that opens its producer anew within a connection is not in its own way."""
+    """A client can reopen its producer on the same connection."""
     first = raw.create_producer(topic, producer_name="p", epoch=0)
     again = raw.create_producer(topic, producer_name="p", producer_id=first.producer_id, epoch=1)
     assert again.send_raw(GOOD).entry_id == 0

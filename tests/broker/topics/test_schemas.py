@@ -1,4 +1,4 @@
-"""Schemas: registered once, versioned, kept."""
+"""Schemas are registered once, have versions, and are durable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_versions_count_up_and_the_same_schema_keeps_its_own(raw, topic):
 
 
 def test_a_schema_is_handed_out_by_version(raw, topic):
-    """The latest, or the one asked for, with its properties; absent ones are TopicNotFound."""
+    """The latest or the given version, with its properties; missing ones are TopicNotFound."""
     raw.create_producer(topic)
     with pytest.raises(RequestRefusedError, match="TopicNotFound"):
         get(raw, topic)

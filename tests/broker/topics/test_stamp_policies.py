@@ -1,4 +1,4 @@
-"""The policy brokerEntryMetadata: levels, REST, effect at once, durable, with its topics' lives."""
+"""The policy brokerEntryMetadata: its levels, REST, effect, durability and deletion."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_partitions_follow_their_partitioned_topic(broker, http, raw, topic):
 
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_deleted_topic_takes_its_policy_along(broker, http, raw, topic, partitions):
-    """A topic of the same name begins without one, also where it is made anew meanwhile."""
+    """A new topic of the same name has no policy, also if it is created meanwhile."""
     rest = "/partitions" if partitions else ""
     http("PUT", path_of(topic, rest), partitions or None)
     assert http("POST", path_of(topic), OFF).status == 204
@@ -235,7 +235,7 @@ def test_a_deleted_topic_takes_its_policy_along(broker, http, raw, topic, partit
 
 
 def test_changes_beside_a_deletion_leave_nothing_behind(broker, http, raw, topic):
-    """Set and delete at once: whoever is first, a topic or namespace made anew begins without."""
+    """Set and delete at once, in any order: a new topic or namespace has no policy."""
     import asyncio
 
     policy = StampPolicy.from_json(OFF)
@@ -329,7 +329,7 @@ def test_policies_survive_restarts(tmp_path, topic):
 
 
 def test_a_policy_left_by_a_crash_in_a_deletion_is_dropped(tmp_path, topic):
-    """A topic made anew under the name does not inherit it."""
+    """A new topic of that name does not get the policy."""
     with running_broker(data_dir=tmp_path, http_port=None) as broker:
         broker.broker.store.catalog.put(
             "topic-policy", topic, json.dumps({"brokerEntryMetadata": OFF}).encode()
@@ -344,7 +344,7 @@ def test_a_policy_left_by_a_crash_in_a_deletion_is_dropped(tmp_path, topic):
 
 
 def test_off_by_configuration_and_on_by_policy(topic, tmp_path):
-    """The broker's own level is the last one; a folder reader sees what was written."""
+    """The broker's own level counts last; a folder reader sees the written stamps."""
     with (
         running_broker(data_dir=tmp_path, stampers=()) as broker,
         RawClient.from_url(broker.service_url) as client,
@@ -369,7 +369,7 @@ def test_off_by_configuration_and_on_by_policy(topic, tmp_path):
 
 
 def test_tags_are_lifted_from_the_properties_that_the_policy_names(broker, http, raw, topic):
-    """From the entry after the change on; other properties stay where they are."""
+    """From the first entry after the change; other properties are not copied."""
     producer = raw.create_producer(topic)
     body = unbatched_message(
         b"x", publish_time_ms=1, properties={"region": "eu", "app": "till", "secret": "s"}
@@ -395,7 +395,7 @@ class _Vanishing:
 
 
 def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, monkeypatch):
-    """Reading goes on, sends are refused with its name, and another policy mends it."""
+    """Reading works, sends are refused with its name, and another policy repairs it."""
     point = EntryPoint("vanishing", f"{__name__}:_Vanishing", "pulsemark.stampers")
     monkeypatch.setattr(EntryPoint, "load", lambda _: _Vanishing)
     monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([point]))

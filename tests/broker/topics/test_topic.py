@@ -1,4 +1,4 @@
-"""A topic's last message, and what its messages count."""
+"""A topic's last message id, and the number of messages that its entries count."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def watch_reads(broker, topic, monkeypatch):
 
 
 def test_the_last_message_before_many_control_entries(raw, topic, watch_reads):
-    """It is looked for one entry in a turn of the loop, and what was seen is not read again."""
+    """One entry is read in each turn of the loop, and none is read twice."""
     producer = raw.create_producer(topic)
     last = producer.send(b"x")
     consumer = raw.subscribe(topic, "s")
@@ -74,7 +74,7 @@ def test_the_last_message_before_many_control_entries(raw, topic, watch_reads):
 
 
 def test_a_last_message_that_was_trimmed_is_none(raw, topic, watch_reads, broker):
-    """What was found before does not count when it is gone."""
+    """A result found before does not count after its message was trimmed."""
     raw.create_producer(topic).send(b"x")
     consumer = raw.subscribe(topic, "s")
     watch_reads()
@@ -115,7 +115,7 @@ def test_permits_go_by_what_the_batch_says(raw, http, topic, sub_type, body, sai
 
 
 def test_a_closed_topic_sends_nothing_more(raw, broker, topic):
-    """From its close on, not only when the last of its consumers was told."""
+    """From its close on, also before the last of its consumers was notified."""
     with RawClient.from_url(broker.service_url) as other:
         consumer = other.subscribe(topic, "s", sub_type=Shared, earliest=True)
         raw.create_producer(topic).send(b"x")

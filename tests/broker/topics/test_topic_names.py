@@ -35,7 +35,7 @@ def test_it_behaves_like_a_set(first, steps):
 
 
 def test_a_namespace_costs_as_much_as_it_has_names(steps_of):
-    """Those of other namespaces are not looked at, and none is sorted anew."""
+    """Names of other namespaces are not visited, and nothing is sorted again."""
     few = TopicNames(f"persistent://public/default/{n}" for n in range(3))
     many = TopicNames(f"persistent://public/n{n % 9}/{n}" for n in range(3_000))
     for name in few:

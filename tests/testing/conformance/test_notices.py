@@ -1,4 +1,4 @@
-"""The conformance suite notices engines that break a promise: a suite that cannot fail is none."""
+"""The conformance suite finds engines that break a promise."""
 
 from __future__ import annotations
 

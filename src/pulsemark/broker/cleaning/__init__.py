@@ -1,1 +1,1 @@
-"""Cleaning by the broker's time: expiry, retention, compaction, and when each of them runs."""
+"""Cleaning of topics by the broker's time: expiry, retention and compaction."""

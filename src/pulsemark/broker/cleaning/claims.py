@@ -1,4 +1,4 @@
-"""A topic is cleaned or compacted, never both at once: whoever works on it claims it."""
+"""Claims prevent that a topic is cleaned and compacted at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Claims"]
 
 
 class Claims:
-    """The topics that are being worked on, by name."""
+    """The topics that are being cleaned or compacted, by name."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -18,7 +18,7 @@ class Claims:
 
     @contextmanager
     def waiting(self, name: str) -> Iterator[None]:
-        """Hold a topic; wait until it is free. Blocks."""
+        """Wait until a topic is free, and claim it. Blocks."""
         with self._condition:
             self._condition.wait_for(lambda: name not in self._held)
             self._held.add(name)
@@ -29,7 +29,7 @@ class Claims:
 
     @contextmanager
     def if_free(self, name: str) -> Iterator[bool]:
-        """Hold a topic if it is free; whether it is held."""
+        """Claim a topic if it is free; the context's value says whether it was."""
         with self._condition:
             taken = name not in self._held
             if taken:
@@ -41,7 +41,7 @@ class Claims:
                 self._give_back(name)
 
     def wait_until_free(self, name: str) -> None:
-        """Return when nobody holds a topic. Blocks."""
+        """Return when a topic is not claimed. Blocks."""
         with self._condition:
             self._condition.wait_for(lambda: name not in self._held)
 

@@ -1,12 +1,12 @@
-"""Compactions of the broker: when a topic is compacted, how fast, and what came of it.
+"""The broker's compactions: when a topic is compacted, how fast, and with which result.
 
-A topic is compacted when it is asked for, or when more than the threshold has come since its last
-compaction. Compactions run one after another on a thread of their own, so that expiry and retention
-of other topics do not wait for them. Each rests as long as it works, and reads and writes at most
-`max_compaction_bytes_per_s`.
+A topic is compacted on request, or when more bytes than the threshold were appended since its last
+compaction. Compactions run one after another on their own thread, so that expiry and retention of
+other topics do not wait for them. A compaction pauses as long as it works, and reads and writes at
+most `max_compaction_bytes_per_s`.
 
-A run ends early where the topic is truncated or deleted, or the broker stops: then the view before
-counts on, as after any failure.
+A compaction ends early if the topic is truncated or deleted, or if the broker stops. Then the
+previous view stays valid, as after any failure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class CompactionStoppedError(BrokerError):
-    """A compaction was ended before it was done; `topic` and `reason` say which and why."""
+    """The compaction of `topic` was stopped before its end; `reason` says why."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"{topic}: the compaction was stopped: {reason}")
@@ -46,7 +46,7 @@ class CompactionStoppedError(BrokerError):
 
 
 def dirty_bytes(ledger: ManagedLedger) -> int:
-    """Bytes of the log behind what the last compaction took in. Blocks."""
+    """Bytes of the log that are newer than the last compaction. Blocks."""
     view = current_view(ledger)
     return size_bytes(ledger, None if view is None else view.behind_horizon)
 
@@ -63,7 +63,7 @@ class CompactionRuns:
         self._ended = ended
 
     def request(self, topic: Topic) -> bool:
-        """Compact a topic as soon as possible; False where that is under way. On the event loop."""
+        """Compact a topic as soon as possible; False if a compaction runs. On the event loop."""
         figures = topic.cleaning.compaction
         if figures.status is CompactionStatus.RUNNING:
             return False
@@ -74,7 +74,7 @@ class CompactionRuns:
         return True
 
     def compact_if_dirty(self, topic: Topic, threshold_bytes: int) -> None:
-        """On the lane's thread: compact a topic of which more than the threshold is new."""
+        """On the lane's thread: compact a topic with more new bytes than its threshold."""
         figures = topic.cleaning.compaction
         if threshold_bytes <= 0 or figures.status is CompactionStatus.RUNNING:
             return
@@ -83,7 +83,7 @@ class CompactionRuns:
             self._run(topic)
 
     def stop(self, topic: Topic, reason: str) -> None:
-        """End a topic's compaction, if there is one. Does not wait for the end."""
+        """Stop a topic's compaction, if one runs. Does not wait for its end."""
         figures = topic.cleaning.compaction
         figures.stop_reason = reason
         figures.stop.set()
@@ -98,12 +98,12 @@ class CompactionRuns:
             except (LedgerError, BrokerError, ImportError, OSError, sqlite3.Error) as error:
                 self._failed(topic, figures, str(error))
             except Exception as error:
-                log.exception("%s: compaction failed", topic.name)
+                log.exception("%s: compaction failed unexpectedly", topic.name)
                 self._failed(topic, figures, repr(error))
         self._ended(topic)
 
     def _failed(self, topic: Topic, figures: CompactionFigures, reason: str) -> None:
-        log.warning("%s: not compacted: %s", topic.name, reason)
+        log.warning("%s: compaction failed, the previous view stays valid: %s", topic.name, reason)
         figures.failed += 1
         figures.last_failed_ms = self._config.clock.now_ms()
         figures.last_error = reason

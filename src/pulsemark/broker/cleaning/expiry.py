@@ -1,13 +1,13 @@
-"""Expiry: messages that nobody acknowledged in time count as acknowledged (TTL).
+"""Expiry (TTL): messages that were not acknowledged in time count as acknowledged.
 
-Which those are is told on the cleaning thread, from the topic's index. The cursors belong to the
-event loop, so they are moved there: a few operations for each subscription, some at a time.
+The cleaning thread finds the expired messages in the topic's index. The cursors belong to the event
+loop, so they are moved there: a few operations for each subscription, in pieces.
 
-A message's age goes by its broker time, else by its publish time, but by its append at least. So a
-producer's clock does not decide how long its messages wait.
+A message's age is taken from its broker time, or from its publish time if it has no broker time,
+but it is never older than its append. So a producer's clock does not decide when messages expire.
 
-Subscriptions that read the compacted form do not expire: they are to get each key's latest message,
-however old it is.
+Messages do not expire for subscriptions that read the compacted form: these must get the latest
+message of each key, however old it is.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from ..topics.topic import Topic
 __all__ = ["ask_to_expire", "due_position", "expire_topic"]
 
 SUBSCRIPTIONS_AT_ONCE = 100
-#: As in Pulsar: with a smaller backlog the oldest message is looked at before anything is begun.
+#: As in Pulsar: with a smaller backlog the oldest message's age is checked first.
 SMALL_BACKLOG = 1_000
 
 
 def due_position(topic: Topic, now_ms: int, ttl_ms: int) -> Position | None:
-    """The last entry of those that have expired; None: no subscription waits for one of them.
+    """The last expired entry; None if no subscription has an unacknowledged expired entry.
 
-    Blocks. A ``ttl_ms`` below 0 lets everything expire, 0 nothing. Raises LedgerError, OSError.
+    Blocks. With a ``ttl_ms`` below 0 everything expires, with 0 nothing. Raises LedgerError,
+    OSError.
     """
     if not ttl_ms:
         return None
@@ -57,10 +58,10 @@ async def expire_topic(topic: Topic, last: Position) -> None:
 async def ask_to_expire(
     subscription: Subscription, last: Position | None, first_time_known: bool
 ) -> bool:
-    """Let messages up to ``last`` expire, durably; False where Pulsar does not even begin.
+    """Let messages up to ``last`` expire, durably; False in cases where Pulsar does nothing.
 
-    ``first_time_known``: the oldest message's age was looked at, and ``last`` is None because it
-    has not expired.
+    ``first_time_known``: the oldest message's age was checked, and ``last`` is None because that
+    message has not expired.
     """
     backlog = subscription.cursor.backlog_messages
     reached = last is not None and last > subscription.cursor.mark_delete

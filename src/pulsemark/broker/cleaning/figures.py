@@ -1,4 +1,4 @@
-"""What cleaning counts of a topic, for stats and metrics. Since the topic was opened."""
+"""The counts of a topic's cleaning, for stats and metrics, since the topic was opened."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class CompactionStatus(Enum):
 
 @dataclass(slots=True)
 class CompactionFigures:
-    """A topic's compactions."""
+    """The counts of a topic's compactions."""
 
     status: CompactionStatus = CompactionStatus.NOT_RUN
     last_error: str = ""
-    #: Ends the run that is under way.
+    #: Set to stop the compaction that runs.
     stop: threading.Event = field(default_factory=threading.Event)
     stop_reason: str = ""
     succeeded: int = 0
     failed: int = 0
-    #: Messages that compactions left out, together and by the last one.
+    #: Messages that all compactions, and the last one, left out.
     removed_events: int = 0
     last_removed_events: int = 0
     last_succeeded_ms: int = 0
@@ -41,7 +41,7 @@ class CompactionFigures:
     view_size_bytes: int = 0
 
     def begin(self) -> None:
-        """A run is to come, and nobody has asked to end it."""
+        """Begin a run: its status is running, and it is not asked to stop."""
         self.status = CompactionStatus.RUNNING
         self.stop_reason = ""
         self.stop.clear()
@@ -49,11 +49,11 @@ class CompactionFigures:
 
 @dataclass(slots=True)
 class TopicCleaning:
-    """What was removed of a topic, and its compactions."""
+    """What cleaning removed from a topic, and the counts of its compactions."""
 
     entries_removed: int = 0
     messages_removed: int = 0
     bytes_removed: int = 0
-    #: When something was removed last, by the broker's clock; 0: never.
+    #: When entries were last removed, by the broker's clock; 0: never.
     last_removed_ms: int = 0
     compaction: CompactionFigures = field(default_factory=CompactionFigures)

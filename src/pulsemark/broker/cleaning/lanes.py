@@ -1,11 +1,11 @@
-"""A thread that does one piece of cleaning after the other, and rests in between.
+"""A thread that runs cleaning work, one piece after another, with pauses.
 
-Two kinds of work come to a lane. A job is asked for, and is done before anything else, in the order
-in which jobs come. A round goes over many topics, a step at a time; jobs are done between its
-steps. After its steps a lane rests as long as they took (`REST_MAX_S` at most), so that a round
-takes half of the disk's and the interpreter's time at most, however many topics there are.
+A lane has two kinds of work. A job is requested, and runs before all other work, in the order of
+the requests. A round visits many topics, one step at a time; jobs run between its steps. After its
+steps a lane pauses as long as they took (at most `REST_MAX_S`). So a round takes at most half of
+the disk's and the interpreter's time, however many topics there are.
 
-The thread begins with the first work, so that a broker which cleans nothing has none.
+The thread starts with the first work, so a broker that cleans nothing does not have it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REST_MAX_S = 1.0
-#: Shorter work is gathered, since waking up costs something, too.
+#: Steps run together until they took this time, since a pause and a wake-up have a cost.
 REST_MIN_S = 0.002
 
 
 class Lane:
-    """One thread's work."""
+    """The work of one thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,7 +42,7 @@ class Lane:
         self.is_closed = False
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Do this next; the future has what it returns or raises, or is cancelled on closing."""
+        """Run a job next. The future gets its result or error; `close` cancels it."""
         future: Future[T] = Future()
         with self._condition:
             if self.is_closed:
@@ -53,9 +53,9 @@ class Lane:
         return future
 
     def begin_round(self, name: str, steps: Iterator[None], *, first: bool = False) -> None:
-        """Go through these steps; a round of that name that is under way goes on instead.
+        """Run these steps. If a round of that name runs already, that one goes on instead.
 
-        ``first``: before the rounds that are under way.
+        ``first``: run before the rounds that are running.
         """
         with self._condition:
             if self.is_closed or name in self._rounds:
@@ -71,7 +71,7 @@ class Lane:
         self._condition.notify_all()
 
     def close(self) -> None:
-        """Take no more work, and forget what has not begun. `join` waits for what has."""
+        """Take no more work, and drop work that has not begun. `join` waits for the rest."""
         with self._condition:
             self.is_closed = True
             jobs, self._jobs = self._jobs, deque()
@@ -108,7 +108,7 @@ class Lane:
                 self._rounds.pop(name, None)
             return
         except Exception:
-            log.exception("the round %r ends early", name)
+            log.exception("cleaning round %r failed; the timer starts the next one", name)
             with self._condition:
                 self._rounds.pop(name, None)
             return

@@ -1,4 +1,4 @@
-"""How fast a compaction may go: bytes a second, and half of the interpreter's time."""
+"""Limits a compaction's speed: bytes per second, and half of the interpreter's time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 __all__ = ["Pace"]
 
 REST_MAX_S = 1.0
-#: Shorter work is gathered, since waking up costs something, too.
+#: There is no pause until the work took this time, since a pause and a wake-up have a cost.
 WORK_MIN_S = 0.002
 
 
 class Pace:
-    """Lets one run rest, so that it keeps below a rate and works at most half of the time."""
+    """Pauses one run, so that it stays below a rate and works at most half of the time."""
 
     def __init__(self, bytes_per_s: int, stop: threading.Event) -> None:
         self._bytes_per_s = bytes_per_s
@@ -22,11 +22,11 @@ class Pace:
         self._owed_s = 0.0
 
     def spent(self, size_bytes: int) -> None:
-        """So many bytes were read or written."""
+        """Count bytes that were read or written."""
         self._owed_s += size_bytes / self._bytes_per_s
 
     def rest(self) -> None:
-        """Rest as long as was worked since the last rest, or longer if the rate asks for it."""
+        """Pause as long as the work since the last pause, or longer if the rate requires it."""
         worked_s = time.monotonic() - self._worked_from_s
         if max(worked_s, self._owed_s) < WORK_MIN_S:
             return

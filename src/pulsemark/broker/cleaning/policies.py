@@ -1,11 +1,11 @@
 """The policies `retention`, `messageTTL` and `compactionThreshold`.
 
 Names, units and rules are Pulsar's. A policy can be set for a topic, for a namespace, and in the
-broker's configuration; the most specific one that is set holds. They are kept under the names that
-they have in Pulsar's namespace policies, so that a namespace can be made with them.
+broker's configuration; the most specific one that is set applies. Policies are stored under their
+names in Pulsar's namespace policies, so that a namespace can be created with them.
 
-Values come as JSON, and are read as Pulsar reads them: a number may be written as text, a fraction
-is cut off, null is 0, and fields that a policy does not have are left out.
+Values are JSON, and are read as in Pulsar: a number may be text, a fraction is cut off, null is 0,
+and unknown fields of a policy are ignored.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SINGLE_ZERO = (
 
 
 class UnreadableValueError(BrokerError, ValueError):
-    """A JSON value of the wrong type or out of range; `value` is what was given."""
+    """A JSON value of the wrong type or out of range; `value` is the value given."""
 
     def __init__(self, policy: str, value: object, reason: str) -> None:
         super().__init__(f"{policy}: {reason}, not {str(value)[:80]}")
@@ -59,7 +59,7 @@ class UnreadableValueError(BrokerError, ValueError):
 
 
 class InvalidValueError(BrokerError, ValueError):
-    """A value that the policy cannot have, in Pulsar's words. `value` is what was given."""
+    """A value that the policy cannot have, with Pulsar's text. `value` is the value given."""
 
     def __init__(self, policy: str, value: object, reason: str) -> None:
         super().__init__(reason)
@@ -86,16 +86,16 @@ def _number(policy: str, value: Any, highest: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How long, and how much of, what is acknowledged is kept. -1 is without limit."""
+    """How long, and how many bytes of, acknowledged messages are kept. -1 is no limit."""
 
     time_minutes: int
     size_mb: int
 
     @classmethod
     def from_json(cls, value: Any) -> RetentionPolicy:
-        """The policy that a JSON object means.
+        """Make the policy from a JSON object.
 
-        Raises `UnreadableValueError`, and `InvalidValueError` for limits that do not fit together.
+        Raises `UnreadableValueError`, and `InvalidValueError` for limits that contradict.
         """
         if not isinstance(value, dict):
             raise UnreadableValueError("retention", value, "must be an object")
@@ -112,7 +112,7 @@ class RetentionPolicy:
         return policy
 
     def to_json(self) -> dict[str, int]:
-        """The value as Pulsar writes it."""
+        """The value in Pulsar's format."""
         return {"retentionTimeInMinutes": self.time_minutes, "retentionSizeInMB": self.size_mb}
 
     @property
@@ -127,12 +127,12 @@ class RetentionPolicy:
 
     @property
     def is_at_once(self) -> bool:
-        """What every subscription has acknowledged need not be kept at all."""
+        """Whether acknowledged messages need not be kept at all."""
         return 0 in (self.time_minutes, self.size_mb)
 
     @property
     def is_unlimited(self) -> bool:
-        """Nothing is ever removed."""
+        """Whether nothing is ever removed."""
         return self.time_minutes < 0 and self.size_mb < 0
 
 
@@ -140,13 +140,13 @@ class RetentionPolicy:
 class PolicyKind:
     """One of the policies: its names, and how its value is read."""
 
-    #: As in the admin interface's paths.
+    #: The name in the admin interface's paths.
     name: str
-    #: As in Pulsar's namespace policies, and in our catalog.
+    #: The name in Pulsar's namespace policies, and in our catalog.
     key: str
-    #: What a JSON value is stored as. Raises `UnreadableValueError`, `InvalidValueError`.
+    #: Makes the stored value from JSON. Raises `UnreadableValueError`, `InvalidValueError`.
     read: Callable[[Any], Any]
-    #: What Pulsar calls a namespace's, and a topic's, negative number.
+    #: Pulsar's error texts for a negative number, for a namespace and for a topic.
     negative_in_namespace: str = ""
     negative_in_topic: str = ""
 
@@ -199,23 +199,23 @@ def check_namespace_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPolicies:
-    """What holds for a topic."""
+    """The policies that apply to a topic."""
 
     retention: RetentionPolicy
     #: 0: messages do not expire.
     ttl_s: int
-    #: 0: compacted only when asked for.
+    #: 0: compacted only on request.
     compaction_threshold_bytes: int
 
     @property
     def asks_for_work(self) -> bool:
-        """Whether there is a limit of which a topic is cleaned that is not even used."""
+        """Whether a topic must be cleaned even if no client uses it."""
         limited = not (self.retention.is_unlimited or self.retention.is_at_once)
         return limited or self.ttl_s > 0 or self.compaction_threshold_bytes > 0
 
 
 class CleaningPolicies:
-    """The policies at all levels. Asking takes no lock, and may be done from any thread."""
+    """The policies at all levels. Reading needs no lock, and is possible from any thread."""
 
     def __init__(self, store: PolicyStore, config: BrokerConfig) -> None:
         self._store = store
@@ -229,22 +229,22 @@ class CleaningPolicies:
         }
 
     def of_namespace(self, namespace: str, kind: PolicyKind) -> Any:
-        """What is set for a namespace, as JSON; None: nothing."""
+        """The policy set for a namespace, as JSON; None if none is set."""
         return self._store.in_namespace(namespace, kind.key)
 
     def of_topic(self, name: TopicName, kind: PolicyKind) -> Any:
-        """What is set for a topic, as JSON; None: nothing."""
+        """The policy set for a topic, as JSON; None if none is set."""
         return self._store.in_topic(name, kind.key)
 
     def applied_value(self, name: TopicName, kind: PolicyKind) -> Any:
-        """What holds for a topic, as JSON."""
+        """The policy that applies to a topic, as JSON."""
         for value in (self.of_topic(name, kind), self.of_namespace(name.namespace, kind)):
             if value is not None:
                 return value
         return self._defaults[kind.key]
 
     def applied(self, name: TopicName) -> AppliedPolicies:
-        """What holds for a topic."""
+        """The policies that apply to a topic."""
         retention = self.applied_value(name, RETENTION)
         return AppliedPolicies(
             RetentionPolicy(retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]),
@@ -253,7 +253,7 @@ class CleaningPolicies:
         )
 
     def is_used(self, kind: PolicyKind) -> bool:
-        """Whether any topic has more than the 0 of a TTL, or threshold, that is off."""
+        """Whether any topic has a TTL or a threshold above 0; 0 switches them off."""
         settings = (values for _, values in self._store.owners())
         return bool(self._defaults[kind.key]) or any(values.get(kind.key) for values in settings)
 

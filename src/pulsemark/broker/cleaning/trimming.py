@@ -1,12 +1,13 @@
-"""Removing what is old from the head of a topic. Blocks: runs on the cleaning thread.
+"""Removes old entries from the head of a topic. Blocks: runs on the cleaning thread.
 
-With limits (retention time, retention size) entries go as soon as one of the limits lets them go,
-one by one, also inside the ledger that is being written.
+With limits (retention time, retention size) an entry is removed as soon as one of the limits allows
+it. Entries are removed one by one, also inside the ledger that is being written.
 
-Without retention (both limits 0, the default) what all durable subscriptions have acknowledged need
-not be kept, and goes when its segment has ended, as in Pulsar: until then a subscription can be
-moved back. A topic that has no durable subscription keeps everything then, since nothing of it is
-acknowledged; Pulsar removes it. Set a limit, or truncate the topic, if that is wanted.
+Without retention (both limits are 0, the default) entries that all durable subscriptions have
+acknowledged need not be kept. As in Pulsar, they are removed when their segment has ended; until
+then a subscription can be moved back. A topic without a durable subscription keeps everything in
+this case, since none of its entries is acknowledged; Pulsar removes them. To remove them, set a
+limit or truncate the topic.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ __all__ = ["size_bytes", "trim", "truncate"]
 def trim(
     ledger: ManagedLedger, policy: RetentionPolicy, figures: TopicCleaning, now_ms: int
 ) -> int:
-    """Remove what the policy lets go; how many entries. Raises LedgerError, OSError."""
+    """Remove the entries that the policy allows to remove, and return how many.
+
+    Raises LedgerError, OSError.
+    """
     if policy.is_unlimited or ledger.first_position is None:
         return 0
     if policy.is_at_once:
@@ -43,7 +47,7 @@ def trim(
 
 
 def truncate(ledger: ManagedLedger, end: Position, figures: TopicCleaning, now_ms: int) -> int:
-    """Remove everything before ``end``; how many entries. Raises LedgerError, OSError."""
+    """Remove all entries before ``end``, return how many. Raises LedgerError, OSError."""
     return _counted(ledger, figures, now_ms, end)
 
 
@@ -74,7 +78,7 @@ def _count(
 
 
 def _ended_segments_end(ledger: ManagedLedger) -> Position | None:
-    """Where the last segment begins that holds something not acknowledged, or is not ended."""
+    """The start of the first segment that has unacknowledged entries or has not ended."""
     segments = ledger.segments()
     if len(segments) < 2:
         return None
@@ -88,7 +92,7 @@ def _ended_segments_end(ledger: ManagedLedger) -> Position | None:
 
 
 def size_bytes(ledger: ManagedLedger, start: Position | None = None) -> int:
-    """Bytes on disk of the topic's entries; with ``start``, of those from there on."""
+    """Bytes on disk of the topic's entries; with ``start``, of the entries from there on."""
     total = 0
     for segment, first, end in ledger.stretches(start or Position(-1, -1)):
         total += segment.row(end - 1).end_offset - segment.row(first).offset

@@ -1,16 +1,16 @@
-"""The broker's cleaning: expiry, retention and compaction, at their times or when asked for.
+"""The broker's cleaning: expiry, retention and compaction, by timers and on request.
 
-Two threads do the work, one thing at a time each: one expires and trims, the other one compacts
-(see `lanes` for how they keep out of the way of clients). A topic is claimed by whoever works on
-it, so that it is never trimmed and compacted at once: a topic that is being compacted is trimmed
-right after that.
+Two threads do the work, each one piece at a time: one expires and trims, the other compacts.
+`lanes` says how they leave time for clients. A thread claims a topic before it works on it, so that
+a topic is never trimmed and compacted at the same time. A topic that is being compacted is trimmed
+directly after that.
 
-Rounds over all topics begin by timers, each `..._interval_ms` of the configuration. A changed
-policy begins a round over the topics that it concerns at once. A topic that no one has opened since
-the broker started is opened for it only where a policy sets a limit.
+Timers begin rounds over all topics, with the configuration's `..._interval_ms`. A changed policy at
+once begins a round over the topics that it concerns. A topic that was not opened since the broker
+started is opened for cleaning only if a policy sets a limit.
 
-All times are the broker's own: its clock now, against the times at which it appended entries. No
-producer's clock and no time of a file takes part.
+All times are the broker's own: its clock, and the times at which it appended entries. Producers'
+clocks and file times are not used.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Cleaning:
         run_blocking: Callable[..., Awaitable[Any]],
         claims: Claims,
     ) -> None:
-        """A topic is deleted when nobody claims it any more: the registry waits for that."""
+        """The registry waits until a topic is not claimed before it deletes the topic."""
         self.policies = CleaningPolicies(topics.policy_store, config)
         self.lane = Lane("pulsemark-cleaning")
         self.claims = claims
         self.compactions = CompactionRuns(config, self.claims, self._compaction_ended)
-        #: Rounds over all topics that have ended, and topics whose cleaning failed.
+        #: Counts of ended rounds over all topics, and of topics whose cleaning failed.
         self.rounds = 0
         self.failures = 0
         self._topics = topics
@@ -90,7 +90,7 @@ class Cleaning:
         )
 
     async def close(self) -> None:
-        """End: what has begun is finished, but for compactions, which are given up."""
+        """Close: work that has begun is finished, except compactions, which are stopped."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -99,7 +99,7 @@ class Cleaning:
         for topic in self._topics.open_topics.values():
             self.compactions.stop(topic, "the broker is being stopped")
         for lane in (self.lane, self.compactions.lane):
-            # Not in an executor of few threads: what is waited for may need one of them.
+            # Not in the executor: the awaited work may itself need one of its few threads.
             await asyncio.to_thread(lane.join)
 
     # -- when -----------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Cleaning:
                 lane.begin_round(name, self._round(kind, work, concerns), first=True)
 
     def _compaction_ended(self, topic: Topic) -> None:
-        """On the compaction's thread: what it had claimed may be trimmed now."""
+        """On the compaction's thread: trim the topic that it had claimed."""
         self.lane.submit(partial(self._guarded, self._trim, topic))
 
     # -- rounds, on their lane's thread -----------------------------------------------------------
@@ -143,27 +143,31 @@ class Cleaning:
         self.rounds += 1
 
     def _opened(self, name: TopicName) -> Topic | None:
-        """A topic that is not open, if there is something to do for it."""
+        """Open a topic for cleaning, if there is work for it."""
         if not self.policies.applied(name).asks_for_work:
             return None
         try:
             return self._on_loop(self._topics.open(name, create=False))
         except (RefusedError, LedgerError, OSError) as error:
-            log.warning("%s: not cleaned: %s", name, error)
+            log.warning(
+                "%s: the topic was not cleaned, the next round tries again: %s", name, error
+            )
             return None
 
     def _guarded(self, work: Callable[[Topic], None], topic: Topic) -> None:
-        """One topic's failure leaves the others alone."""
+        """Log an error in one topic, so that the other topics are still cleaned."""
         if not topic.is_open:
             return
         try:
             work(topic)
         except (LedgerError, RefusedError, OSError, sqlite3.Error) as error:
             self.failures += 1
-            log.warning("%s: not cleaned: %s", topic.name, error)
+            log.warning(
+                "%s: the topic was not cleaned, the next round tries again: %s", topic.name, error
+            )
         except Exception:
             self.failures += 1
-            log.exception("%s: not cleaned", topic.name)
+            log.exception("%s: the topic was not cleaned, the next round tries again", topic.name)
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -191,11 +195,11 @@ class Cleaning:
     # -- asked for ------------------------------------------------------------------------------
 
     def compact(self, topic: Topic) -> bool:
-        """Compact a topic as soon as possible; False where that is under way."""
+        """Compact a topic as soon as possible; False if a compaction runs already."""
         return self.compactions.request(topic)
 
     async def due_position(self, topic: Topic, ttl_s: int) -> Position | None:
-        """The last entry older than so many seconds. Raises LedgerError, OSError."""
+        """The last entry older than a number of seconds. Raises LedgerError, OSError."""
         from .expiry import due_position
 
         now_ms = self._config.clock.now_ms()
@@ -203,10 +207,9 @@ class Cleaning:
         return found
 
     async def truncate(self, topic: Topic) -> None:
-        """Give up everything there is: for all subscriptions, and on disk.
+        """Remove all entries of a topic, for all subscriptions and on disk.
 
-        A compaction of the topic that is under way ends. Raises `RefusedError`, LedgerError,
-        OSError.
+        A running compaction of the topic is stopped. Raises `RefusedError`, LedgerError, OSError.
         """
         last = topic.ledger.last_position
         if last is None:

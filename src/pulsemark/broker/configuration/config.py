@@ -1,8 +1,8 @@
 """A broker's settings, checked when they are made.
 
-Names follow Pulsar's `broker.conf` where it has the setting (in Python's spelling), units stand
-last. Every limit has a default: nothing a client does may grow without one. A wrong value raises
-`ConfigError` with the field's name, so that a command line or a test can point at it.
+Names are those of Pulsar's `broker.conf`, if it has the setting, in Python's spelling, with the
+unit last. Every limit has a default, so that no client can make the broker grow without limit. A
+wrong value raises `ConfigError` with the field's name, so that a command line can show it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["BrokerConfig"]
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
 STORAGES = ("files", "memory")
-#: How the names of fields end that hold an amount of something.
+#: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 #: Fields that may be lower than 1.
 LOWEST = {
@@ -35,14 +35,15 @@ LOWEST = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerConfig:
-    """Everything a broker can be told; the defaults make a usable standalone broker."""
+    """All settings of a broker. The defaults make a usable standalone broker."""
 
-    # Where it stands
-    #: Where entries are kept: "files", or "memory", which ends with the process.
+    # Data folder and addresses
+    #: Where entries are kept: in "files", or in "memory", which ends with the process.
     storage: str = "files"
-    #: Data folder; None: a temporary one, removed when the broker closes. Not with "memory".
+    #: Data folder. None: a temporary folder, removed when the broker closes. Not with "memory".
     data_dir: Path | None = None
-    #: What a broker in memory begins with, and leaves to the next one; None: nothing.
+    #: The content with which a broker in memory starts, and which the next broker can take over.
+    #: None: it starts empty.
     memory: MemoryFolder | None = None
     host: str = "127.0.0.1"
     #: Port of the binary protocol; 0 picks a free one (see `Broker.port`).
@@ -51,70 +52,72 @@ class BrokerConfig:
     http_port: int | None = 8080
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
     grpc_port: int | None = None
-    #: Names by which HTTP may be asked, beside those that are allowed anyway (`http/origin.py`);
-    #: "*" allows every name.
+    #: Host names that HTTP requests may use, in addition to those that are always allowed
+    #: (`http/origin.py`); "*" allows every name.
     http_allowed_hosts: tuple[str, ...] = ()
-    #: Host that clients are told to connect to; None: `host`, or the machine's name for 0.0.0.0.
+    #: Host that lookups return to clients; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None
     cluster: str = "standalone"
 
-    # What it stores and shows
+    # Entries and storage
     max_message_size_bytes: int = 5 * MIB
-    #: Hand the entry's broker time and index to clients that ask for them (PIP-90).
+    #: Send an entry's broker time and index to clients that ask for them (PIP-90).
     exposing_broker_entry_metadata_to_client_enabled: bool = False
-    #: Names of the stampers, in order; () writes entries without prefix.
+    #: Names of the stampers, in order; () writes entries without a prefix.
     stampers: tuple[str, ...] = ("broker-time", "index")
-    #: Durability: 0 acknowledges what is synced, N > 0 what is written, and syncs it within N ms
-    #: (a power cut may lose the last interval). None: what `store_options` say, which is 0.
+    #: When an entry is acknowledged. 0: after it is synced. N > 0: after it is written; it is
+    #: synced within N ms (a power cut may lose the last interval). None: as in `store_options`,
+    #: whose default is 0.
     sync_interval_ms: int | None = None
     store_options: StoreOptions = field(default_factory=StoreOptions)
     clock: Clock = field(default_factory=SystemClock)
 
-    # How it behaves
+    # Behaviour
     allow_auto_topic_creation: bool = True
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
     acknowledgment_at_batch_index_level_enabled: bool = False
-    #: Step over damaged entries when dispatching; off: the subscription stops in front of one.
+    #: Skip damaged entries when dispatching. Off: the subscription stops before a damaged entry.
     auto_skip_non_recoverable_data: bool = False
     #: How long a Failover subscription waits before another consumer becomes active.
     active_consumer_failover_delay_ms: int = 1_000
 
-    #: How long what a client publishes waits for more at most, where the client sends on without
-    #: waiting for receipts: a few messages together cost the broker a fraction of what each costs
-    #: alone. 0: everything is handled at once.
+    #: How long a publish waits at most for more publishes of the same client, if that client
+    #: sends without waiting for receipts. Messages that are handled together cost the broker much
+    #: less. 0: every publish is handled at once.
     publish_gathering_ms: int = 2
 
-    # Cleaning, where no policy of the namespace or topic says otherwise (docs/cleaning.md)
-    #: Retention: how long, and how much of, what is acknowledged is kept; -1 is without limit.
+    # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
+    #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
     default_retention_time_minutes: int = 0
     default_retention_size_mb: int = 0
-    #: How long messages wait to be acknowledged; 0: without limit.
+    #: After this time unacknowledged messages expire; 0: never.
     default_message_ttl_s: int = 0
-    #: A topic is compacted when more than this is new since the last time; 0: when asked for.
+    #: A topic is compacted after more new bytes than this; 0: only on request.
     default_compaction_threshold_bytes: int = 0
     retention_check_interval_ms: int = 120_000
     message_expiry_check_interval_ms: int = 300_000
     compaction_monitor_interval_ms: int = 60_000
-    #: What compaction reads and writes in a second at most.
+    #: The most bytes that compaction reads and writes in a second.
     max_compaction_bytes_per_s: int = 32 * MIB
 
     # Timeouts
     keep_alive_interval_ms: int = 30_000
     handshake_timeout_ms: int = 30_000
-    #: A frame that has begun must be whole within this time, and a second more for each
-    #: `min_frame_rate_bytes_per_s` that has arrived of it.
+    #: A frame that has begun must be complete within this time, plus one second for each
+    #: `min_frame_rate_bytes_per_s` received of it.
     stalled_frame_timeout_ms: int = 30_000
     min_frame_rate_bytes_per_s: int = 16 * 1024
-    #: How long the holder of a wanted name has to answer a PING before it is taken for dead.
+    #: If a client asks for a producer name or an Exclusive subscription that another connection
+    #: holds: how long that connection has to answer a PING before it is closed.
     connection_liveness_check_timeout_ms: int = 5_000
-    #: How long a reader's place outlives a seek, waiting for the reader to come back.
+    #: How long a reader's position is kept after a seek until the reader reconnects.
     non_durable_return_timeout_ms: int = 60_000
     #: Shutdown: how long to wait for publishes in flight and for sockets to drain, together.
     shutdown_timeout_ms: int = 8_000
 
     # Limits
     max_connections: int = 20_000
-    #: Calls at the seek service's port, and streams among them; beyond it RESOURCE_EXHAUSTED.
+    #: Calls in progress at the seek service, and streams among them; above: RESOURCE_EXHAUSTED.
     max_grpc_calls: int = 256
     max_grpc_streams: int = 32
     max_producers_per_connection: int = 20_000
@@ -122,28 +125,29 @@ class BrokerConfig:
     max_pending_requests_per_connection: int = 5_000
     max_in_flight_publish_messages_per_connection: int = 10_000
     max_in_flight_publish_bytes_per_connection: int = 16 * MIB
-    #: Over all connections; reading stops above it and resumes at half of it.
+    #: Over all connections; reading pauses above it and resumes at half of it.
     max_in_flight_publish_bytes: int = 128 * MIB
     #: Dispatch to a connection pauses above this much unsent data, and resumes at half of it.
     write_buffer_high_water_bytes: int = 2 * MIB
-    #: One dispatch round of a subscription, before others get their turn.
+    #: Bytes of one dispatch round of a subscription, before other subscriptions get their turn.
     dispatch_round_bytes: int = 1 * MIB
     max_unacked_messages_per_consumer: int = 50_000
     max_unacked_messages_per_subscription: int = 200_000
     max_topics: int = 100_000
     max_subscriptions_per_topic: int = 10_000
-    #: Entries waiting for their time; dispatch of new ones stops above it.
+    #: Entries that wait for their delivery time; above it no new entries are dispatched.
     max_delayed_entries_per_subscription: int = 200_000
-    #: Buffers of frames and HTTP bodies that have not arrived whole, over all connections; beyond
-    #: it the connection whose frame began first is closed.
+    #: Buffers of incomplete frames and HTTP bodies, over all connections. Above it the connection
+    #: whose frame began first is closed.
     max_input_buffer_bytes: int = 256 * MIB
-    #: Data not yet taken by sockets, over all connections. From half of it on, connections with
-    #: much unsent data get no more; beyond it those that have read nothing for longest are closed.
+    #: Data that sockets have not accepted yet, over all connections. Above half of it, connections
+    #: with much unsent data get no more. Above it, the connections that have read nothing for the
+    #: longest time are closed.
     max_unsent_bytes: int = 256 * MIB
-    #: State of producers, consumers and requests; beyond it requests are refused.
+    #: Memory of producers, consumers and requests; above it requests are refused.
     max_kept_bytes_per_connection: int = 64 * MIB
     max_kept_bytes: int = 256 * MIB
-    #: Definitions of schemas in memory; others are read from the catalog again.
+    #: Schema definitions in memory; others are read from the catalog again.
     max_schema_cache_bytes: int = 64 * MIB
     #: All versions of a topic's schema together.
     max_schema_bytes_per_topic: int = 8 * MIB
@@ -170,7 +174,7 @@ class BrokerConfig:
 
 
 def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
-    """The store's options with this interval, which goes before theirs."""
+    """The store's options with this interval, which replaces theirs."""
     if isinstance(interval_ms, bool) or not isinstance(interval_ms, int):
         raise ConfigError("sync_interval_ms", interval_ms, "must be a whole number or None")
     try:

@@ -2,14 +2,14 @@ r"""The file format of Pulsar's `broker.conf`: Java's properties.
 
     # a comment; ! begins one, too
     brokerServicePort=6650
-    httpMaxRequestHeaderSize = 8192         spaces around the separator do not count
+    httpMaxRequestHeaderSize = 8192         spaces around the separator are ignored
     clusterName: standalone                 a colon, or spaces alone, separate as well
     brokerEntryMetadataInterceptors=a,\
         b                                   a backslash at the end joins lines
-    path=C:\\data\u00e9                     \\, \t, \n, \r, \f, \uXXXX; before others it drops out
+    path=C:\\data\u00e9                     \\, \t, \n, \r, \f, \uXXXX; otherwise \ is dropped
 
-A key given twice counts as its last value. Spaces at a value's end do not count, as Pulsar reads
-it. Unlike Java's files, these are UTF-8.
+If a key is given twice, its last value counts. Spaces at a value's end are ignored, as in Pulsar.
+Unlike Java's files, these are UTF-8.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _SPACE = " \t\f"
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-#: A key: anything but separators, unless a backslash stands before them.
+#: A key: any characters except separators; a separator after a backslash is a part of the key.
 _KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 
 
 class PropertiesError(BrokerError, ValueError):
-    """A line that no file of properties can have.
+    """A line that is not valid in a properties file.
 
     `line_number` counts from 1, `reason` is what is wrong.
     """
@@ -42,7 +42,7 @@ class PropertiesError(BrokerError, ValueError):
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The keys of a file and their values, in the order in which they first come.
+    """The keys of a file and their values, in the order of each key's first line.
 
     Raises `PropertiesError`.
     """
@@ -58,7 +58,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that are neither empty nor comments, joined where one goes on in the next."""
+    """Lines that are neither empty nor comments; a line ending in a backslash is joined."""
     begun: tuple[int, str] | None = None
     for line_number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_SPACE)
@@ -77,7 +77,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _goes_on(line: str) -> bool:
-    """An odd number of backslashes stands at the end: the last one is not escaped itself."""
+    """Whether the line ends with an odd number of backslashes: the last one is not escaped."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

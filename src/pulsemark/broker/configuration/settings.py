@@ -1,19 +1,21 @@
-"""A broker's settings by the names that a configuration file gives them.
+"""A broker's settings, by their names in a configuration file.
 
-Who moves from Pulsar brings a `broker.conf` or `standalone.conf`. What is in it falls into three:
+A user who comes from Pulsar has a `broker.conf` or `standalone.conf`. It holds three kinds of
+settings:
 
-- Settings of Pulsar that this broker has, too: taken, and a value that is none ends in
+- Settings of Pulsar that this broker has, too. They are used. A value that is not valid raises
   `SettingError` with key and value.
-- Settings of Pulsar that this broker does not have, hundreds of them: left out, and told, so that
-  whoever starts the broker can say so once. Some of them promise protection that is not there;
-  these are told apart.
-- This broker's own settings, `pulsemark` and the field's name: `pulsemarkDataDir` is `data_dir`,
-  `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. One that does not exist is an error,
-  since nobody else's file can hold it. What Pulsar has a name for goes by that name only.
+- Settings of Pulsar that this broker does not have; there are hundreds. They are ignored and
+  listed in `FileSettings.ignored`, so that the program can warn once. Some of them ask for
+  protection, such as authentication, that this broker does not give; `unprotected` lists these.
+- This broker's own settings: `pulsemark` and the field's name. `pulsemarkDataDir` is `data_dir`,
+  `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. An unknown one is an error, since
+  only a mistake can put it there. A setting that has a name in Pulsar has only that name.
 
-An empty value is the default, as in Pulsar, except where "none" is a value: an empty
-`webServicePort` serves no HTTP, empty `brokerEntryMetadataInterceptors` switch stamps off (that is
-Pulsar's default). `pulsemarkStampers` takes any stamper by name, and wins over Pulsar's setting.
+An empty value means the default, as in Pulsar. Two settings are different: an empty
+`webServicePort` serves no HTTP, and an empty `brokerEntryMetadataInterceptors` switches stamps off
+(as by default in Pulsar). `pulsemarkStampers` takes any stamper by name, and overrides Pulsar's
+setting.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ INTERCEPTORS = {
     f"{_INTERCEPT}AppendIndexMetadataInterceptor": "index",
 }
 
-#: Settings that ask for protection which this broker does not give, unless their value is one of
-#: these.
+#: Settings that ask for protection which this broker does not give, with the values that do not
+#: ask for it.
 PROTECTION = {
     "authenticationEnabled": ("", "false"),
     "authorizationEnabled": ("", "false"),
@@ -57,7 +59,7 @@ PROTECTION = {
 class SettingError(BrokerError, ValueError):
     """A setting in a configuration file that cannot be used.
 
-    `key` and `value` are as the file has them, `reason` says what was expected.
+    `key` and `value` are from the file, `reason` says what was expected.
     """
 
     def __init__(self, key: str, value: str, reason: str) -> None:
@@ -69,7 +71,7 @@ class SettingError(BrokerError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """What a configuration file says, in this broker's terms."""
+    """The settings of a configuration file, as fields of this broker's configuration."""
 
     #: Fields of `BrokerConfig`.
     broker: dict[str, Any]
@@ -77,11 +79,11 @@ class FileSettings:
     store: dict[str, Any]
     #: Keys that this broker does not know.
     ignored: tuple[str, ...]
-    #: Those of them that ask for protection: it is not given.
+    #: Ignored keys that ask for protection, which this broker does not give.
     unprotected: tuple[str, ...]
 
     def config(self, **overrides: Any) -> BrokerConfig:
-        """The configuration; `overrides` are fields of `BrokerConfig` and win over the file.
+        """The configuration; `overrides` are fields of `BrokerConfig` that override the file.
 
         Raises `ConfigError` for an override that cannot be used.
         """
@@ -101,7 +103,7 @@ class _Kind:
 class _Setting:
     field: str
     kind: _Kind
-    #: What an empty value means; () for the default.
+    #: A tuple with the value that an empty text means; () for the default.
     empty: tuple[Any, ...] = ()
     of_store: bool = False
 
@@ -126,7 +128,7 @@ def _boolean(text: str) -> bool:
 
 
 def _limit(unit: int) -> _Kind:
-    """A limit in some unit; 0 and below are no limit, which is here the highest one."""
+    """A limit in some unit. 0 and below mean "no limit", which is the highest value here."""
 
     def parse(text: str) -> int:
         number = _integer(text)
@@ -136,7 +138,7 @@ def _limit(unit: int) -> _Kind:
 
 
 def _multiple(unit: int) -> _Kind:
-    """A quantity in a unit that is larger than ours; Pulsar's are whole, ours need not be."""
+    """A quantity in a unit that is larger than ours. Pulsar allows whole numbers, we fractions."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
@@ -156,8 +158,8 @@ def _interceptors(text: str) -> tuple[str, ...]:
         if name not in INTERCEPTORS:
             known = ", ".join(name.removeprefix(_INTERCEPT) for name in INTERCEPTORS)
             raise ValueError(
-                f"no interceptor {name}; there are {known} of {_INTERCEPT}*, and {OUR_PREFIX}"
-                "Stampers for any stamper"
+                f"no interceptor {name}; use {known} of {_INTERCEPT}*, or {OUR_PREFIX}Stampers "
+                "for any stamper"
             )
     return tuple(dict.fromkeys(INTERCEPTORS[name] for name in names))
 
@@ -174,7 +176,7 @@ _NAMES = _Kind(lambda text: tuple(n.strip() for n in text.split(",") if n.strip(
 
 # -- names ----------------------------------------------------------------------------------------
 
-#: Pulsar's names for what this broker has.
+#: Pulsar's names of settings that this broker has, too.
 PULSAR_SETTINGS = {
     "brokerServicePort": _Setting("port", _INTEGER),
     "webServicePort": _Setting("http_port", _INTEGER, empty=(None,)),
@@ -254,9 +256,9 @@ _KIND_OF_TYPE: dict[Any, tuple[_Kind, tuple[Any, ...]]] = {
 
 @cache
 def _our_settings() -> dict[str, _Setting]:
-    """Our names, made from the fields that Pulsar has no name for."""
+    """This broker's own names, made from the fields for which Pulsar has no name."""
     taken = {(setting.of_store, setting.field) for setting in PULSAR_SETTINGS.values()}
-    # The store has it, and `BrokerConfig` only hands it on.
+    # The store has this field; `BrokerConfig` only passes it on.
     taken.add((False, "sync_interval_ms"))
     found = {f"{OUR_PREFIX}Stampers": _Setting("stampers", _STAMPERS, empty=((),))}
     for owner, of_store in ((BrokerConfig, False), (StoreOptions, True)):
@@ -278,7 +280,7 @@ def _our_key(field: str) -> str:
 def parse_settings(properties: Mapping[str, str]) -> FileSettings:
     """What the keys and values of a configuration file mean. Raises `SettingError`."""
     found = FileSettings({}, {}, _unknown(properties), _unprotected(properties))
-    # In this order, so that our own name wins over Pulsar's.
+    # In this order, so that our own setting overrides Pulsar's.
     for known in (PULSAR_SETTINGS, _our_settings()):
         for key, setting in known.items():
             if key in properties:
@@ -287,7 +289,7 @@ def parse_settings(properties: Mapping[str, str]) -> FileSettings:
 
 
 def runtime_settings(config: BrokerConfig) -> dict[str, str]:
-    """All settings of a broker by their names in a file, as text; "" for those that are none."""
+    """All settings of a broker by their names in a file, as text; "" for None."""
     shown = {}
     for key, setting in {**PULSAR_SETTINGS, **_our_settings()}.items():
         value = setting.value_in(config)
@@ -303,7 +305,7 @@ def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
             import difflib
 
             near = difflib.get_close_matches(key, ours, n=1)
-            hint = f"; is {near[0]} meant?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else ""
             raise SettingError(key, properties[key], f"there is no such setting{hint}")
     return tuple(unknown)
 
@@ -321,14 +323,16 @@ def _take(key: str, text: str, setting: _Setting, found: FileSettings) -> None:
     target = found.store if setting.of_store else found.broker
     if not text:
         if key == "brokerServicePort":
-            # For Pulsar that closes the plain port; it must not quietly stand open here.
-            raise SettingError(key, text, "this broker serves no other port of the protocol")
+            # Pulsar closes its plain port then. Here the port must not stay open unnoticed.
+            raise SettingError(
+                key, text, "must be a port number: this broker has no other port for clients"
+            )
         if setting.empty:
             target[setting.field] = setting.empty[0]
         return
     try:
         value = setting.kind.parse(text)
-        # Made and dropped: it checks the value, under the key that the file has.
+        # Made only to check the value, so that an error names the key of the file.
         (StoreOptions if setting.of_store else BrokerConfig)(**{setting.field: value})
     except ConfigError as error:
         raise SettingError(key, text, error.reason) from error

@@ -1,1 +1,1 @@
-"""A client's connection: reading, writing, limits, its end."""
+"""A client's connection: accepting, reading, writing, limits and closing."""

@@ -1,10 +1,11 @@
-"""Accepting connections, and going on to accept whatever happens.
+"""Accepts connections, within limits, and goes on accepting after errors.
 
-An accept loop of our own instead of the event loop's: it keeps the number of connections within
-limits, the process' own limit of file descriptors among them, for a broker whose connections have
-taken them all cannot open its files. When the process is out of file descriptors or memory
-(EMFILE, ENFILE, ENOBUFS, ENOMEM) it rests for a moment instead of spinning or dying. Connections
-in the backlog wait meanwhile.
+This replaces the event loop's own accept loop for two reasons:
+
+- It keeps the number of connections within limits. One of them is the process' limit of file
+  descriptors: if connections took all descriptors, the broker could not open its files.
+- If the process is out of file descriptors or memory (EMFILE, ENFILE, ENOBUFS, ENOMEM), it pauses
+  for REST_S instead of retrying without end or failing. Meanwhile connections wait in the backlog.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ __all__ = ["Listener", "connections_affordable"]
 
 log = logging.getLogger(__name__)
 
-#: accept(2) errors that pass when others close something.
+#: accept(2) errors that end when descriptors or memory are freed.
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 REST_S = 0.1
 ACCEPTS_AT_ONCE = 100
 BACKLOG = 1024
 
 
-#: Descriptors for what is neither a connection nor one of the store's cached files.
+#: Descriptors for everything except connections and the store's cached files.
 RESERVED_DESCRIPTORS = 64
 FEWEST_CONNECTIONS = 16
 
 
 def connections_affordable(options: StoreOptions) -> int:
-    """How many connections leave the store its files, by the process' limit of descriptors."""
+    """How many connections the process' limit of descriptors allows besides the store's files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 1 << 31
@@ -48,7 +49,8 @@ def connections_affordable(options: StoreOptions) -> int:
 class Listener:
     """A listening TCP socket that makes a protocol for each connection.
 
-    `has_room` is asked before each, with the number of those being taken over just now.
+    `has_room` is called before each connection is taken. Its argument is the number of connections
+    that are accepted and have no protocol yet.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Listener:
         self._loop.add_reader(self._socket.fileno(), self._accept_ready)
 
     async def close(self) -> None:
-        """Stop accepting. Returns when every connection taken until now has its protocol."""
+        """Stop accepting. Return when every accepted connection has its protocol."""
         if self._rest is not None:
             self._rest.cancel()
         self._loop.remove_reader(self._socket.fileno())
@@ -89,9 +91,15 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno not in SHORTAGES:
-                    log.warning("accept failed: %s", error)
+                    log.warning("port %d: a connection could not be accepted: %s", self.port, error)
                     return
-                log.warning("no more connections for now: %s", error)
+                log.warning(
+                    "port %d: cannot accept connections, trying again in %g s: %s; "
+                    "raise the limit of open files or close clients",
+                    self.port,
+                    REST_S,
+                    error,
+                )
                 self._loop.remove_reader(self._socket.fileno())
                 self._rest = self._loop.call_later(REST_S, self.start)
                 return
@@ -99,7 +107,11 @@ class Listener:
 
     def _take(self, connection: socket.socket) -> None:
         if not self._has_room(self._arriving):
-            log.warning("a connection is refused: there are as many as the limit allows")
+            log.warning(
+                "port %d: a new connection was closed: the limit of connections is reached; "
+                "raise max_connections or the limit of open files, or close clients",
+                self.port,
+            )
             connection.close()
             return
         connection.setblocking(False)
@@ -115,15 +127,15 @@ class Listener:
         def make_protocol() -> asyncio.BaseProtocol:
             nonlocal taken
             taken = True
-            # Runs right before the protocol's connection_made: no connection is counted twice,
-            # and none is forgotten.
+            # Runs right before the protocol's connection_made. So each connection is counted
+            # exactly once, as arriving or as connected.
             self._loop.call_soon(self._arrived)
             return self._make_protocol()
 
         try:
             await self._loop.connect_accepted_socket(make_protocol, connection)
         except OSError as error:
-            log.info("a connection went before it was taken over: %s", error)
+            log.info("port %d: a connection ended while it was accepted: %s", self.port, error)
             connection.close()
         finally:
             if not taken:

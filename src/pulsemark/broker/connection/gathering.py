@@ -1,16 +1,17 @@
-"""Letting the commands of a client gather that sends on without waiting for its receipts.
+"""Gathers the publishes of a client that sends without waiting for receipts.
 
-Whatever comes alone costs the broker most: a commit with its sync and its changes of threads, a
-turn of the event loop for the receipt and one write. At some thousands of messages a second that is
-nearly all of the price of a message. A client that sends on while its publishes are under way does
-not need each receipt at once. So what it sends is handled a moment later, with what comes
-meanwhile, as if the network had taken so much longer. Pulsar's bookies wait in the same way for a
-group of entries (``journalMaxGroupWaitInMillis``, 1 ms).
+A message that is handled alone is expensive. It needs a commit with its sync and its thread
+switches, a turn of the event loop for the receipt, and one write. At a few thousand messages a
+second this is most of a message's cost. A client that sends more while its publishes are in
+flight does not need each receipt at once. So the broker waits a short time and then handles all
+commands that arrived, as if the network had been slower by that time. Pulsar's bookies wait in
+the same way for a group of entries (``journalMaxGroupWaitInMillis``, 1 ms).
 
-Clients that do wait for their receipts would lose by this: they send nothing more until they have
-them. So a wait whose second half brought nothing was in vain. After that nothing waits for some
-reads, twice as many each time. Where reads come further apart than the wait, or enough is there
-or under way already, nothing waits either.
+A client that does wait for its receipts would become slower, since it sends nothing until it has
+them. So a wait counts as useless if nothing arrived in its second half. After a useless wait the
+next reads are handled at once, and their number doubles with each useless wait (up to RESTS_MAX).
+The broker also does not wait if the time between two reads is longer than the wait, or if enough
+bytes have arrived or enough publishes are in flight already.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from collections.abc import Callable
 
 __all__ = ["Gathering"]
 
-#: How much is handled at once, and how many publishes under way are enough for a commit.
+#: With so many unhandled bytes, or so many publishes in flight, waiting brings nothing.
 ENOUGH_BYTES = 4 * 1024
 ENOUGH_ENTRIES = 16
-#: For how many reads nothing waits, at most, after waits that were in vain.
+#: The most reads that are handled at once after useless waits.
 RESTS_MAX = 1024
 
 
 class Gathering:
-    """Of one connection. `take` handles what has gathered."""
+    """Decides for one connection when to wait. `take` handles what has arrived."""
 
     __slots__ = (
         "_began_at_s",
         "_clock",
-        "_heard_at_s",
+        "_last_read_at_s",
         "_loop",
         "_next_rests",
         "_rests",
@@ -54,25 +55,25 @@ class Gathering:
         self._wait_s = wait_s
         self._loop = loop
         self._take = take
-        # The loop's own time stands still while it works: too coarse for this.
+        # The loop's own clock is set once for each turn, which is too coarse here.
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
-        self._began_at_s = self._heard_at_s = 0.0
-        #: Reads that are still to be handled at once, and how many that are after a wait in vain.
+        self._began_at_s = self._last_read_at_s = 0.0
+        #: Reads still to be handled at once, and how many follow the next useless wait.
         self._rests = 0
         self._next_rests = 1
 
     def waits(self, unhandled_bytes: int, entries_in_flight: int) -> bool:
-        """After a read: whether it is to wait for more. Then `take` will be called."""
+        """Called after a read. Return whether to wait for more; `take` is then called later."""
         now_s = self._clock()
-        was_heard_at_s, self._heard_at_s = self._heard_at_s, now_s
+        previous_read_at_s, self._last_read_at_s = self._last_read_at_s, now_s
         if self._timer is not None:
             if unhandled_bytes < ENOUGH_BYTES:
                 return True
             self.stop()
             self._next_rests = 1
             return False
-        if now_s - was_heard_at_s >= self._wait_s:
+        if now_s - previous_read_at_s >= self._wait_s:
             return False
         if self._rests:
             self._rests -= 1
@@ -84,18 +85,18 @@ class Gathering:
         return True
 
     def close(self) -> None:
-        """The connection has ended: nothing is handled any more, and its method is let go."""
+        """The connection has ended: handle nothing more, and drop the reference to `take`."""
         self.stop()
         self._take = _nothing
 
     def end(self) -> None:
-        """Handle what has gathered now."""
+        """Handle now what has arrived."""
         if self._timer is not None:
             self.stop()
             self._take()
 
     def stop(self) -> None:
-        """Wait no longer, and leave what has gathered."""
+        """Stop waiting, without handling what has arrived."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -103,7 +104,7 @@ class Gathering:
     def _over(self) -> None:
         self._timer = None
         waited_s = self._clock() - self._began_at_s
-        if self._heard_at_s - self._began_at_s >= waited_s / 2:
+        if self._last_read_at_s - self._began_at_s >= waited_s / 2:
             self._next_rests = 1
         elif waited_s >= self._wait_s / 2:
             self._rests = self._next_rests
@@ -112,4 +113,4 @@ class Gathering:
 
 
 def _nothing() -> None:
-    """What a connection that has ended handles."""
+    """Replaces `take` after the connection has ended."""

@@ -1,10 +1,11 @@
-"""The end of everything a connection has.
+"""Ends all producers and consumers of a connection.
 
-A connection can have twenty thousand consumers. When it ends it takes no more data, so none of
-them is sent anything from then on; they leave their subscriptions in pieces. The consumers of one
-subscription leave it in one step: the others get their work once, however many leave. Who looks at
-a subscription's consumers before their turn has come lets them leave at once, so that no one meets
-a consumer whose connection has ended.
+A connection can have twenty thousand consumers. When it ends, its consumers get no more messages.
+They leave their subscriptions in pieces, so that the event loop is not blocked.
+
+The consumers of one subscription leave it in one step. So their entries are given to the other
+consumers only once, however many leave. Code that reads a subscription's consumers earlier removes
+the leaving ones first, so that it never sees a consumer whose connection has ended.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ..topics.producers import Producer
 
 __all__ = ["LEFT_AT_ONCE", "leave_together"]
 
-#: Consumers that leave in one turn, if they are not all of one subscription.
+#: Consumers that leave in one turn. More may leave if they are of one subscription.
 LEFT_AT_ONCE = 200
 
 
 def leave_together(everything: Iterable[Producer | Consumer]) -> None:
-    """End producers and consumers. Twice is once."""
+    """End producers and consumers. A second call for the same ones does nothing."""
     subscriptions: dict[Subscription, None] = {}
     ended = list(everything)
     for one in ended:
@@ -32,7 +33,7 @@ def leave_together(everything: Iterable[Producer | Consumer]) -> None:
             continue
         one.has_left = True
         if one.subscription is not None:
-            one.subscription.leave_soon(one)
+            one.subscription.mark_leaving(one)
             subscriptions[one.subscription] = None
     LongWork().add(_leaving(subscriptions, ended))
 
@@ -42,11 +43,11 @@ def _leaving(
 ) -> Iterator[None]:
     left = 0
     for subscription in subscriptions:
-        left += subscription.let_leave()
+        left += subscription.remove_leaving()
         if left >= LEFT_AT_ONCE:
             left = 0
             yield
-    # What they kept is freed in pieces, too.
+    # Their memory is freed in pieces, too.
     while ended:
         del ended[-LEFT_AT_ONCE:]
         yield

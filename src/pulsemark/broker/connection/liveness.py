@@ -1,12 +1,13 @@
-"""When a connection last did what, and when it has been quiet or slow for too long.
+"""Decides from times whether a connection has been silent or slow for too long.
 
-A connection that says nothing for the keep-alive interval is sent a PING, and closed when another
-interval goes by in silence. One without CONNECT is closed after its own timeout, and so is one
-whose frame does not become whole: it has `stalled_frame_timeout_ms`, and a second more for each
-`min_frame_rate_bytes_per_s` that has arrived.
+- Silent for the keep-alive interval: the broker sends a PING. Silent for another interval: the
+  broker closes the connection.
+- No CONNECT within the handshake timeout: the broker closes the connection.
+- A frame that has begun and stays incomplete: the broker closes the connection after
+  `stalled_frame_timeout_ms`, plus one second for each `min_frame_rate_bytes_per_s` received.
 
-Plain times of one connection, without sockets: the session tells what happens and asks about once
-a second what follows. All times are the event loop's, in seconds.
+These are the times of one connection, without its socket: the session reports events, and asks
+about once a second what to do. All times are the event loop's, in seconds.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import enum
 
 from ..configuration.config import BrokerConfig
 
-__all__ = ["Hearing", "Liveness", "Silence"]
+__all__ = ["Liveness", "NextInput", "Silence"]
 
 
 class Silence(enum.Enum):
-    """What a connection's silence calls for."""
+    """What to do about a connection's silence."""
 
     FINE = enum.auto()
     #: Send a PING.
@@ -47,38 +48,38 @@ class Liveness:
         self._opened_at_s = self.received_at_s = now_s
         self._closed_at_s = 0.0
         self._pinged_at_s: float | None = None
-        #: When the frame began that is arriving now.
+        #: When the incomplete frame began to arrive.
         self._frame_since_s: float | None = None
-        #: How much was unsent, and since when.
+        #: Since when the unsent bytes have not changed, and how many they are.
         self._unsent: tuple[float, int] = (0.0, 0)
 
     def closed(self, now_s: float) -> None:
-        """The connection is closed, but for what is still unsent."""
+        """The connection is closed, except for data still to be sent."""
         self._closed_at_s = now_s
 
     def frame(self, *, is_open: bool, is_new: bool) -> None:
-        """After a read: whether a frame has begun and is not whole, and whether it is a new one."""
+        """Called after a read: whether an incomplete frame has begun, and whether it is new."""
         if not is_open:
             self._frame_since_s = None
         elif is_new or self._frame_since_s is None:
             self._frame_since_s = self.received_at_s
 
     def reading_resumed(self, now_s: float) -> None:
-        """Nothing was read for a while: neither the client nor its frame could go on."""
+        """Reading was paused and goes on. The pause does not count as the client's silence."""
         self.received_at_s = now_s
         if self._frame_since_s is not None:
             self._frame_since_s = now_s
 
     def is_closing_late(self, now_s: float) -> bool:
-        """Whether what was unsent at the end had its time."""
+        """Whether data unsent at the close has had its time (the keep-alive interval)."""
         return (now_s - self._closed_at_s) * 1000 >= self._config.keep_alive_interval_ms
 
     def is_handshake_late(self, now_s: float) -> bool:
-        """Whether CONNECT should have come."""
+        """Whether the time for CONNECT is over."""
         return (now_s - self._opened_at_s) * 1000 >= self._config.handshake_timeout_ms
 
     def is_frame_late(self, now_s: float, arrived_bytes: int) -> bool:
-        """Whether a frame of which so much has arrived should be whole."""
+        """Whether the time for a frame of which `arrived_bytes` have arrived is over."""
         if self._frame_since_s is None:
             return False
         earned_s = arrived_bytes / self._config.min_frame_rate_bytes_per_s
@@ -87,7 +88,7 @@ class Liveness:
         )
 
     def silence(self, now_s: float) -> Silence:
-        """What the time since the last bytes calls for; PING is taken for sent."""
+        """What to do now. A caller that gets PING must send it: it counts as sent."""
         if self._pinged_at_s is not None and self._pinged_at_s <= self.received_at_s:
             self._pinged_at_s = None
         interval_ms = self._config.keep_alive_interval_ms
@@ -108,24 +109,24 @@ class Liveness:
         return (now_s - since_s) * 1000 >= 2 * self._config.keep_alive_interval_ms
 
 
-class Hearing:
-    """Waiting for the next bytes of a client that was asked whether it is there."""
+class NextInput:
+    """Lets coroutines wait for the next bytes of a client that was sent a PING."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits already, so that the client has been asked."""
+        """Whether a coroutine waits already, so that a PING has been sent."""
         return self._next is not None and not self._next.done()
 
-    def heard(self) -> None:
-        """Bytes came, or none will come any more."""
+    def arrived(self) -> None:
+        """Bytes arrived, or the connection has ended."""
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
 
     async def wait(self, timeout_s: float) -> None:
-        """Return with the next bytes. Raises TimeoutError."""
+        """Return when the next bytes arrive. Raises TimeoutError."""
         if self._next is None or self._next.done():
             self._next = asyncio.get_running_loop().create_future()
         await asyncio.wait_for(asyncio.shield(self._next), timeout_s)

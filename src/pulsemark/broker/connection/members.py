@@ -1,6 +1,6 @@
-"""The producers and consumers of a connection, and what its client hears when one is ended here.
+"""The producers and consumers of a connection, and what its client gets when the broker ends one.
 
-Topics and subscriptions call this side by `ProducerOutlet` and `Outlet`.
+Topics and subscriptions call this class through `ProducerOutlet` and `Outlet`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Members(Outgoing):
         super().__init__(output)
         self.producers: dict[int, tuple[Producer, Topic]] = {}
         self.consumers: dict[int, Consumer] = {}
-        #: Producers the broker closed: what the client had sent before it knew is dropped.
+        #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
         self.producers_closed_by_broker: set[int] = set()
         #: Producers and consumers that are being opened, by kind and id.
         self.opening: dict[tuple[str, int], Producer | Consumer] = {}
 
     def producer_fenced(self, producer: Producer) -> None:
-        """Another producer took the topic over.
+        """Another producer took over the topic, so this one is fenced.
 
-        One that waited is told so. One that was writing is not: its next SEND closes the
-        connection, as in Pulsar, and its return with the old epoch is refused.
+        A waiting producer gets an ERROR. A producer that was writing gets nothing: its next SEND
+        closes the connection, as in Pulsar, and a reconnect with the old epoch is refused.
         """
         entry = self.producers.get(producer.producer_id)
         if producer.is_waiting and entry is not None and entry[0] is producer:
@@ -45,7 +45,7 @@ class Members(Outgoing):
             )
 
     def producer_ready(self, producer: Producer) -> None:
-        """Tell a queued producer that the topic is its own now."""
+        """Tell the client of a waiting producer that it may publish now."""
         self.write(
             commands.producer_success(
                 producer.request_id,
@@ -70,13 +70,13 @@ class Members(Outgoing):
             self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
 
     def close_opening(self, kind: str, number: int) -> None:
-        """Give up a producer or consumer that is being opened, if there is one of that id."""
+        """Cancel the opening of a producer or consumer, if one with that id is being opened."""
         opened = self.opening.pop((kind, number), None)
         if opened is not None:
             opened.leave()
 
     def leave_all(self) -> None:
-        """Give up every producer and consumer of this connection."""
+        """End every producer and consumer of this connection."""
         everything = [*self.opening.values(), *self.consumers.values()]
         everything += [producer for producer, _ in self.producers.values()]
         self.opening.clear()

@@ -1,14 +1,14 @@
-"""What clients make the broker keep: counted, for each connection and for all of them together.
+"""Counts the memory that clients take in the broker, per connection and over all connections.
 
-Three kinds, each with a limit over all connections:
+There are three kinds. Each has a limit over all connections:
 
-- **Input**: buffers of frames and HTTP bodies that have not arrived whole. At the limit the
-  connection whose frame began first is closed: honest frames end soon, so it is the slowest one.
-- **Output**: answers and messages that sockets have not taken. From half of the limit on, only
-  connections with little unsent data are given more. At the limit those are closed that have read
-  nothing for longest.
-- **Kept state**: names, properties and key ranges of producers and consumers, and requests that
-  are being worked on. It has a limit per connection, too. Beyond it a request is refused.
+- **Input**: buffers of incomplete frames and HTTP bodies. At the limit the broker closes the
+  connection whose frame began first. Frames of normal clients end soon, so this is the slowest.
+- **Output**: answers and messages that the sockets have not accepted yet. Above half of the limit
+  only connections with little unsent data get more. At the limit the broker closes the
+  connections that have read nothing for the longest time.
+- **Kept state**: names, properties and key ranges of producers and consumers, and requests in
+  progress. This has a limit per connection, too. Above a limit the broker refuses the request.
 
 Publishes that wait for the disk are counted elsewhere (`receipts`), and so are unacknowledged
 messages. docs/limits.md lists every limit.
@@ -27,9 +27,9 @@ __all__ = ["Account", "Holder", "InputMemory", "KeptMemory", "OutputMemory", "Re
 
 #: Unsent data that a connection may have while output memory is scarce.
 SHARE_BYTES = 64 * 1024
-#: How old the figures may be by which output memory counts as scarce.
+#: How often all connections are measured, at most, to decide whether output memory is scarce.
 MEASURE_INTERVAL_S = 0.05
-#: How many connections go on in one turn when output memory is free again.
+#: How many connections resume in one turn when output memory is free again.
 RESUMED_AT_ONCE = 200
 
 
@@ -37,19 +37,19 @@ class Holder(Protocol):
     """A connection that holds input and output memory."""
 
     def give_up_input(self) -> None:
-        """Give input memory back: close, if something has begun to arrive."""
+        """Free input memory: close the connection if something has begun to arrive."""
         ...
 
     def give_up_output(self) -> None:
-        """Give output memory back: close at once."""
+        """Free output memory: close the connection at once."""
         ...
 
     def unsent_bytes(self) -> int:
-        """Data written and not yet taken by the socket."""
+        """Data written that the socket has not accepted yet."""
         ...
 
     def held_output_bytes(self) -> int:
-        """The memory of that data: a buffer is held until its last byte is taken."""
+        """The memory of that data. A buffer is held until its last byte is sent."""
         ...
 
     def output_freed(self) -> None:
@@ -58,16 +58,16 @@ class Holder(Protocol):
 
 
 class InputMemory:
-    """Buffers of what has not arrived whole, over all connections."""
+    """Buffers of incomplete frames and bodies, over all connections."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.total_bytes = 0
-        #: By connection, in the order in which what it holds began to arrive.
+        #: Bytes by connection, ordered by when its incomplete frame began to arrive.
         self._held: dict[Holder, int] = {}
 
     def hold(self, holder: Holder, size_bytes: int, *, begins: bool) -> None:
-        """A connection holds so much now; `begins`: of something that has just begun to arrive."""
+        """A connection now holds `size_bytes`. `begins`: its frame has just begun to arrive."""
         held = self._held
         before = held.pop(holder, 0) if begins else held.get(holder, 0)
         if size_bytes:
@@ -88,23 +88,23 @@ class InputMemory:
 class OutputMemory:
     """Unsent data over all connections.
 
-    A connection's figure is taken at each of its writes, and of all of them when the sum is above
-    half of the limit: by then many sockets may have taken what they were given.
+    A connection is measured at each of its writes. All connections are measured when the sum is
+    above half of the limit: meanwhile many sockets may have sent their data.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.total_bytes = 0
-        #: More than half of the limit is taken: only connections below their share go on.
+        #: More than half of the limit is used: only connections below SHARE_BYTES get more.
         self.is_scarce = False
-        #: By connection, those first that have read nothing for longest.
+        #: Bytes by connection; first those that have read nothing for the longest time.
         self._held: dict[Holder, int] = {}
         self._waiting: dict[Holder, None] = {}
         self._measured_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def wrote(self, holder: Holder) -> None:
-        """A connection was given data."""
+        """Data was written to a connection."""
         size_bytes = holder.held_output_bytes()
         before = self._held.get(holder, 0)
         if size_bytes != before:
@@ -114,7 +114,7 @@ class OutputMemory:
             self._measure_if_due()
 
     def has_room(self, holder: Holder) -> bool:
-        """Whether a connection may be given data; if not, `output_freed` follows."""
+        """Whether more may be written to a connection; if not, `output_freed` is called later."""
         if not self.is_scarce or holder.unsent_bytes() <= SHARE_BYTES:
             return True
         self._waiting[holder] = None
@@ -161,7 +161,7 @@ class OutputMemory:
             self._timer = loop.call_later(MEASURE_INTERVAL_S, self._measure)
 
     def _close_slowest(self) -> None:
-        """Get well below the limit, so that the next measurement of all is some writes away."""
+        """Get well below the limit, so that the next write does not need another measurement."""
         for least_bytes in (SHARE_BYTES, 0):
             for holder, size_bytes in list(self._held.items()):
                 if self.total_bytes <= self.limit_bytes * 7 // 8:
@@ -183,10 +183,10 @@ class OutputMemory:
 
 
 class Reservation:
-    """Kept memory, given back when this object goes.
+    """Reserved kept memory. It is returned when this object is freed.
 
-    It lives in whatever keeps the memory (a producer, a consumer, a running request), so that it
-    is counted for exactly as long as that is alive, however its life ends.
+    The object that takes the memory (a producer, a consumer, a running request) holds the
+    reservation. So the memory counts exactly as long as that object lives, however it ends.
     """
 
     __slots__ = ("_account", "size_bytes")
@@ -196,7 +196,7 @@ class Reservation:
         self.size_bytes = size_bytes
 
     def __del__(self) -> None:
-        # The collector may run in any thread: the sums are changed only where they are used.
+        # The collector may run in any thread. So the sums are changed later, by `settle`.
         self._account.kept.returned.append((self._account, self.size_bytes))
 
 
@@ -211,20 +211,20 @@ class Account:
 
     @property
     def total_bytes(self) -> int:
-        """What this connection keeps."""
+        """Bytes reserved by this connection."""
         self.kept.settle()
         return self.reserved_bytes
 
     def reserve(self, what: str, size_bytes: int) -> Reservation:
-        """Count `size_bytes` in, for `what`.
+        """Reserve `size_bytes` for `what`.
 
-        Raises `RefusedError`: NotAllowedError beyond the connection's limit, ServiceNotReady,
-        after which clients try again, beyond that of all connections.
+        Raises `RefusedError`: NotAllowedError above the connection's limit; ServiceNotReady above
+        the limit of all connections, after which clients try again.
         """
         kept = self.kept
         kept.settle()
         if self.reserved_bytes + size_bytes > kept.limit_per_connection_bytes:
-            code, whose = ServerError.NotAllowedError, "this connection"
+            code, whose = ServerError.NotAllowedError, "others on this connection"
             limit_bytes, total_bytes = kept.limit_per_connection_bytes, self.reserved_bytes
         elif kept.reserved_bytes + size_bytes > kept.limit_bytes:
             code, whose = ServerError.ServiceNotReady, "all connections"
@@ -235,8 +235,8 @@ class Account:
             return Reservation(self, size_bytes)
         raise RefusedError(
             code,
-            f"no memory for the {what}: {size_bytes} bytes above the {total_bytes} of {whose} "
-            f"are more than the limit of {limit_bytes}",
+            f"no memory for the {what}: it needs {size_bytes} bytes, {whose} already use "
+            f"{total_bytes}, and the limit is {limit_bytes}; close producers or consumers",
         )
 
 
@@ -249,17 +249,17 @@ class KeptMemory:
         self.limit_bytes = limit_bytes
         self.limit_per_connection_bytes = limit_per_connection_bytes
         self.reserved_bytes = 0
-        #: Reservations that went and are not taken off the sums yet.
+        #: Reservations that ended and are not subtracted from the sums yet.
         self.returned: deque[tuple[Account, int]] = deque()
 
     @property
     def total_bytes(self) -> int:
-        """What all connections keep."""
+        """Bytes reserved by all connections."""
         self.settle()
         return self.reserved_bytes
 
     def settle(self) -> None:
-        """Take what went off the sums."""
+        """Subtract the ended reservations from the sums."""
         while self.returned:
             account, size_bytes = self.returned.popleft()
             account.reserved_bytes -= size_bytes

@@ -1,7 +1,7 @@
-"""What a connection sends: straight to its transport, and counted as output memory.
+"""The sending side of a connection: writes to its transport and counts output memory.
 
-Above the transport's high-water mark, and while output memory is scarce, `writable` is False, and
-the dispatchers wait for `Consumer.resume`. Answers are written all the same.
+`writable` is False above the transport's high-water mark and while output memory is scarce.
+Dispatchers then wait for `Consumer.resume`. Answers are written in any case.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .memory import OutputMemory
 
 __all__ = ["Outgoing"]
 
-#: Buffers of an average size below this are joined: each one costs more than its copy.
+#: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
 JOIN_BELOW_BYTES = 2 * 1024
 
 
@@ -71,10 +71,10 @@ class Outgoing(abc.ABC):
         self.write(commands.error(request_id, refusal.code, refusal.message))
 
     def unsent_bytes(self) -> int:
-        """Data written and not yet taken by the socket."""
+        """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def held_output_bytes(self) -> int:
-        """The memory of that data: a buffer is held until its last byte is taken."""
+        """The memory of that data. A buffer is held until its last byte is sent."""
         unsent_bytes = self.unsent_bytes()
         return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0

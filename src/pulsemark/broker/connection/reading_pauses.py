@@ -1,8 +1,8 @@
-"""Why a connection is not read for now, and the one place that stops and resumes reading.
+"""The reasons to stop reading from a connection. Only this module pauses and resumes reading.
 
-Too many publishes are in flight (of this connection, or of all together), too many requests are
-being worked on, a command is worked on in pieces, the client does not read and too much is unsent,
-or the others on the loop have their turn.
+Reasons: too many publishes in flight (of this connection or of all), too many requests in
+progress, a command that runs in pieces, too much unsent data because the client does not read, or
+other connections that must get their turn on the event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Pause(enum.Flag):
     REQUESTS = enum.auto()
     UNSENT = enum.auto()
     LONG_WORK = enum.auto()
-    #: The others on the loop have their turns before the rest of what was read is handled.
+    #: Other connections get their turn before the rest of the input is handled.
     TURN = enum.auto()
     CLOSING = enum.auto()
 
@@ -30,7 +30,7 @@ _NONE = Pause.NONE
 
 
 class ReadingPauses:
-    """The reasons that hold now. A transport is read while there is none."""
+    """The reasons that hold now. The transport is read while there are none."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -41,7 +41,7 @@ class ReadingPauses:
         return bool(self._reasons)
 
     def __contains__(self, reason: Pause) -> bool:
-        # Asked after each read, while there is hardly ever a reason.
+        # Called after each read; usually there is no reason, so that case must be fast.
         return self._reasons is not _NONE and reason in self._reasons
 
     def begin(self, reason: Pause) -> None:
@@ -51,7 +51,7 @@ class ReadingPauses:
             self.transport.pause_reading()
 
     def end(self, reason: Pause) -> bool:
-        """`reason` holds no longer; whether reading goes on because of that."""
+        """`reason` holds no longer. Return whether this resumed reading."""
         before, self._reasons = self._reasons, self._reasons & ~reason
         if not before or self._reasons:
             return False
@@ -61,15 +61,15 @@ class ReadingPauses:
 
     @property
     def has_long_work(self) -> bool:
-        """Whether a command is being worked on in pieces."""
+        """Whether a command runs in pieces."""
         return self._long_works > 0
 
     def long_work_begins(self) -> None:
-        """A command is worked on in pieces: what comes after it is read when it is done."""
+        """A command runs in pieces. Later commands are read when it is done."""
         self._long_works += 1
         self.begin(Pause.LONG_WORK)
 
     def long_work_ended(self) -> bool:
-        """All pieces of a command are done; as `end`."""
+        """All pieces of a command are done. Returns what `end` returns."""
         self._long_works -= 1
         return not self._long_works and self.end(Pause.LONG_WORK)

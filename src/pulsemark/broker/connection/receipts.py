@@ -1,15 +1,15 @@
-"""Receipts: what a producer hears about each SEND, when it is durable, in the order it sent.
+"""Receipts: the answer to each SEND, written when the entry is durable, in the order of the SENDs.
 
-The ledger makes everything appended meanwhile durable with one sync (`Batch`), and says for each
-topic in it whether that worked (`Commit`). A session gathers its receipts by batch, over all topics
-that it publishes to, and writes those of a batch at once.
+The ledger makes many entries durable with one sync (`Batch`), and reports success or failure for
+each topic in it (`Commit`). A session collects its receipts by batch, over all topics that it
+publishes to, and writes all receipts of a batch at once.
 
-What one producer sent into one commit is a `Run`. A SEND that is refused is answered in its turn,
-too, after the receipts of those before it: a client takes an answer out of order as a broken
-connection. Such an answer ends the run.
+The entries of one producer in one commit are a `Run`. The answer to a refused SEND must also keep
+the order: it follows the receipts of all earlier SENDs. A client that gets an answer out of order
+closes its connection. Such an answer ends the run.
 
-Publishes in flight are counted, by session and in the whole broker. Above a limit sessions stop
-reading until their share is durable.
+Publishes in flight are counted, by session and over the whole broker. Above a limit a session
+stops reading until half of them are durable.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PublishBudget:
         self._paused: set[PublishingSession] = set()
 
     def is_exhausted_for(self, session: PublishingSession) -> bool:
-        """Whether a session must stop reading; it is told when it may go on."""
+        """Whether a session must stop reading; `publishes_changed` says when it may go on."""
         if self.bytes_in_flight <= self.limit_bytes // 2:
             return False
         if self.bytes_in_flight > self.limit_bytes:
@@ -65,7 +65,7 @@ class PublishBudget:
         return session in self._paused
 
     def give_back(self, size_bytes: int) -> None:
-        """Count publishes out; at half of the limit everybody goes on."""
+        """Subtract finished publishes. At half of the limit all paused sessions go on."""
         self.bytes_in_flight -= size_bytes
         if self._paused and self.bytes_in_flight <= self.limit_bytes // 2:
             paused, self._paused = self._paused, set()
@@ -78,7 +78,7 @@ class PublishBudget:
 
 
 class Run:
-    """What one producer sent into one commit, and what it is answered after those receipts."""
+    """The entries of one producer in one commit, and answers that follow their receipts."""
 
     __slots__ = (
         "answers",
@@ -97,17 +97,17 @@ class Run:
         self.counters = counters
         self.commit: Commit = appended.commit
         self.ledger_id = appended.ledger_id
-        #: Of each: sequence id, highest sequence id (-1: the SEND named none), entry id.
+        #: For each SEND: sequence id, highest sequence id (-1: the SEND had none), entry id.
         self.publishes: list[tuple[int, int, int]] = []
         self.sizes_bytes: list[int] = []
-        #: All together.
+        #: The sum of `sizes_bytes`.
         self.size_bytes = 0
         self.messages = 0
-        #: Finished frames. A run that has some is over.
+        #: Frames to be written after the receipts. A run with answers takes no more publishes.
         self.answers = b""
 
     def frames(self) -> bytes:
-        """All that the producer is to hear, once the commit is done."""
+        """All frames for the producer, after the commit is done."""
         producer_id, error = self.producer.producer_id, self.commit.error
         if error is None:
             receipts = commands.send_receipts(producer_id, self.ledger_id, self.publishes)
@@ -120,7 +120,7 @@ class Run:
         return receipts + self.answers if self.answers else receipts
 
     def count(self, latency_ms: float) -> None:
-        """Count what has become durable."""
+        """Add the durable publishes to the statistics."""
         producer, counters = self.producer, self.counters
         producer.messages_in += self.messages
         producer.bytes_in += self.size_bytes
@@ -136,7 +136,7 @@ class Run:
 
 
 class SentBatch:
-    """What one session sent into one batch of the ledger's."""
+    """The publishes of one session in one batch of the ledger."""
 
     __slots__ = ("batch", "is_answered", "runs", "taken_at_s")
 
@@ -175,16 +175,16 @@ class Receipts:
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
 
     def close(self) -> None:
-        """The connection is lost: hold it in no circle of references (see `collector`)."""
+        """The connection is lost: leave no reference cycle with it (see `collector`)."""
         self._is_lost = True
-        self._let_go()
+        self._drop_session()
 
-    def _let_go(self) -> None:
+    def _drop_session(self) -> None:
         if self._is_lost and not self.entries_in_flight:
             del self._session
 
     def is_full(self, *, was_full: bool) -> bool:
-        """Whether no more publishes should be read; once full, until half of it is durable."""
+        """Whether to read no more publishes. Once full, it stays full until half is durable."""
         share = 2 if was_full else 1
         return (
             self.entries_in_flight * share > self._max_entries
@@ -202,7 +202,7 @@ class Receipts:
     ) -> None:
         """A SEND is in the ledger; its receipt goes out when its commit is done."""
         run, begun = producer.run, None
-        # Most publishes go where the one before them went.
+        # Most publishes go into the same run as the one before them.
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
         highest = command.highest_sequence_id
@@ -218,13 +218,13 @@ class Receipts:
         self.bytes_in_flight += size_bytes
         self._budget.bytes_in_flight += size_bytes
         if begun is not None:
-            # Last: a batch that is done already is answered at once.
+            # This must be last: a batch that is already done calls back at once.
             begun.batch.add_done_callback(partial(self._settled, begun))
 
     def _begin_run(
         self, producer: Producer, counters: TopicCounters, appended: Appended
     ) -> tuple[Run, SentBatch | None]:
-        """A run, and what this session sends into its batch, if it is the first one there."""
+        """A new run, and its `SentBatch` if this is the session's first run in the batch."""
         run = producer.run = Run(producer, counters, appended)
         batch, unanswered, begun = appended.commit.batch, self._unanswered, None
         if not unanswered or unanswered[-1].batch is not batch:
@@ -234,7 +234,7 @@ class Receipts:
         return run, begun
 
     def answer_in_turn(self, producer: Producer, answer: bytes) -> None:
-        """Write `answer` after the producer's receipts that are still to come."""
+        """Write `answer` after the producer's outstanding receipts."""
         if producer.run is not None:
             producer.run.answers += answer
         else:
@@ -254,7 +254,7 @@ class Receipts:
         sent.is_answered = True
         self._session.write(b"".join([run.frames() for run in sent.runs]))
         failure: BaseException | None = None
-        entries = size_bytes = 0
+        entries = failed_entries = size_bytes = 0
         for run in sent.runs:
             if run.producer.run is run:
                 run.producer.run = None
@@ -264,12 +264,15 @@ class Receipts:
                 run.count(latency_ms)
             else:
                 run.counters.failed_entries += len(run.publishes)
+                failed_entries += len(run.publishes)
                 failure = run.commit.error
         self.entries_in_flight -= entries
         self.bytes_in_flight -= size_bytes
         self._budget.give_back(size_bytes)
         if failure is not None:
-            log.error("publishes failed: %s", failure)
+            log.error(
+                "%d entries could not be stored and were refused: %s", failed_entries, failure
+            )
             self._session.storage_failed(failure)
         self._session.publishes_changed()
-        self._let_go()
+        self._drop_session()

@@ -1,6 +1,6 @@
-"""Requests of a connection that take some time (open a topic, write the catalog): a task each.
+"""Requests of a connection that take time (open a topic, write the catalog). Each is a task.
 
-What a request takes in memory is counted for as long as it is worked on.
+The memory of a request is counted as long as the request runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Requester", "Requests"]
 
 log = logging.getLogger(__name__)
 
-#: A request as it was sent takes so many times its size in memory, parsed and with its task.
+#: Memory of a request, parsed and with its task, as a multiple of its size on the wire.
 PARSED_SHARE = 4
 REQUEST_BYTES = 4 * 1024
 
@@ -33,12 +33,12 @@ class Requester(Protocol):
         ...
 
     def requests_changed(self, count: int) -> None:
-        """So many requests are being worked on now."""
+        """The number of running requests is now `count`."""
         ...
 
 
 class Requests:
-    """A connection's requests that are being worked on."""
+    """A connection's running requests."""
 
     def __init__(self, requester: Requester, kept: Account) -> None:
         self._requester = requester
@@ -53,7 +53,7 @@ class Requests:
     def run(
         self, request_id: int, work: Coroutine[Any, Any, None], command_size_bytes: int
     ) -> None:
-        """Do `work` as a task; its refusal or failure is answered as an ERROR."""
+        """Run `work` as a task. A refusal or failure is answered with an ERROR."""
         try:
             size_bytes = REQUEST_BYTES + PARSED_SHARE * command_size_bytes
             reservation = self._kept.reserve("request", size_bytes)
@@ -63,18 +63,18 @@ class Requests:
         task = self._loop.create_task(self._answered(request_id, work, reservation))
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
-        # A task that is cancelled before it began has not touched its work.
+        # A task that is cancelled before its first step never awaits `work`, so close it here.
         task.add_done_callback(lambda _: work.close())
         self._requester.requests_changed(len(self._tasks))
 
     def cancel(self) -> None:
-        """The connection has ended; it is held in no circle of references (see `collector`)."""
+        """The connection has ended: leave no reference cycle with it (see `collector`)."""
         self._is_over = True
         for task in self._tasks:
             task.cancel()
-        self._let_go()
+        self._drop_requester()
 
-    def _let_go(self) -> None:
+    def _drop_requester(self) -> None:
         if self._is_over and not self._tasks:
             del self._requester
 
@@ -90,10 +90,10 @@ class Requests:
             unknown = RefusedError(ServerError.UnknownError, repr(error))
             self._requester.refuse(request_id, unknown)
         finally:
-            # The request was counted while it was worked on.
+            # Frees the request's memory in the count.
             del reservation
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._requester.requests_changed(len(self._tasks))
-        self._let_go()
+        self._drop_requester()

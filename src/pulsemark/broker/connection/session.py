@@ -1,16 +1,17 @@
-"""One client connection: asyncio's side of it.
+"""One client connection, as an asyncio protocol.
 
-Bytes go into the sans-IO `wire.Connection`; its events go to the handlers in `handlers`, by
-table. What a handler cannot do at once (open a topic, write the catalog) it hands to `run`, as a
-task (`requests`), whose failure is answered with an ERROR of its request id.
+Received bytes go into the sans-IO `wire.Connection`. Its events go to the functions in `handlers`,
+by table. If a handler cannot finish at once (it opens a topic, writes the catalog), it passes a
+coroutine to `run`, which makes a task of it (`requests`). If the task fails, the request is
+answered with an ERROR.
 
-Reading stops while there is a reason to (`reading_pauses`), so that a client cannot make the
-broker hold more than the limits say. What a connection holds is counted in `memory`, over all.
+Reading pauses for the reasons in `reading_pauses`, so that a client cannot make the broker hold
+more than the limits allow. `memory` counts what all connections hold.
 
-What it sends is in `outgoing`, its producers and consumers in `members`.
+The sending side is in `outgoing`, producers and consumers are in `members`.
 
-A silent connection is sent a PING, and closed when that is not answered (`liveness`). When the
-broker ends, connections are half-closed and drained first (`draining`).
+A silent connection gets a PING, and is closed if it does not answer (`liveness`). When the broker
+closes, connections are half-closed and drained first (`draining`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..handlers import handle_command, handle_send, handle_unsupported
 from ..services import Services
 from .draining import Draining
 from .gathering import Gathering
-from .liveness import Hearing, Liveness, Silence
+from .liveness import Liveness, NextInput, Silence
 from .members import Members
 from .memory import SHARE_BYTES, Account
 from .reading_pauses import Pause, ReadingPauses
@@ -38,13 +39,14 @@ __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
-#: The block every connection may hold without being counted.
+#: Input buffer of each connection that is not counted as input memory.
 FREE_INPUT_BYTES = 16 * 1024
-#: How long one connection's commands may keep the loop at a time, and how often that is looked at.
+#: How long one connection's commands may run in one turn of the loop.
 TURN_S = 0.01
-EVENTS_PER_LOOK = 32
+#: After how many events the time is checked.
+EVENTS_PER_CHECK = 32
 TASKS_PER_TURN = 64
-#: A connection that has been silent for so long gives its buffer back.
+#: A connection that has been silent for this time frees its input buffer.
 QUIET_S = 1.0
 
 
@@ -56,7 +58,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self.services = services
         self.config = services.config
         self.address = "-"
-        #: The peer's protocol version, capped to ours; 0 before CONNECT.
+        #: The lower of the client's and our protocol version; 0 before CONNECT.
         self.protocol_version = 0
         self.exposes_entry_metadata = False
         self.client_version = ""
@@ -72,18 +74,18 @@ class Session(Members, asyncio.BufferedProtocol):
         self._liveness = Liveness(services.config, self._loop.time())
         self._counts_input = False
         self._has_rest = False
-        #: The latest command was a SEND.
+        #: Whether the latest command was a SEND.
         self._is_publishing = False
         self._gathering = Gathering(
             self.config.publish_gathering_ms / 1000, self._loop, self._take_turn
         )
-        self._hearing = Hearing()
+        self._next_input = NextInput()
         self._draining: Draining | None = None
 
     # -- asyncio's calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """The connection is established."""
         self._transport = self._pauses.transport = cast("asyncio.Transport", transport)
         high = self.config.write_buffer_high_water_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
@@ -92,18 +94,18 @@ class Session(Members, asyncio.BufferedProtocol):
         self.services.sessions.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for what comes next."""
+        """The buffer for the next input."""
         if self._draining is not None:
             return self._draining.buffer
         return self.connection.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: handle the commands they complete."""
+        """Bytes arrived: handle the commands they complete."""
         if self._draining is not None:
             self._draining.received()
             return
         self._liveness.received_at_s = self._loop.time()
-        self._hearing.heard()
+        self._next_input.arrived()
         self.connection.buffer_updated(nbytes)
         if self._is_publishing and self._gathering.waits(
             self.connection.pending_bytes, self.receipts.entries_in_flight
@@ -113,10 +115,10 @@ class Session(Members, asyncio.BufferedProtocol):
             self._take_turn()
 
     def eof_received(self) -> None:
-        """The client has sent its last byte; asyncio closes the rest."""
+        """The client has sent its last byte; asyncio then closes the connection."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         if self._has_rest and not self.is_closed:
             self._handle_events(math.inf)
         self.close_state()
@@ -125,16 +127,16 @@ class Session(Members, asyncio.BufferedProtocol):
         self.receipts.close()
 
     def pause_writing(self) -> None:
-        """More is unsent than the high-water mark."""
+        """Unsent data is above the high-water mark."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """The client has read, and unsent data is below the low-water mark."""
         self._writable = True
         self.output_freed()
 
     def output_freed(self) -> None:
-        """There is room for unsent data again, here or in output memory."""
+        """Output is possible again: the send buffer or output memory has room."""
         if not self.writable:
             return
         self._unpause(Pause.UNSENT)
@@ -146,7 +148,7 @@ class Session(Members, asyncio.BufferedProtocol):
     # -- events ---------------------------------------------------------------------------------
 
     def _take_turn(self) -> None:
-        """Handle what this read brought, or an earlier one that its turn had no time for."""
+        """Handle the input of this read, and what is left of earlier reads."""
         if self.is_closed:
             return
         progressed = self._handle_events()
@@ -154,7 +156,10 @@ class Session(Members, asyncio.BufferedProtocol):
             self._count_input(progressed)
 
     def _handle_events(self, turn_s: float = TURN_S) -> bool:
-        """Whether a frame became whole. What is left when the turn is over waits for the next."""
+        """Handle complete frames, at most for `turn_s`; the rest waits for the next turn.
+
+        Return whether there was a complete frame.
+        """
         handled, tasks, event = 0, len(self._requests), None
         until_s = time.monotonic() + turn_s
         self._has_rest = False
@@ -169,24 +174,25 @@ class Session(Members, asyncio.BufferedProtocol):
                     handle_unsupported(self, event)
                 if self.is_closed:
                     return True
-                if not handled % EVENTS_PER_LOOK and self._is_turn_over(until_s, tasks):
+                if not handled % EVENTS_PER_CHECK and self._is_turn_over(until_s, tasks):
                     self._has_rest = True
                     break
         except ProtocolError as violation:
             self.close_because(str(violation))
         except Exception:
-            log.exception("%s: a command could not be handled", self.address)
+            command = type(event).__name__
+            log.exception("%s: connection closed: handling a %s failed", self.address, command)
             self.close()
         else:
             self._is_publishing = type(event) is Send
-            # Once for all commands of a read: a limit may be passed by what one read brings.
+            # Checked once for all commands of a read, so one read may go beyond a limit.
             self.publishes_changed()
             self._check_unsent()
             self._plan_turn()
         return handled > 0
 
     def _is_turn_over(self, until_s: float, tasks_before: int) -> bool:
-        # Tasks work in the loop's next turn, all of them before anything else.
+        # All tasks started here run in the next turn, before anything else.
         busy = len(self._requests) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
         return busy or time.monotonic() >= until_s
 
@@ -209,19 +215,22 @@ class Session(Members, asyncio.BufferedProtocol):
             self.services.input.forget(self)
 
     def give_up_input(self) -> None:
-        """Input memory is full, and this connection holds some of it for longest."""
+        """Input memory is full, and this connection has held some for the longest time."""
         self._counts_input = False
         if self.connection.pending_bytes:
-            self.close_because("too many frames have begun and are not whole; this one is oldest")
+            self.close_because(
+                "incomplete frames of all clients exceed max_input_buffer_bytes, "
+                "and the frame of this client began first"
+            )
         else:
             self.connection.release()
 
     def run(self, request_id: int, work: Coroutine[Any, Any, None]) -> None:
-        """Do `work` as a task; its refusal or failure is answered as an ERROR."""
+        """Run `work` as a task. A refusal or failure is answered with an ERROR."""
         self._requests.run(request_id, work, self.connection.last_command_size_bytes)
 
     def requests_changed(self, count: int) -> None:
-        """So many requests are being worked on: no more are read at the limit."""
+        """The number of running requests changed. At the limit reading pauses."""
         limit = self.config.max_pending_requests_per_connection
         if count >= limit:
             self._pauses.begin(Pause.REQUESTS)
@@ -229,13 +238,13 @@ class Session(Members, asyncio.BufferedProtocol):
             self._unpause(Pause.REQUESTS)
 
     def storage_failed(self, error: BaseException) -> None:
-        """An append failed: no producer is let in until the disk takes writes again."""
+        """An append failed: no producer is opened until the disk accepts writes again."""
         self.services.storage.failed(error)
 
     # -- reading pauses -------------------------------------------------------------------------
 
     def publishes_changed(self) -> None:
-        """Stop or resume reading by the publishes in flight."""
+        """Pause or resume reading, depending on the publishes in flight."""
         was_full = Pause.PUBLISHES in self._pauses
         is_full = self.receipts.is_full(was_full=was_full)
         if is_full and not was_full:
@@ -244,7 +253,7 @@ class Session(Members, asyncio.BufferedProtocol):
             self._unpause(Pause.PUBLISHES)
 
     def long_work_begins(self) -> None:
-        """A command is worked on in pieces: what comes after it is read when it is done."""
+        """A command runs in pieces. Later commands are read when it is done."""
         self._pauses.long_work_begins()
 
     def long_work_ended(self) -> None:
@@ -253,8 +262,8 @@ class Session(Members, asyncio.BufferedProtocol):
             self._liveness.reading_resumed(self._loop.time())
 
     def _check_unsent(self) -> None:
-        # Answers, too, are data that a client may refuse to read. Dispatch stops at the high-water
-        # mark; only answers lead beyond, and at twice the mark no more requests are read.
+        # A client may send requests and never read the answers. Dispatch stops at the high-water
+        # mark, so only answers exceed it. At twice the mark no more requests are read.
         limit_bytes = 2 * self.config.write_buffer_high_water_bytes
         output = self.services.output
         if output.is_scarce:
@@ -264,8 +273,8 @@ class Session(Members, asyncio.BufferedProtocol):
             output.has_room(self)
 
     def give_up_output(self) -> None:
-        """Output memory is full, and this client has read nothing for longest."""
-        reason = "unsent data of all clients is above the limit and this one reads too slowly"
+        """Output memory is full, and this client has read nothing for the longest time."""
+        reason = "unsent data of all clients exceeds max_unsent_bytes, and this client is slowest"
         log.info("%s: connection closed: %s", self.address, reason)
         self.abort()
 
@@ -276,21 +285,21 @@ class Session(Members, asyncio.BufferedProtocol):
     # -- time -----------------------------------------------------------------------------------
 
     def check_time(self, now_s: float) -> None:
-        """Called about once a second: PING the silent, close the dead."""
+        """Called about once a second: PING a silent client, close after a timeout."""
         times, conn = self._liveness, self.connection
         if self.is_closed:
-            # What was still unsent had its time: a client that does not read is not waited for.
+            # The client had time to read what was still unsent.
             if times.is_closing_late(now_s):
                 self.abort()
         elif not conn.established:
             if times.is_handshake_late(now_s):
-                self.close_because("no CONNECT came in time")
+                self.close_because("no CONNECT within handshake_timeout_ms")
         elif self._pauses:
             is_unread = Pause.UNSENT in self._pauses
             if is_unread and times.reads_nothing(now_s, self.unsent_bytes()):
-                self.close_because("the client does not read")
+                self.close_because("the client does not read its data")
         elif times.is_frame_late(now_s, conn.pending_bytes):
-            self.close_because("a frame did not become whole in time")
+            self.close_because("a frame was still incomplete after stalled_frame_timeout_ms")
         else:
             self._check_silence(now_s)
 
@@ -305,64 +314,66 @@ class Session(Members, asyncio.BufferedProtocol):
             self.close_because("no answer to a PING")
 
     async def is_alive(self) -> bool:
-        """PING the client; False if nothing comes from it in time, and it is closed then."""
+        """PING the client. Without an answer in time, close the connection and return False."""
         if self.is_closed:
             return False
         if self._pauses:
-            # Nothing is read from it now, so its silence says nothing.
+            # The broker does not read from it now, so an answer could not be seen.
             return True
-        if not self._hearing.is_awaited:
+        if not self._next_input.is_awaited:
             self.write(commands.PING)
         try:
-            await self._hearing.wait(self.config.connection_liveness_check_timeout_ms / 1000)
+            await self._next_input.wait(self.config.connection_liveness_check_timeout_ms / 1000)
         except TimeoutError:
-            self.close_because("no answer to a PING while another client asked for its place")
+            self.close_because(
+                "no answer to a PING; another client asked for its producer name or subscription"
+            )
         return not self.is_closed
 
     # -- ending ---------------------------------------------------------------------------------
 
     def stop_reading(self) -> None:
-        """The broker is closing: take no more commands, answer those that came."""
+        """The broker is closing: read no more commands, and answer those that arrived."""
         self._pauses.begin(Pause.CLOSING)
         self._gathering.end()
 
     @property
     def is_busy(self) -> bool:
-        """Whether answers are still to come."""
+        """Whether the client still has to get answers."""
         works = self.receipts.entries_in_flight or self._requests or self._pauses.has_long_work
         return bool(works or self._has_rest) and not self.is_closed
 
     def finish(self) -> None:
-        """Send what is buffered and half-close; drop what comes until the client closes, too."""
+        """Send buffered data and half-close. Drop input until the client closes, too."""
         self.close_state()
         if self._transport is not None and not self._transport.is_closing():
             self._draining = Draining(self._transport)
 
     @property
     def is_drained(self) -> bool:
-        """Whether the connection may be closed without losing anything that was sent."""
+        """Whether the connection may be closed without losing data on its way to the client."""
         return not self.unsent_bytes() if self._draining is None else self._draining.is_done
 
     def close_because(self, reason: str) -> None:
-        """Close, and say why in the log."""
+        """Close, and log the reason."""
         if not self.is_closed:
             log.info("%s: connection closed: %s", self.address, reason)
             self.close()
 
     def close(self) -> None:
-        """Send what is buffered, then close."""
+        """Send buffered data, then close."""
         if self._transport is not None:
             self._transport.close()
         self.close_state()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, without sending buffered data."""
         if self._transport is not None:
             self._transport.abort()
         self.close_state()
 
     def close_state(self) -> None:
-        """Give up every producer and consumer of this connection; twice is once."""
+        """End every producer and consumer of this connection. A second call does nothing."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -374,4 +385,4 @@ class Session(Members, asyncio.BufferedProtocol):
         self.connection.discard()
         self.leave_all()
         self._requests.cancel()
-        self._hearing.heard()
+        self._next_input.arrived()

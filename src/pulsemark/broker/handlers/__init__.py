@@ -1,10 +1,10 @@
-"""What each command does, by table.
+"""The handler of each command, in a table.
 
 A handler is called with the session and the command's body, on the event loop, and must not
-block. `COMMANDS` holds those that are served. Every other command that Pulsar knows is answered
-with an ERROR of its request id, where it has one.
+block. `COMMANDS` has all commands that this broker serves. Every other command of Pulsar's is
+answered with an ERROR, with its request id if it has one.
 
-This is the one door through which commands reach the broker.
+All commands reach the broker through this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMMANDS: CommandTable = {
 
 
 def handle_command(session: Session, event: Command) -> None:
-    """Do what a command asks for; a refusal is answered with an ERROR."""
+    """Call the command's handler; a refusal is answered with an ERROR."""
     handler = COMMANDS.get(event.type)
     request_id = getattr(event.body, "request_id", commands.NO_REQUEST_ID)
     try:
@@ -52,7 +52,7 @@ def handle_command(session: Session, event: Command) -> None:
 
 
 def handle_unsupported(session: Session, event: Unsupported) -> None:
-    """A command of Pulsar's that the wire knows by its number only."""
+    """Refuse a command of Pulsar's that the wire layer knows only by its number."""
     session.refuse(commands.NO_REQUEST_ID, _not_served(event.type))
 
 

@@ -1,7 +1,7 @@
-"""What a client may call its producers, consumers and subscriptions, and say about them.
+"""Limits for the names and properties of producers, consumers and subscriptions.
 
-These texts are kept as long as the producer or consumer lives, and shown in stats and logs. What
-they take in memory is counted for the connection (`memory.KeptMemory`).
+These texts are kept as long as the producer or consumer lives, and shown in stats and logs. Their
+memory is counted for the connection (`memory.KeptMemory`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["check_name", "check_properties", "consumer_state_bytes", "producer_s
 NAME_SIZE_MAX_BYTES = 1024
 PROPERTIES_SIZE_MAX_BYTES = 64 * 1024
 
-#: What a producer or consumer takes in memory without its texts, measured and rounded up.
+#: Memory of a producer or consumer without its texts, measured and rounded up.
 STATE_BYTES = 2 * 1024
-#: What a property takes beside its characters: two strings and a place in a dictionary.
+#: Memory of a property without its characters: two strings and a dictionary item.
 PROPERTY_BYTES = 200
-#: What a Key_Shared hash range takes, measured and rounded up.
+#: Memory of a Key_Shared hash range, measured and rounded up.
 HASH_RANGE_BYTES = 64
-#: Python holds a text in up to four bytes a character.
+#: Python needs up to four bytes for a character.
 BYTES_PER_CHARACTER = 4
 
 
@@ -32,28 +32,28 @@ def check_name(what: str, name: str) -> None:
     if size_bytes > NAME_SIZE_MAX_BYTES:
         raise RefusedError(
             ServerError.NotAllowedError,
-            f"the {what} has {size_bytes} bytes, at most {NAME_SIZE_MAX_BYTES} are allowed",
+            f"the {what} has {size_bytes} bytes; at most {NAME_SIZE_MAX_BYTES} are allowed",
         )
 
 
 def check_properties(what: str, pairs: Iterable[KeyValue]) -> None:
-    """Refuse properties that are too large together."""
+    """Refuse properties whose total size is too large."""
     size_bytes = sum(pair.ByteSize() for pair in pairs)
     if size_bytes > PROPERTIES_SIZE_MAX_BYTES:
         raise RefusedError(
             ServerError.NotAllowedError,
-            f"the {what} have {size_bytes} bytes, at most {PROPERTIES_SIZE_MAX_BYTES} are allowed",
+            f"the {what} have {size_bytes} bytes; at most {PROPERTIES_SIZE_MAX_BYTES} are allowed",
         )
 
 
 def producer_state_bytes(command: CommandProducer) -> int:
-    """What a producer makes the broker keep in memory, at most."""
+    """The most memory that the broker needs for a producer."""
     texts = (command.topic, command.producer_name)
     return STATE_BYTES + _texts_bytes(texts) + _properties_bytes(command.metadata)
 
 
 def consumer_state_bytes(command: CommandSubscribe) -> int:
-    """What a consumer makes the broker keep in memory, at most."""
+    """The most memory that the broker needs for a consumer."""
     texts = (command.topic, command.subscription, command.consumer_name)
     return (
         STATE_BYTES

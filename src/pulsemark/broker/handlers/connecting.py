@@ -1,4 +1,4 @@
-"""CONNECT, PING and PONG: the connection itself."""
+"""CONNECT, PING, PONG and AUTH_RESPONSE: the commands of the connection itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLIENT_VERSION_MAX_CHARACTERS = 256
 def connect(session: Session, command: CommandConnect) -> None:
     """Agree on the lower of both protocol versions."""
     session.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
-    # Clients send some twenty characters; what is kept as long as the connection has a limit.
+    # Clients send about twenty characters. The text is kept, so it has a limit.
     session.client_version = command.client_version[:CLIENT_VERSION_MAX_CHARACTERS]
     session.exposes_entry_metadata = (
         session.config.exposing_broker_entry_metadata_to_client_enabled
@@ -49,16 +49,16 @@ def connect(session: Session, command: CommandConnect) -> None:
 
 
 def ping(session: Session, command: CommandPing) -> None:
-    """Answer at once."""
+    """Answer with PONG."""
     session.write(commands.PONG)
 
 
 def pong(session: Session, command: CommandPong) -> None:
-    """That something came is noted already."""
+    """Nothing to do: the session has already noted that bytes arrived."""
 
 
 def auth_response(session: Session, command: CommandAuthResponse) -> None:
-    """No challenge was sent, so there is nothing to respond to."""
+    """Refuse: this broker never sends a challenge."""
     session.refuse(
         commands.NO_REQUEST_ID,
         RefusedError(ServerError.AuthenticationError, "no challenge is outstanding"),

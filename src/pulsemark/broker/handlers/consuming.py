@@ -1,4 +1,4 @@
-"""SUBSCRIBE, FLOW, ACK, redelivery, SEEK and the rest of a consumer's life."""
+"""The commands of consumers: SUBSCRIBE, FLOW, ACK, redelivery, SEEK, closing and others."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
 
 
 async def _compacted_form(session: Session, topic: Topic) -> CompactedLog:
-    """The topic as its last compaction left it, and what came since."""
+    """The topic's last compacted view, followed by all newer entries."""
     from ...compaction.current_view import compacted_log
 
     try:
@@ -131,7 +131,7 @@ async def _compacted_form(session: Session, topic: Topic) -> CompactedLog:
 async def _rolled_back_start(
     session: Session, topic: Topic, command: CommandSubscribe, compacted: CompactedLog | None
 ) -> Position | None:
-    """Where a subscription begins that asks to begin so many seconds ago; None: it does not."""
+    """The start position for a subscription that asks to start some seconds ago; else None."""
     if not command.start_message_rollback_duration_sec:
         return None
     now_ms = session.config.clock.now_ms()
@@ -144,14 +144,14 @@ async def _rolled_back_start(
 
 
 def flow(session: Session, command: CommandFlow) -> None:
-    """Grant permits. For a consumer that a seek has just closed they mean nothing."""
+    """Grant permits. Permits for a consumer that a seek has just closed are ignored."""
     found = session.consumers.get(command.consumer_id)
     if found is not None and found.subscription is not None:
         found.subscription.flow(found, command.messagePermits)
 
 
 def ack(session: Session, command: CommandAck) -> None:
-    """Acknowledge; a receipt that was asked for follows when the cursor is durable."""
+    """Acknowledge. If the client asked for a receipt, it follows when the cursor is durable."""
     found = session.consumers.get(command.consumer_id)
     if found is None or found.subscription is None:
         return
@@ -167,7 +167,7 @@ def ack(session: Session, command: CommandAck) -> None:
         return
     if command.HasField("validation_error"):
         log.warning(
-            "%s: a message of %s could not be read by its consumer: %s",
+            "%s: the client could not read a message of %s and acknowledged it: %s",
             session.address,
             subscription,
             CommandAck.ValidationError.Name(command.validation_error),
@@ -188,7 +188,7 @@ def ack(session: Session, command: CommandAck) -> None:
 
 
 def _nothing() -> None:
-    """What follows an acknowledgement that asks for no receipt."""
+    """Called after an acknowledgement without a receipt."""
 
 
 def _do_in_pieces(
@@ -197,7 +197,7 @@ def _do_in_pieces(
     pieces: Iterator[None],
     then: Callable[[], None] = _nothing,
 ) -> None:
-    """Do long work in pieces; its client is not read on until all of them are done."""
+    """Run long work in pieces; nothing more is read from its client until it is done."""
 
     def done() -> None:
         session.long_work_ended()
@@ -218,7 +218,7 @@ def _ack_persisted(
 
 
 def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Deliver some messages, or all that are not acknowledged, once more."""
+    """Deliver again the named messages, or all that are not acknowledged."""
     found = session.consumers.get(command.consumer_id)
     if found is None or found.subscription is None:
         return
@@ -228,7 +228,7 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
     count = len(command.message_ids) or len(found.pending)
     named = map(position_of, command.message_ids)
     if count > PIECE_IDS or subscription.work:
-        # What comes again while the pieces are worked on is not given back once more.
+        # A message that is delivered again while the pieces run is not redelivered once more.
         positions = named if command.message_ids else list(found.pending)
         pieces = subscription.redeliver_pieces(found, positions)
         _do_in_pieces(session, subscription, pieces)
@@ -236,11 +236,11 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
         subscription.redeliver(found, list(named) if command.message_ids else None)
 
 
-# -- places -------------------------------------------------------------------------------------
+# -- positions ----------------------------------------------------------------------------------
 
 
 def seek(session: Session, command: CommandSeek) -> None:
-    """Move the subscription's place; every consumer of it has to subscribe again."""
+    """Move the subscription's cursor; all its consumers have to subscribe again."""
     found, subscription = _connected(session, command.consumer_id)
     session.run(command.request_id, _seek(session, command, found, subscription))
 
@@ -255,7 +255,7 @@ async def _seek(
 
 
 def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
-    """The last message there is, and where the subscription stands."""
+    """Answer with the topic's last message id and the subscription's mark-delete position."""
     _, subscription = _connected(session, command.consumer_id)
     session.run(command.request_id, _last_message_id(session, command, subscription))
 
@@ -281,7 +281,7 @@ async def _last_message_id(
 
 
 def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
-    """Close a consumer; one that is not there is closed already."""
+    """Close a consumer. An unknown consumer id is a success, too: it is closed already."""
     session.close_opening("consumer", command.consumer_id)
     found = session.consumers.pop(command.consumer_id, None)
     if found is not None:
@@ -290,14 +290,14 @@ def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
 
 
 def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
-    """Remove the subscription with its place, if nobody else is connected to it."""
+    """Remove the subscription and its cursor, if no other consumer is connected to it."""
     found, subscription = _connected(session, command.consumer_id)
     others = [consumer for consumer in subscription.consumers if consumer is not found]
     if others and not command.force:
         raise RefusedError(
             ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
         )
-    # Removed at once, and everybody disconnected; only the answer waits for the disk.
+    # It is removed and its consumers disconnected at once; only the answer waits for the disk.
     commit = subscription.topic.remove_subscription(subscription, asked_by=found)
     del session.consumers[command.consumer_id]
     found.leave()
@@ -310,7 +310,7 @@ async def _answer_unsubscribe(session: Session, request_id: int, commit: Commit)
 
 
 def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
-    """Figures about a consumer; Pulsar closes the connection over one it does not know."""
+    """Answer with a consumer's statistics; an unknown id closes the connection, as in Pulsar."""
     found = session.consumers.get(command.consumer_id)
     if found is None or found.subscription is None:
         session.close_because(f"CONSUMER_STATS for unknown consumer {command.consumer_id}")

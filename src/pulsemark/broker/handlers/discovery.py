@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "topics_hash"]
 
 PATTERN_SIZE_MAX_BYTES = 256
-#: Names that are looked at in one piece.
+#: Names that are filtered in one piece.
 NAMES_AT_ONCE = 200
-#: How names begin that are asked for; by any other mode, all are.
+#: The name prefix that a mode selects; any other mode selects all names.
 DOMAIN_OF_MODE = {
     CommandGetTopicsOfNamespace.PERSISTENT: "persistent:",
     CommandGetTopicsOfNamespace.NON_PERSISTENT: "non-persistent:",
@@ -53,7 +53,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
 
 
 def lookup(session: Session, command: CommandLookupTopic) -> None:
-    """Every topic is served here; clients stay on the address they came by."""
+    """This broker serves every topic; clients keep the address with which they connected."""
     services = session.services
     try:
         services.topics.parse(command.topic)
@@ -72,7 +72,7 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
 
 
 def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
-    """The namespace's topics, partitions one by one; an absent namespace has none."""
+    """The namespace's topics, with each partition; an unknown namespace has no topics."""
     names = session.services.topics.names_in(command.namespace)
     if len(names) > NAMES_AT_ONCE:
         session.run(command.request_id, _many_topics(session, command, names))
@@ -115,7 +115,7 @@ def _answer_topics(
 def _choose(
     names: list[str], command: CommandGetTopicsOfNamespace, pattern: re.Pattern[str] | None
 ) -> list[str]:
-    """Those that are asked for."""
+    """The names that the command asks for."""
     domain = DOMAIN_OF_MODE.get(command.mode, "")
     chosen = [name for name in names if name.startswith(domain)]
     if pattern is not None:
@@ -124,7 +124,7 @@ def _choose(
 
 
 def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
-    return _affordable(command.topics_pattern) if command.topics_pattern else None
+    return _compile_if_safe(command.topics_pattern) if command.topics_pattern else None
 
 
 def topics_hash(names: Iterable[str]) -> str:
@@ -132,10 +132,10 @@ def topics_hash(names: Iterable[str]) -> str:
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
-def _affordable(pattern: str) -> re.Pattern[str] | None:
-    """The pattern as it is applied; None for one that is not, or that we cannot afford.
+def _compile_if_safe(pattern: str) -> re.Pattern[str] | None:
+    """The compiled pattern; None if it is not valid, or if matching could take too long.
 
-    A client whose pattern was not applied filters by itself, and is told so.
+    The answer says whether the pattern was applied. If not, the client filters by itself.
     """
     if len(pattern.encode()) > PATTERN_SIZE_MAX_BYTES or not _is_linear(pattern):
         return None
@@ -152,7 +152,7 @@ def _without_domain(name: str) -> str:
 def _is_linear(pattern: str) -> bool:
     """Whether matching takes no more than linear time: no groups, few repetitions.
 
-    A client's pattern runs on the loop that serves everybody else.
+    A client's pattern runs on the event loop, which serves all other clients, too.
     """
     repeats = sum(pattern.count(sign) for sign in "*+{?")
     return "(" not in pattern and "\\" not in pattern.replace("\\.", "") and repeats <= 2

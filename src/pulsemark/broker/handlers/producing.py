@@ -29,8 +29,8 @@ __all__ = ["COMMANDS", "handle_send"]
 
 log = logging.getLogger(__name__)
 
-#: What a SEND is refused with, by what the ledger says to it. Official clients drop the message
-#: on ChecksumError and reconnect on anything else.
+#: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
+#: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
     (ChecksumError, ServerError.ChecksumError),
     (MessageFormatError, ServerError.ChecksumError),
@@ -47,7 +47,7 @@ def producer(session: Session, command: CommandProducer) -> None:
     producer_id = command.producer_id
     known = session.producers.get(producer_id)
     if known is not None:
-        # The same id again is the same producer, whatever else the command says.
+        # The same id means the same producer; the command's other fields are ignored.
         _write_success(session, known[0], command.request_id)
         return
     if ("producer", producer_id) in session.opening:
@@ -82,7 +82,7 @@ async def _open_producer(session: Session, command: CommandProducer, opened: Pro
         schema = command.schema if command.HasField("schema") else None
         opened.schema_version = await services.schemas.for_producer(topic, schema)
         await _create_initial_subscription(topic, command.initial_subscription_name)
-        await services.storage.wait_until_well()
+        await services.storage.wait_until_healthy()
         ready = await topic.producers.add(opened)
     finally:
         if session.opening.get(place) is opened:
@@ -93,7 +93,7 @@ async def _open_producer(session: Session, command: CommandProducer, opened: Pro
 
 
 def _sender(session: Session, opened: Producer) -> Sender:
-    """The producer as stampers see it; they may not change its properties."""
+    """The producer's facts for stampers, which cannot change its properties."""
     properties = MappingProxyType(opened.properties)
     return Sender(opened.name, properties, session.client_version, session.address)
 
@@ -123,19 +123,21 @@ def _write_success(
 
 
 def handle_send(session: Session, event: Send) -> None:
-    """Append an entry; its receipt follows when it is durable."""
+    """Append an entry. Its receipt is written when the entry is durable."""
     command = event.command
     entry = session.producers.get(command.producer_id)
     if entry is None:
         if command.producer_id not in session.producers_closed_by_broker:
-            session.close_because(f"SEND to unknown producer {command.producer_id}")
+            session.close_because(f"SEND for unknown producer id {command.producer_id}")
         return
     sender, topic = entry
     if sender.is_disconnected:
         session.close_producer(sender)  # its client's turn to be told comes sooner
         return
     if not sender.may_publish:
-        session.close_because(f"SEND from {sender.name!r}, which is fenced or still waiting")
+        session.close_because(
+            f"SEND from producer {sender.name!r}, which is fenced or waits for the topic"
+        )
         return
     body = event.headers_and_payload
     try:
@@ -159,7 +161,9 @@ def handle_send(session: Session, event: Send) -> None:
 def _refuse_send(
     session: Session, sender: Producer, command: CommandSend, refusal: RefusedError
 ) -> None:
-    log.warning("%s: SEND by %r refused: %s", session.address, sender.name, refusal.message)
+    log.warning(
+        "%s: SEND from producer %r was refused: %s", session.address, sender.name, refusal.message
+    )
     answer = commands.send_error(
         command.producer_id, command.sequence_id, refusal.code, refusal.message
     )
@@ -167,7 +171,7 @@ def _refuse_send(
 
 
 def close_producer(session: Session, command: CommandCloseProducer) -> None:
-    """Close a producer; SUCCESS follows its last receipt."""
+    """Close a producer; SUCCESS is written after its last receipt."""
     session.close_opening("producer", command.producer_id)
     answer = commands.success(command.request_id)
     entry = session.producers.pop(command.producer_id, None)

@@ -16,7 +16,7 @@ __all__ = ["COMMANDS"]
 
 
 def get_schema(session: Session, command: CommandGetSchema) -> None:
-    """Hand out a topic's schema, the latest or one by version."""
+    """Answer with a topic's schema: the given version, or the latest."""
     session.run(command.request_id, _get_schema(session, command))
 
 

@@ -1,4 +1,4 @@
-"""What the handler modules export: command type -> handler."""
+"""The type of the tables that the handler modules export: command type -> handler."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandTable"]
 
-#: BaseCommand.Type -> what to do with the session and the command's body. Not to block; a
-#: `RefusedError` raised by it is answered with an ERROR.
+#: BaseCommand.Type -> a function of the session and the command's body. It must not block. A
+#: `RefusedError` that it raises is answered with an ERROR.
 CommandTable: TypeAlias = "dict[int, Callable[[Session, Any], None]]"

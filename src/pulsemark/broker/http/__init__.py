@@ -1,5 +1,5 @@
-"""The broker's HTTP side: lookup, administration, metrics.
+"""The broker's HTTP interface: lookup, administration, metrics.
 
-Imported with the first HTTP connection only. h11 parses, `connection` is its asyncio shell,
-`routing` finds the handler, the other modules are the handlers by subject.
+It is imported with the first HTTP connection. h11 parses requests, `connection` connects h11 with
+asyncio, `routing` finds the handler, and the other modules have the handlers, by subject.
 """

@@ -41,7 +41,7 @@ WRONG_PARTITION = (
 async def compaction_status(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """NOT_RUN, RUNNING, SUCCESS or ERROR, since the topic was opened; a partition's, not all."""
+    """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
     full = f"{domain}://{tenant}/{namespace}/{topic}"
     if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
         raise HttpError(404, f"Topic {full} not found")
@@ -55,7 +55,7 @@ async def compaction_status(
 async def compact(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Compact as soon as possible; 409 where that is under way."""
+    """Compact as soon as possible; 409 if a compaction runs already."""
     refused = False
     for opened in await _opened(request, domain, tenant, namespace, topic):
         refused |= not request.services.cleaning.compact(opened)
@@ -70,7 +70,7 @@ async def compact(
 async def truncate(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Give up everything there is, for all subscriptions and on disk."""
+    """Remove all entries of a topic, for all subscriptions and on disk."""
     if domain == "non-persistent":
         raise HttpError(412, "unsupport truncate")
     for opened in await _opened(request, domain, tenant, namespace, topic):
@@ -84,7 +84,7 @@ async def truncate(
 async def expire_by_age(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, age: str
 ) -> Response:
-    """Give up on a subscription's messages that are older than so many seconds."""
+    """Expire a subscription's messages that are older than a number of seconds."""
     ttl_s = int_value(age)
     topics = await _opened(request, domain, tenant, namespace, topic)
     if not any(name in opened.subscriptions for opened in topics):
@@ -103,7 +103,7 @@ async def expire_by_age(
 async def expire_all_by_age(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, age: str
 ) -> Response:
-    """The same for every subscription; 409 tells of the first one for which nothing was done."""
+    """Expire old messages of every subscription; 409 names the first one without an effect."""
     ttl_s = int_value(age)
     refusals = []
     for opened in await _opened(request, domain, tenant, namespace, topic):
@@ -125,7 +125,7 @@ async def _expire(request: Request, subscription: Subscription, ttl_s: int) -> b
 async def expire_up_to(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Give up on a subscription's messages up to, and with, the message id in the body."""
+    """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
     if request.services.topics.partitions_of(_name(request, domain, tenant, namespace, topic)):
         reason = "Expire message at position is not supported for partitioned-topic"
@@ -143,7 +143,7 @@ async def expire_up_to(
 
 
 def _message_id(body: Any) -> tuple[Position, int]:
-    """A `ResetCursorData`: what is left out is 0, and -1 the partition; "earliest" has a name."""
+    """Read a `ResetCursorData`. Missing fields are 0, a missing partition is -1."""
     if body == "earliest":
         return EARLIEST, -1
     if not isinstance(body, dict):
@@ -163,7 +163,7 @@ def _is_id(value: Any) -> TypeGuard[int]:
 
 
 def _name(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
-    """A topic that exists. Raises `HttpError` 404."""
+    """The name of an existing topic. Raises `HttpError` 404."""
     if domain != "persistent":
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
     return java_topic(request, tenant, namespace, topic)
@@ -172,7 +172,7 @@ def _name(request: Request, domain: str, tenant: str, namespace: str, topic: str
 async def _opened(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> list[Topic]:
-    """A topic, or all partitions of it, open. Raises `HttpError` 404, `RefusedError`."""
+    """Open a topic, or all its partitions. Raises `HttpError` 404, `RefusedError`."""
     name = _name(request, domain, tenant, namespace, topic)
     topics = request.services.topics
     partitions = topics.partitions_of(name)

@@ -1,8 +1,8 @@
 """The policies `retention`, `messageTTL` and `compactionThreshold` over HTTP.
 
 Routes, statuses and bodies are those of Apache Pulsar 4.0.8: a namespace's compaction threshold is
-PUT and the other values are POSTed, a topic's TTL stands in the query. Where Pulsar answers 500 to
-a number that is out of range, the answer here is 400.
+PUT and the other values are POSTed, and a topic's TTL is in the query. There is one difference:
+Pulsar answers 500 to a number that is out of range, this broker answers 400.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EMPTY = "The request entity cannot be empty."
 
 
 def java_topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
-    """A topic that exists. Raises `HttpError` 404 with the reasons that Pulsar gives."""
+    """The name of an existing topic. Raises `HttpError` 404 with Pulsar's reasons."""
     if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
         raise HttpError(404, "Namespace not found")
     return existing_topic(request, "persistent", tenant, namespace, topic)
@@ -50,7 +50,7 @@ def int_value(text: str) -> int:
 
 
 async def of_namespace(kind: PolicyKind, request: Request, tenant: str, name: str) -> Response:
-    """What is set for a namespace."""
+    """The policy set for a namespace."""
     return _shown(_policies(request).of_namespace(_namespace(request, tenant, name, kind), kind))
 
 
@@ -65,7 +65,7 @@ async def set_for_namespace(kind: PolicyKind, request: Request, tenant: str, nam
 async def unset_for_namespace(
     kind: PolicyKind, request: Request, tenant: str, name: str
 ) -> Response:
-    """Go back to what the broker has."""
+    """Remove a namespace's policy; the broker's setting applies again."""
     namespace = _namespace(request, tenant, name, kind)
     await _policies(request).set_for_namespace(namespace, kind, None)
     return Response()
@@ -86,7 +86,7 @@ def _namespace(request: Request, tenant: str, name: str, kind: PolicyKind) -> st
 async def of_topic(
     kind: PolicyKind, request: Request, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """What is set for a topic, or with applied=true what holds for it."""
+    """The policy set for a topic; with applied=true the policy that applies to it."""
     name = _topic(request, tenant, namespace, topic)
     policies = _policies(request)
     applied = request.flag("applied")
@@ -117,7 +117,7 @@ async def set_ttl(request: Request, tenant: str, namespace: str, topic: str) -> 
 async def unset_for_topic(
     kind: PolicyKind, request: Request, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Go back to what the namespace has."""
+    """Remove a topic's policy; the namespace's policy applies again."""
     name = _topic(request, tenant, namespace, topic)
     await _policies(request).set_for_topic(name, kind, None)
     return Response()

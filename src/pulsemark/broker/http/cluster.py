@@ -12,12 +12,12 @@ __all__ = ["ROUTES"]
 
 
 async def clusters(request: Request) -> Response:
-    """The clusters: this one."""
+    """The list of clusters, which has only this one."""
     return Response.of_json([request.services.config.cluster])
 
 
 async def cluster(request: Request, name: str) -> Response:
-    """Where a cluster is reached."""
+    """The URLs of a cluster."""
     _check_cluster(request, name)
     services = request.services
     return Response.of_json(
@@ -26,22 +26,22 @@ async def cluster(request: Request, name: str) -> Response:
 
 
 async def brokers(request: Request, name: str) -> Response:
-    """The active brokers of a cluster: this one."""
+    """The active brokers of a cluster: only this one."""
     _check_cluster(request, name)
     return Response.of_json([request.services.http_url.partition("://")[2]])
 
 
 async def health(request: Request) -> Response:
-    """Alive, and the disk takes writes: a write to the catalog goes through."""
+    """Check that the disk accepts writes, with a write to the catalog."""
     try:
         await request.services.topics.catalog_writer.put("broker", "health", b"ok")
     except (OSError, LedgerError) as error:
-        raise HttpError(503, f"the data folder cannot be written: {error}") from error
+        raise HttpError(503, f"the broker cannot write to its data folder: {error}") from error
     return Response.of_text("ok")
 
 
 async def ready(request: Request) -> Response:
-    """Serving: this answer is the proof."""
+    """Answer "ok": a broker that answers is ready."""
     return Response.of_text("ok")
 
 
@@ -51,17 +51,17 @@ async def version(request: Request) -> Response:
 
 
 async def configuration(request: Request) -> Response:
-    """The settings it runs with, by their names in a configuration file."""
+    """The broker's settings, by their names in a configuration file."""
     return Response.of_json(runtime_settings(request.services.config))
 
 
 async def status(request: Request) -> Response:
-    """For load balancers."""
+    """Answer "OK", for load balancers."""
     return Response.of_text("OK")
 
 
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format."""
+    """The metrics in Prometheus' text format."""
     from ..statistics.metrics import CONTENT_TYPE, current_page
 
     return Response(200, await current_page(request.services), CONTENT_TYPE)

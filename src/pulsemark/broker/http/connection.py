@@ -1,14 +1,16 @@
 """One HTTP connection: h11 between the socket and the handlers.
 
-Requests are answered one after the other, each with all of its body read first (at most
-`max_http_body_bytes`). Reading stops while one is being worked on, and until the client has taken
-the answer, so that nothing piles up: neither requests nor answers. A request must be whole within
-`http_idle_timeout_ms`, and while an answer waits to be taken some of it must go in that time; else
-the connection is closed. So is one that breaks the protocol, after an error answer where one is
-still possible. Bodies and answers count in `memory`, over all connections.
+Requests are answered one after the other. The whole body is read first (at most
+`max_http_body_bytes`). Reading pauses while a request is handled and until the client has read the
+answer, so that neither requests nor answers collect in memory.
 
-A request whose length is given twice (Content-Length and Transfer-Encoding) is refused: a proxy in
-front may understand it otherwise (RFC 9112, 6.1).
+The broker closes the connection if a request is not complete within `http_idle_timeout_ms`, or if
+the client reads nothing of an answer in that time. It also closes a connection that violates the
+protocol, after an error answer if one is still possible. Bodies and answers count in `memory`, over
+all connections.
+
+A request with both Content-Length and Transfer-Encoding is refused: a proxy in front of the broker
+may have used the other length (RFC 9112, 6.1).
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class HttpConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._writable = True
-        #: At least what h11 holds of requests that wait for their turn.
+        #: Bytes read since h11 last needed data: at least what h11 holds of waiting requests.
         self._read_bytes = 0
         self._answer_bytes = 0
         self._unsent_at_check_bytes = 0
@@ -57,29 +59,29 @@ class HttpConnection(asyncio.Protocol):
     # -- asyncio's calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """The connection is established."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=0)
         connections = self._services.http_connections
         connections.add(self)
         if len(connections) > self._services.config.max_http_connections:
-            self._refuse(503, "too many connections")
+            self._refuse(503, "too many HTTP connections; try again later")
             return
         self._wait_for_client()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Bytes arrived."""
         self._read_bytes += len(data)
         self._feed(data)
         self._count_input(begins=False)
 
     def eof_received(self) -> bool:
-        """The client sends no more; an answer under way still goes out."""
+        """The client sends no more. If a request is being handled, its answer is still sent."""
         self._feed(b"")
         return self._task is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone; what was asked for is done to its end."""
+        """The connection has ended. A request that is being handled still runs to its end."""
         services = self._services
         services.http_connections.discard(self)
         services.input.forget(self)
@@ -89,18 +91,18 @@ class HttpConnection(asyncio.Protocol):
         self._transport = None
 
     def pause_writing(self) -> None:
-        """The client does not take the answer as fast as it is given."""
+        """The client reads more slowly than the broker writes."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """The client has taken the answer: go on with the next request."""
+        """The client has read the answer: go on with the next request."""
         self._writable = True
         self._services.output.wrote(self)
         if self._task is None and self._transport is not None and self._is_answered:
             self._go_on()
 
     def close(self) -> None:
-        """Close after what is buffered is sent."""
+        """Send buffered data, then close."""
         if self._transport is not None:
             self._transport.close()
             if self._idle is None or self._idle.cancelled():
@@ -109,27 +111,29 @@ class HttpConnection(asyncio.Protocol):
     # -- memory ---------------------------------------------------------------------------------
 
     def unsent_bytes(self) -> int:
-        """Data written and not yet taken by the socket."""
+        """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def held_output_bytes(self) -> int:
-        """The memory of that data: an answer is held until its last byte is taken."""
+        """The memory of that data. An answer is held until its last byte is sent."""
         return max(self._answer_bytes, self.unsent_bytes()) if self.unsent_bytes() else 0
 
     def output_freed(self) -> None:
-        """Answers do not wait for output memory: each connection has one at a time."""
+        """Nothing to do: answers do not wait for output memory, one connection has only one."""
 
     def give_up_output(self) -> None:
-        """Output memory is full, and this client has read nothing for longest."""
+        """Output memory is full, and this client has read nothing for the longest time."""
         if self._transport is not None:
             self._transport.abort()
 
     def give_up_input(self) -> None:
-        """Input memory is full, and this request has been arriving for longest."""
+        """Input memory is full, and this request began to arrive first."""
         if self._task is not None and self._transport is not None:
             self._transport.abort()
         else:
-            self._refuse(503, "the broker has no memory left for requests that arrive so slowly")
+            self._refuse(
+                503, "the broker's input memory is full, and this request arrives too slowly"
+            )
 
     def _count_input(self, *, begins: bool) -> None:
         if self._transport is not None:
@@ -140,11 +144,11 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether the latest request has its answer, and nothing else was begun since."""
+        """Whether the latest request has its answer, and no other request has begun."""
         return self._h11.our_state in (h11.DONE, h11.MUST_CLOSE, h11.ERROR)
 
     def _wait_for_client(self) -> None:
-        """Close if no request comes, or none of an answer is taken, within the idle timeout."""
+        """Close if no request comes, or if the client reads nothing, within the idle timeout."""
         if self._idle is not None:
             self._idle.cancel()
         self._unsent_at_check_bytes = self.unsent_bytes()
@@ -185,9 +189,9 @@ class HttpConnection(asyncio.Protocol):
                 if problem is not None:
                     self._refuse(problem.status, problem.reason)
                     return
-                # h11 limits headers that are incomplete; those that came in one piece are ours.
+                # h11 limits only incomplete headers; those that arrive at once are checked here.
                 if sum(len(name) + len(value) for name, value in event.headers) > MAX_HEADER_BYTES:
-                    self._refuse(431, "the headers are too large")
+                    self._refuse(431, f"the headers exceed {MAX_HEADER_BYTES} bytes")
                     return
                 self._request = event
                 self._body.clear()
@@ -195,7 +199,8 @@ class HttpConnection(asyncio.Protocol):
             elif isinstance(event, h11.Data):
                 self._body += event.data
                 if len(self._body) > self._services.config.max_http_body_bytes:
-                    self._refuse(413, "the body is too large")
+                    limit_bytes = self._services.config.max_http_body_bytes
+                    self._refuse(413, f"the body exceeds {limit_bytes} bytes")
                     return
             elif isinstance(event, h11.EndOfMessage) and self._request is not None:
                 self._begin(self._request)
@@ -216,8 +221,12 @@ class HttpConnection(asyncio.Protocol):
         except HttpError as error:
             response = Response.of_error(error.status, error.reason)
         except Exception:
-            log.exception("%r %r failed", head.method, head.target)
-            response = Response.of_error(500, "the request failed; the broker's log says why")
+            log.exception(
+                "HTTP request %s %s failed and was answered with 500",
+                head.method.decode("ascii", "replace"),
+                head.target.decode("ascii", "replace"),
+            )
+            response = Response.of_error(500, "the request failed; see the broker's log")
         self._body.clear()
         self._count_input(begins=False)
         self._respond(response, head_only=head.method == b"HEAD")
@@ -238,7 +247,7 @@ class HttpConnection(asyncio.Protocol):
         self._feed_again()
 
     def _feed_again(self) -> None:
-        # A request that came together with the one before it waits in h11's buffer.
+        # The next request may be in h11's buffer already, if both arrived together.
         try:
             self._next_events()
         except h11.RemoteProtocolError as error:
@@ -277,10 +286,10 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _problem_of(request: h11.Request, config: BrokerConfig) -> HttpError | None:
-    """Why a request is refused by its head alone."""
+    """The reason to refuse a request by its headers, if there is one."""
     names = {bytes(name) for name, _ in request.headers}
     if {b"content-length", b"transfer-encoding"} <= names:
-        return HttpError(400, "both Content-Length and Transfer-Encoding")
+        return HttpError(400, "a request must not have both Content-Length and Transfer-Encoding")
     try:
         check_origin(request.method.decode("ascii"), list(request.headers), config)
     except HttpError as problem:

@@ -1,4 +1,4 @@
-"""A stored entry's stamp: where it stands, its index, its tags. The payload is not opened."""
+"""A stored entry's stamp: its position, index and tags. The payload is not read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ROUTES"]
 async def stamp_of(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
 ) -> Response:
-    """What the broker wrote in front of one entry."""
+    """The broker's stamp of one entry."""
     what = "Get message by id"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     wanted = Position(_number(ledger), _number(entry))
@@ -26,7 +26,7 @@ async def stamp_of(
     except CorruptEntryError as error:
         raise HttpError(500, str(error)) from error
     if not entries or entries[0].position != wanted:
-        raise HttpError(404, f"there is no entry {wanted}")
+        raise HttpError(404, f"entry {wanted} does not exist")
     try:
         return Response.of_json(_shown(entries[0]))
     except PrefixError as error:
@@ -50,7 +50,7 @@ def _shown(entry: Entry) -> dict[str, object]:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise HttpError(400, f"{text[:40]!r} is no number of a ledger or an entry")
+        raise HttpError(400, f"{text[:40]!r} is not a ledger id or an entry id")
     return int(text)
 
 

@@ -13,7 +13,10 @@ __all__ = ["ROUTES"]
 async def lookup(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """This broker serves every topic. Old C++ clients fail without `brokerUrlSsl`."""
+    """Answer with this broker, which serves every topic.
+
+    The empty `brokerUrlSsl` is there because old C++ clients fail without it.
+    """
     services = request.services
     try:
         topic_name(request, domain, tenant, namespace, topic)

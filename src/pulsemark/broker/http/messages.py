@@ -1,4 +1,4 @@
-"""A request as a handler gets it, a response as it gives it, and the error that ends one."""
+"""The requests, responses and errors of HTTP handlers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 class HttpError(Exception):
-    """A request is answered with an error: `status` and a `reason` for people."""
+    """A request is answered with an error: `status` and a `reason` as text."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"{status} {reason}")
@@ -33,7 +33,7 @@ class HttpError(Exception):
 
 @dataclass(slots=True)
 class Request:
-    """One request. `segments` are the path's parts, each percent-decoded by itself."""
+    """One request. `segments` are the parts of the path, each percent-decoded on its own."""
 
     method: str
     target: str
@@ -53,11 +53,11 @@ class Request:
         self.query = {name: values[-1] for name, values in pairs.items()}
 
     def flag(self, name: str) -> bool:
-        """A true-or-false query parameter; absent is false."""
+        """A boolean query parameter; False if it is missing."""
         return self.query.get(name, "").lower() == "true"
 
     def json(self) -> Any:
-        """The body as JSON, whatever its content type says; None when it is empty."""
+        """The body as JSON, with any content type; None if it is empty."""
         if not self.body.strip():
             return None
         try:
@@ -73,7 +73,7 @@ def _json_pieces(value: Any, parts: list[str]) -> Iterator[None]:
 
 
 def _write_json(value: Any, parts: list[str]) -> Iterator[None]:
-    """The value as `json.dumps` writes it; what contains little is one piece."""
+    """Write the value as `json.dumps` does, in pieces; a small value is one piece."""
     if isinstance(value, dict) and not _is_small(value.values()):
         separator = "{"
         for name, member in value.items():
@@ -113,9 +113,9 @@ class Response:
 
     @classmethod
     async def of_long_json(cls, value: Pieces | Any, turns: Turns) -> Response:
-        """A JSON body that may be long: it is made in slices, others have turns in between.
+        """A JSON body that may be long. It is made in time slices, with other work in between.
 
-        `value` may be made in pieces itself: a generator that returns it.
+        `value` may be a generator: it makes the value in pieces and returns it.
         """
         parts: list[str] = []
         await turns.work(_json_pieces(value, parts))
@@ -128,5 +128,5 @@ class Response:
 
     @classmethod
     def of_error(cls, status: int, reason: str) -> Response:
-        """An error as Pulsar writes it: {"reason": ...}."""
+        """An error in Pulsar's format: {"reason": ...}."""
         return cls.of_json({"reason": reason}, status)

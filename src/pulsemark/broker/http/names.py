@@ -1,4 +1,4 @@
-"""Names in URLs."""
+"""Checks the names in URLs, and finds their topics and namespaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
-    """The topic a path names, in a namespace that exists. Raises `HttpError`, `RefusedError`."""
+    """The topic name in a path; its namespace must exist. Raises `HttpError`, `RefusedError`."""
     if domain not in DOMAINS:
         raise HttpError(404, "no such resource")
     return request.services.topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
@@ -29,7 +29,7 @@ def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic
 def existing_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> TopicName:
-    """The same, of a topic that exists. Raises `HttpError` 404."""
+    """The name of an existing topic. Raises `HttpError` 404."""
     name = topic_name(request, domain, tenant, namespace, topic)
     if not request.services.topics.exists(name):
         raise HttpError(404, f"Topic {name} not found")
@@ -39,7 +39,7 @@ def existing_topic(
 async def open_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Topic:
-    """The same, open. Raises `HttpError` 404 for a partitioned topic, which has no log itself."""
+    """Open an existing topic. Raises `HttpError` 404 for a partitioned topic: it has no log."""
     name = existing_topic(request, domain, tenant, namespace, topic)
     if request.services.topics.partitions_of(name):
         raise HttpError(404, f"Topic {name} not found: it is partitioned, ask for a partition")
@@ -49,7 +49,10 @@ async def open_topic(
 async def open_one_log(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, *, what: str
 ) -> Topic:
-    """The same, for `what` makes no sense over several logs: `HttpError` 405 where it is asked."""
+    """Open an existing topic for `what`, which needs exactly one log.
+
+    Raises `HttpError` 405 for a partitioned topic, since it has several logs.
+    """
     name = existing_topic(request, domain, tenant, namespace, topic)
     if request.services.topics.partitions_of(name):
         raise HttpError(405, f"{what} on a partitioned topic is not allowed, ask for a partition")
@@ -59,7 +62,7 @@ async def open_one_log(
 async def open_logs(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> list[Topic]:
-    """The topic, or all partitions of a partitioned one, open. Raises `HttpError` 404."""
+    """Open the topic, or all partitions of a partitioned topic. Raises `HttpError` 404."""
     topics = request.services.topics
     name = existing_topic(request, domain, tenant, namespace, topic)
     parts = [name.partition(index) for index in range(topics.partitions_of(name))]
@@ -75,7 +78,7 @@ def namespace_name(request: Request, tenant: str, namespace: str) -> str:
 
 
 def check_new_namespace(tenant: str, namespace: str) -> str:
-    """A name a namespace can have. Raises `HttpError` 412."""
+    """A valid name for a new namespace. Raises `HttpError` 412."""
     name = f"{tenant}/{namespace}"
     try:
         check_namespace(name)

@@ -36,7 +36,7 @@ async def tenant(request: Request, name: str) -> Response:
 
 
 async def create_tenant(request: Request, name: str) -> Response:
-    """Make a tenant."""
+    """Create a tenant."""
     check_new_namespace(name, "any")
     if name in request.services.topics.namespaces.tenants:
         raise HttpError(409, f"Tenant {name} already exists")
@@ -73,7 +73,7 @@ async def namespace(request: Request, tenant_name: str, name: str) -> Response:
 
 
 async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
-    """Make a namespace."""
+    """Create a namespace."""
     _tenant(request, tenant_name)
     full = check_new_namespace(tenant_name, name)
     if full in request.services.topics.namespaces:
@@ -110,7 +110,7 @@ async def delete_namespace(request: Request, tenant_name: str, name: str) -> Res
 
 
 async def namespace_topics(request: Request, tenant_name: str, name: str) -> Response:
-    """Every topic of a namespace, partitions one by one; `mode` chooses the domain."""
+    """Every topic of a namespace, with each partition; `mode` chooses the domain."""
     names = request.services.topics.names_in(namespace_name(request, tenant_name, name))
     mode = request.query.get("mode", "PERSISTENT").upper()
     if mode != "ALL":

@@ -1,18 +1,18 @@
-"""Which HTTP requests are heard at all: those that no foreign web page can have sent.
+"""Refuses HTTP requests that a foreign web page may have sent.
 
-The HTTP port has no authentication, and a browser on the same machine or network reaches it. Three
-checks keep the pages that it shows from using it; what curl, `pulsar-admin`, Prometheus and health
-checks send passes all of them.
+The HTTP port has no authentication, and a browser on the same machine or network can reach it.
+Three checks prevent that a web page in that browser uses the port. Requests of curl,
+`pulsar-admin`, Prometheus and health checks pass all of them.
 
-1. The host in the request must be one of this broker's, or a page could point a name of its own at
-   the broker's address (DNS rebinding). Allowed are IP addresses, `localhost` and names below it,
-   the advertised address, the address it listens on, the machine's name, names without a dot (no
-   public name is one), and `http_allowed_hosts`. A request of HTTP/1.0 without a host passes: no
-   browser sends one.
-2. A request that may change something must not come from another origin (CSRF): `Sec-Fetch-Site`
-   must be `same-origin` or `none`, and the host in `Origin`, or without one in `Referer`, must be
-   the host that is asked. Clients that are no browsers send none of these.
-3. What an HTML form can send (its three content types) is not taken from a browser.
+1. The request's Host must be a name of this broker. Otherwise a page could let its own name point
+   at the broker's address (DNS rebinding). Allowed are IP addresses, `localhost` and its
+   subdomains, the advertised address, the address on which the broker listens, the machine's name,
+   names without a dot (public names have one), and `http_allowed_hosts`. An HTTP/1.0 request
+   without Host is allowed: no browser sends one.
+2. A request that may change something must not come from another origin (CSRF). `Sec-Fetch-Site`
+   must be `same-origin` or `none`. The host in `Origin`, or in `Referer` if there is no `Origin`,
+   must be the request's Host. Clients other than browsers do not send these headers.
+3. A browser must not send the content types of HTML forms (there are three).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def check_origin(method: str, headers: Headers, config: BrokerConfig) -> None:
-    """Raises `HttpError`: 421 for a host that is not ours, 403 and 415 for a foreign page's."""
+    """Raise `HttpError`: 421 for a foreign host, 403 or 415 for a request of a foreign page."""
     values = {bytes(name): value.decode("latin-1").strip() for name, value in headers}
     host = values.get(b"host")
     if host is not None and not _is_ours(_name_in(host), config):
         raise HttpError(
             421,
-            f"this broker is not {host[:80]!r}; names that it answers to beside its addresses "
-            "stand in pulsemarkHttpAllowedHosts",
+            f"{host[:80]!r} is not a name of this broker; to allow it, add it to "
+            "pulsemarkHttpAllowedHosts",
         )
     if method in SAFE_METHODS:
         return
@@ -51,15 +51,15 @@ def check_origin(method: str, headers: Headers, config: BrokerConfig) -> None:
         raise HttpError(403, f"a request from another site ({site[:40]}) may not change anything")
     page = values.get(b"origin", values.get(b"referer"))
     if page is not None and (host is None or urlsplit_host(page) != host.lower()):
-        raise HttpError(403, f"a page of {page[:80]!r} may not change anything here")
+        raise HttpError(403, f"a page of {page[:80]!r} may not change anything on this broker")
     if page is not None or site is not None or values.get(b"user-agent", "").startswith("Mozilla/"):
         kind = values.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind in FORM_TYPES:
-            raise HttpError(415, f"{kind} is not taken from a browser: send application/json")
+            raise HttpError(415, f"a browser may not send {kind}: send application/json")
 
 
 def urlsplit_host(url: str) -> str:
-    """Host and port of an origin or a page's address, as a Host header has them; "" for none."""
+    """Host and port of an origin or URL, in the format of a Host header; "" if there is none."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2].lower()
     except ValueError:
@@ -67,7 +67,7 @@ def urlsplit_host(url: str) -> str:
 
 
 def _name_in(host: str) -> str:
-    """The name or address in a Host header, without its port."""
+    """The name or address in a Host header, without the port."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     name, separator, port = host.rpartition(":")

@@ -14,7 +14,7 @@ __all__ = ["ROUTES"]
 async def partitions(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """How many partitions; 0 for a topic without."""
+    """The number of partitions; 0 for a topic without partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
     creates = request.flag("checkAllowAutoCreation") and topics.creates_topics
@@ -26,7 +26,7 @@ async def partitions(
 async def create_partitioned(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Make a partitioned topic; the body is the number of partitions."""
+    """Create a partitioned topic; the body is the number of partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
     count = _count(request)
@@ -49,7 +49,7 @@ async def update_partitions(
     if not before:
         raise HttpError(404 if not topics.exists(name) else 409, "Topic is not partitioned topic")
     if count <= before:
-        raise HttpError(422, f"there are {before} partitions already; there can only be more")
+        raise HttpError(422, f"the topic has {before} partitions; the new number must be larger")
     await topics.create_partitioned(name, count)
     return Response()
 
@@ -108,7 +108,7 @@ def _count(request: Request) -> int:
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    # Five segments like a topic's own path: the fixed word goes first.
+    # This path has five segments, like a topic's own path, so it must come first.
     Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", list_partitioned),
     Route("GET", f"{TOPIC}/partitions", partitions),
     Route("PUT", f"{TOPIC}/partitions", create_partitioned),

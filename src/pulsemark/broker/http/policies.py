@@ -1,7 +1,8 @@
 """The policy `brokerEntryMetadata` of namespaces and topics.
 
-As with Pulsar's own policies: 200 with the value, 200 with an empty body where nothing is set, 204
-for a change. With `applied=true` a topic answers with what holds for it, wherever it comes from.
+As with Pulsar's own policies the answer is 200 with the value, 200 with an empty body if none is
+set, and 204 for a change. With `applied=true` the answer for a topic is the policy that applies to
+it, from whatever level.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["ROUTES", "checked_policy"]
 
 
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
-    """What is set for a namespace."""
+    """The policy set for a namespace."""
     policies = request.services.topics.stamp_policies
     return _answer(policies.of_namespace(_namespace(request, tenant, name)))
 
@@ -30,14 +31,14 @@ async def set_for_namespace(request: Request, tenant: str, name: str) -> Respons
 
 
 async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
-    """Go back to the broker's policy."""
+    """Remove a namespace's policy; the broker's policy applies again."""
     namespace = _namespace(request, tenant, name)
     await request.services.topics.stamp_policies.set_for_namespace(namespace, None)
     return Response()
 
 
 async def of_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
-    """What is set for a topic, or with applied=true what holds for it."""
+    """The policy set for a topic; with applied=true the policy that applies to it."""
     policies = request.services.topics.stamp_policies
     name = _topic(request, tenant, namespace, topic)
     return _answer(policies.applied(name) if request.flag("applied") else policies.of_topic(name))
@@ -52,14 +53,14 @@ async def set_for_topic(request: Request, tenant: str, namespace: str, topic: st
 
 
 async def unset_for_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
-    """Go back to the namespace's policy."""
+    """Remove a topic's policy; the namespace's policy applies again."""
     name = _topic(request, tenant, namespace, topic)
     await request.services.topics.stamp_policies.set_for_topic(name, None)
     return Response()
 
 
 async def checked_policy(request: Request, value: object) -> StampPolicy:
-    """The policy that a JSON value means. Raises `HttpError` 400."""
+    """Make the policy from its JSON value. Raises `HttpError` 400."""
     try:
         policy: StampPolicy = await request.services.run_blocking(StampPolicy.from_json, value)
     except InvalidPolicyError as error:
@@ -83,7 +84,7 @@ def _namespace(request: Request, tenant: str, name: str) -> str:
 def _topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
     name = topic_name(request, "persistent", tenant, namespace, topic)
     if name.partition_index >= 0:
-        raise HttpError(412, "a partition has no policies of its own, its partitioned topic has")
+        raise HttpError(412, "a partition has no policies; use its partitioned topic")
     return existing_topic(request, "persistent", tenant, namespace, topic)
 
 

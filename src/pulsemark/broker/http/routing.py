@@ -1,7 +1,7 @@
-"""From a request's path to its handler, by table.
+"""Finds the handler of a request's path, in a table.
 
-A template's `{name}` takes one segment of the path. Names of tenants, namespaces and topics come
-percent-decoded, each segment by itself: an encoded slash never makes another segment.
+A template's `{name}` matches one segment of the path. Each segment is percent-decoded on its own,
+so an encoded slash in a name never makes another segment.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROUTES: tuple[Route, ...] = (
     *schemas.ROUTES,
 )
 
-#: HTTP status of what the broker's own parts refuse.
+#: The HTTP status of a `RefusedError`, by its code.
 STATUS_OF = {
     ServerError.TopicNotFound: 404,
     ServerError.SubscriptionNotFound: 404,

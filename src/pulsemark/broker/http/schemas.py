@@ -11,7 +11,7 @@ from .table import Route
 
 __all__ = ["ROUTES"]
 
-#: The admin interface's names of types are the wire's, spelt with underscores in capitals.
+#: The admin interface's names of schema types, for names that are not only upper-cased.
 TYPE_NAMES = {
     "ProtobufNative": "PROTOBUF_NATIVE",
     "KeyValue": "KEY_VALUE",

@@ -21,7 +21,7 @@ __all__ = ["ROUTES"]
 async def list_subscriptions(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Names of the topic's subscriptions; of a partitioned topic's, each once."""
+    """The names of the topic's subscriptions; for a partitioned topic each name once."""
     opened = await open_logs(request, domain, tenant, namespace, topic)
     names = sorted({name for one in opened for name in one.subscriptions})
     return await Response.of_long_json(names, request.services.topics.turns)
@@ -30,7 +30,7 @@ async def list_subscriptions(
 async def create_subscription(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Make a subscription at the message id in the body; without one at the end."""
+    """Create a subscription at the message id in the body; without a body at the end."""
     opened = await open_logs(request, domain, tenant, namespace, topic)
     check_name("subscription's name", name)
     if any(name in one.subscriptions for one in opened):
@@ -45,7 +45,7 @@ async def create_subscription(
 async def delete_subscription(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Delete a subscription that nobody is connected to; with force=true, whoever is."""
+    """Delete a subscription without consumers; with force=true also one with consumers."""
     opened = await open_logs(request, domain, tenant, namespace, topic)
     found = [one.subscriptions[name] for one in opened if name in one.subscriptions]
     if not found:
@@ -84,7 +84,7 @@ async def reset_to_position(
 async def skip_all(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Acknowledge everything there is."""
+    """Acknowledge all entries in the topic."""
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
         last = one.log.last_position
         if last is not None:
@@ -108,7 +108,7 @@ async def skip(
 async def _find(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, *, what: str
 ) -> Subscription:
-    """The subscription, for `what` can be done to one log only."""
+    """The subscription, for `what`, which needs exactly one log."""
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     return _subscription_of(opened, name)
 
@@ -116,7 +116,7 @@ async def _find(
 async def _find_all(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> list[Subscription]:
-    """The subscription, of a partitioned topic that of each partition: all have it, or 404."""
+    """The subscription, or that of each partition. Raises `HttpError` 404 if one has none."""
     opened = await open_logs(request, domain, tenant, namespace, topic)
     return [_subscription_of(one, name) for one in opened]
 

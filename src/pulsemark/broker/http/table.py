@@ -27,7 +27,7 @@ class Route:
         object.__setattr__(self, "_parts", tuple(self.template.strip("/").split("/")))
 
     def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The values of the template's names, or None if the path is another one."""
+        """The values of the template's names; None if the path does not match."""
         if len(segments) != len(self._parts):
             return None
         values = []

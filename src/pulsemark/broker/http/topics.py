@@ -1,4 +1,4 @@
-"""Topics: list, create, delete, stats, the message at a time."""
+"""Topics: list, create, delete, statistics, message id by time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ROUTES"]
 
 
 async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
-    """The namespace's topics of one domain, partitions one by one."""
+    """The namespace's topics of one domain, with each partition."""
     if domain not in DOMAINS:
         raise HttpError(404, "no such resource")
     names = request.services.topics.names_in(namespace_name(request, tenant, namespace))
@@ -32,7 +32,7 @@ async def list_topics(request: Request, domain: str, tenant: str, namespace: str
 async def create_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Make a topic without partitions."""
+    """Create a topic without partitions."""
     name = topic_name(request, domain, tenant, namespace, topic)
     if request.services.topics.exists(name):
         raise HttpError(409, "This topic already exists")
@@ -43,7 +43,7 @@ async def create_topic(
 async def delete_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Delete a topic that nobody is connected to; with force=true, whoever is."""
+    """Delete a topic without producers and consumers; with force=true also one with some."""
     name = existing_topic(request, domain, tenant, namespace, topic)
     topics = request.services.topics
     if topics.partitions_of(name):
@@ -76,7 +76,7 @@ async def stats_internal(
 async def message_id_at(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, time: str
 ) -> Response:
-    """The first entry at or after a time; after the last one, the entry that will come next."""
+    """The first entry at or after a time; if there is none, the id of the next entry."""
     what = "Get message ID by timestamp"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     target = await SeekTarget.at_time(opened, parse_time(time), request.services.run_blocking)
@@ -105,7 +105,7 @@ async def last_message_id(
 async def unload(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Disconnect everybody; clients connect again by themselves."""
+    """Disconnect all producers and consumers; their clients reconnect by themselves."""
     for opened in await open_logs(request, domain, tenant, namespace, topic):
         await request.services.topics.turns.work(opened.disconnecting())
     return Response()

@@ -1,1 +1,1 @@
-"""What a broker counts, and how it shows that."""
+"""The broker's counters, statistics and metrics."""

@@ -1,6 +1,6 @@
-"""Figures of the tail cache, by Pulsar's names.
+"""The tail cache's figures, with Pulsar's names.
 
-As in Pulsar, sizes and totals are those of the moment, and rates are of the last period (a minute).
+As in Pulsar, sizes and totals are present values, and rates are of the last period (a minute).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["CacheMeter"]
 
 
 class CacheMeter:
-    """What the tail cache holds, and how it was used in the last period."""
+    """The tail cache's size, and its use in the last period."""
 
     def __init__(self, cache: TailCache) -> None:
         self.cache = cache
@@ -30,7 +30,7 @@ class CacheMeter:
         )
 
     def update(self, elapsed_s: float) -> None:
-        """A period of so many seconds ends."""
+        """End a period, and compute its rates."""
         totals = self._totals()
         self._growth = [now - before for now, before in zip(totals, self._before, strict=True)]
         self._before, self._elapsed_s = totals, elapsed_s

@@ -1,7 +1,7 @@
-"""What a topic counts while it works; `metrics` turns it into figures when somebody asks.
+"""A topic's counters; `metrics` computes figures from them on request.
 
-Counting happens for every entry, so it is plain integers in plain lists: no locks (all of it runs
-on the event loop), no metric objects.
+Counting runs for every entry, so it must be fast: plain integers in plain lists, no metric objects,
+and no locks (everything runs on the event loop).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = [
     "TopicCounters",
 ]
 
-#: Upper bounds of Pulsar's storage write latency buckets; one more bucket holds what is above.
+#: Upper bounds of Pulsar's storage write latency buckets; one more bucket has larger values.
 WRITE_LATENCY_LIMITS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
-#: Upper bounds of Pulsar's entry size buckets; one more bucket holds what is above.
+#: Upper bounds of Pulsar's entry size buckets; one more bucket has larger values.
 ENTRY_SIZE_LIMITS_BYTES = (128, 512, 1024, 2048, 4096, 16_384, 102_400, 1_048_576)
 
 
@@ -35,7 +35,7 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
-        """Count a value, `times` over."""
+        """Count a value `times` times."""
         self.buckets[bisect_left(self.limits, value)] += times
         self.total += value * times
 
@@ -47,13 +47,13 @@ class Histogram:
 
 @dataclass(slots=True, eq=False)
 class TopicCounters:
-    """Since the topic was opened."""
+    """A topic's counts since it was opened."""
 
     messages_in: int = 0
     bytes_in: int = 0
-    #: Damaged entries met by dispatch.
+    #: Damaged entries that dispatch has met.
     damaged_entries: int = 0
-    #: Publishes refused after they had been taken in (the disk failed).
+    #: Publishes that were appended and could not be stored (the disk failed).
     failed_entries: int = 0
     write_latency_ms: Histogram = field(default_factory=lambda: Histogram(WRITE_LATENCY_LIMITS_MS))
     entry_size_bytes: Histogram = field(default_factory=lambda: Histogram(ENTRY_SIZE_LIMITS_BYTES))
@@ -61,7 +61,7 @@ class TopicCounters:
 
 @dataclass(slots=True)
 class Rates:
-    """Per second, over the last period."""
+    """Rates per second, over the last period."""
 
     messages_in: float = 0.0
     bytes_in: float = 0.0
@@ -70,7 +70,7 @@ class Rates:
 
 
 class RateMeter:
-    """Turns totals into rates, period by period."""
+    """Computes rates from totals, for each period."""
 
     __slots__ = ("_before", "rates")
 
@@ -79,9 +79,9 @@ class RateMeter:
         self._before = (0, 0, 0, 0)
 
     def update(self, totals: tuple[int, int, int, int], elapsed_s: float) -> None:
-        """Take (messages in, bytes in, messages out, bytes out) at the end of a period.
+        """End a period, with the totals (messages in, bytes in, messages out, bytes out).
 
-        A total can shrink when a subscription goes; its rate is then 0.
+        A total can decrease when a subscription is removed; its rate is then 0.
         """
         growth = [max(now - before, 0) for now, before in zip(totals, self._before, strict=True)]
         self.rates = Rates(*(amount / elapsed_s for amount in growth))

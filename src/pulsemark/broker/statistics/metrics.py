@@ -1,11 +1,11 @@
-"""The metrics page: Pulsar's names and labels, worked out when somebody asks.
+"""The metrics page, with Pulsar's names and labels. It is computed on request.
 
-Nothing is kept for it between two requests but the plain counters of `counters`. A subscription's
-figures are taken at one moment; between two of them, and while the text is put together, others on
-the loop have their turns. As in Pulsar everything is a gauge. Figures of Pulsar's own start with
-`pulsar_`, those that only this broker has with `pulsemark_`.
+Between two requests only the counters in `counters` are kept. The figures of one subscription are
+taken at one moment. Between two subscriptions, and while the text is made, other work runs on the
+event loop. As in Pulsar, every metric is a gauge. Pulsar's metrics start with `pulsar_`, metrics
+that only this broker has start with `pulsemark_`.
 
-A topic that is not open has no producers, consumers or rates; it is listed as soon as it is.
+A topic that is not open has no producers, consumers or rates, and is not listed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIZE_BUCKETS = [
 
 
 async def current_page(services: Services) -> bytes:
-    """The page that is being made now, or a new one: whoever asks meanwhile shares it."""
+    """The page that is being made now, or a new one. Concurrent requests get the same page."""
     task = services.metrics_page
     if task is None or task.done():
         task = services.metrics_page = asyncio.ensure_future(render(services))
@@ -50,7 +50,7 @@ async def current_page(services: Services) -> bytes:
 
 
 async def render(services: Services) -> bytes:
-    """The whole page, made in slices that give way to everything else on the loop."""
+    """The whole page, made in time slices so that other work on the loop can run."""
     parts: list[bytes] = []
     await services.topics.turns.work(_render(services, parts))
     return b"".join(parts)
@@ -74,7 +74,7 @@ def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Family:
-    """A metric with its samples: labels as they are written, and values."""
+    """A metric with its samples: labels as text, and values."""
 
     name: str
     text: str
@@ -94,7 +94,7 @@ class _TopicRow:
     labels: str
     namespace: str
     figures: list[float]
-    #: Labels of each subscription, and its figures as in SUBSCRIPTION_FIGURES.
+    #: The labels of each subscription, and its figures in the order of SUBSCRIPTION_FIGURES.
     subscriptions: list[tuple[str, tuple[float, ...]]]
     latency: tuple[list[int], float]
     sizes: tuple[list[int], float]
@@ -106,7 +106,7 @@ def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
     consumers = backlog = 0
     subscriptions: list[tuple[str, tuple[float, ...]]] = []
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.is_there:
+        if subscription.exists:
             waiting = subscription.cursor.backlog_messages
             figures = (
                 subscription.messages_out,
@@ -185,7 +185,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         (
             "pulsemark_storage_is_well",
             "0: an append failed, and no probe could be written since; producers wait",
-            services.storage.is_well,
+            services.storage.is_healthy,
         ),
         (
             "pulsemark_unsent_bytes",
@@ -233,7 +233,7 @@ def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family
 
 
 def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
-    # Samples are made one by one: a list of them would be so many objects more for the collector.
+    # Samples are made one by one: a list of them would be more work for the garbage collector.
     for number, (name, text, _) in enumerate(TOPIC_FIGURES):
         samples: Iterable[tuple[str, float]] = _figures(rows, number)
         if not rows and name in COUNTS:
@@ -330,7 +330,7 @@ COMPACTION_FIGURES: tuple[Figure, ...] = tuple(
     )
 )
 
-#: Emitted as zero for the cluster while there is no topic: readiness checks look for them.
+#: Shown as zero for the cluster while there is no topic, since readiness checks need them.
 COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
 
 SUBSCRIPTION_FIGURES = (
@@ -340,7 +340,7 @@ SUBSCRIPTION_FIGURES = (
     ("pulsar_subscription_total_msg_expired", "Messages that expired (TTL) before that"),
 )
 
-#: None: a sum over subscriptions or segments, which is made in pieces.
+#: None: a sum over subscriptions or segments, which is computed in pieces.
 TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     ("pulsar_producers_count", "Connected producers", lambda t: len(t.producers.by_name)),
     ("pulsar_consumers_count", "Connected consumers", None),

@@ -1,11 +1,11 @@
-"""What a topic looks like from outside: the body of the admin interface's stats.
+"""A topic's statistics, as the admin interface shows them.
 
-Names are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`, `PublisherStats`); figures
-that this broker does not keep are left out instead of being given as zero.
+Names are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`, `PublisherStats`). Figures
+that this broker does not have are left out, not shown as zero.
 
 A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces (see
-`long_work`): each row is true of one moment, sums are the sums of the rows, and what goes away
-meanwhile may be in or not.
+`long_work`). Each row is taken at one moment, and sums are the sums of the rows. A subscription or
+consumer that is removed meanwhile may be missing.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from ..topics.topic import Topic
 __all__ = ["Pieces", "internal_stats", "iso_time", "storage_size_bytes", "topic_stats"]
 
 Pieces = Generator[None, None, dict[str, Any]]
-"""The way to a JSON object, in pieces."""
+"""A generator that makes a JSON object in pieces, and returns it."""
 
 
 def iso_time(time_ms: int) -> str:
-    """A time as Pulsar's interfaces write it: UTC, milliseconds."""
+    """A time in the format of Pulsar's interfaces: UTC, with milliseconds."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def topic_stats(topic: Topic) -> Pieces:
-    """The answer to GET .../stats."""
+    """Make the answer to GET .../stats."""
     counters = topic.counters
     rows: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.is_there:
+        if subscription.exists:
             rows[subscription.name] = yield from _subscription(subscription)
     storage_bytes = yield from storage_size_bytes(topic)
     return {
@@ -79,7 +79,7 @@ def _compaction(figures: CompactionFigures) -> dict[str, Any]:
 
 
 def durability(config: BrokerConfig) -> dict[str, Any]:
-    """What a receipt means: "sync", the entry is on disk; "interval", it will be, so much later."""
+    """What a receipt means. "sync": the entry is on disk. "interval": it will be after a time."""
     interval_ms = config.store_options.sync_interval_ms
     return {"mode": "interval" if interval_ms else "sync", "syncIntervalMs": interval_ms}
 
@@ -94,7 +94,7 @@ def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
 
 
 def segment_size_bytes(segment: Run) -> int:
-    """Bytes of a segment's durable entries, from its index; without those that were removed."""
+    """Bytes of a segment's durable entries, from its index, without removed entries."""
     cut, count = segment.cut_rows, segment.entry_count
     if count <= cut or segment.removed:
         return 0
@@ -119,7 +119,7 @@ def _compacted_ledger(view: CompactedView | None) -> dict[str, Any]:
 
 
 def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
-    """The answer to GET .../internalStats: ledgers and cursors, and the compacted view."""
+    """Make the answer to GET .../internalStats: ledgers, cursors and the compacted view."""
     ledger = topic.ledger
     ledgers: dict[int, dict[str, int]] = {}
     for segment in ledger.segments():
@@ -131,7 +131,7 @@ def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
         yield
     cursors: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.is_there:
+        if subscription.exists:
             cursors[subscription.name] = _cursor(subscription)
         yield
     return {

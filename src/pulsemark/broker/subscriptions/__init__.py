@@ -1,1 +1,1 @@
-"""Subscriptions: their consumers, and how entries reach these."""
+"""Subscriptions, their consumers, and the dispatch of entries to them."""

@@ -1,13 +1,13 @@
 """Chunked messages on Shared subscriptions: all chunks of a message go to one consumer.
 
-A large message comes as several entries, chunks, with a common uuid. A client can only put it
-together from all of them, so (as in Pulsar) the consumer that got one chunk gets the others, too.
-It stays the message's consumer until it has got the last chunk and holds none of them any more:
-they are acknowledged, or given back all together, and then the message begins anew with whoever
-gets its first chunk.
+A large message is stored as several entries, called chunks, with a common uuid. A client needs all
+of them to put the message together. So, as in Pulsar, the consumer that got one chunk gets all
+others. It stays the message's consumer until it was sent the last chunk and holds no chunk any
+more: all are acknowledged or given back. After that any consumer can get the message's first
+chunk, and then gets the whole message.
 
-A chunk whose consumer cannot take it now waits for that consumer; the others go on with what comes
-behind it, up to a limit.
+A chunk whose consumer cannot take it now waits for that consumer. Meanwhile the other consumers
+get later entries, up to a limit.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from .replay import ReplayQueue
 
 __all__ = ["MAX_WAITING_CHUNKS", "Chunk", "ChunkedMessages", "chunk_of"]
 
-#: The tag of MessageMetadata.num_chunks_from_msg (field 27, varint): without these bytes in the
-#: header there is none, and the header need not be parsed.
+#: The tag of MessageMetadata.num_chunks_from_msg (field 27, varint). A header without these bytes
+#: does not have the field, and need not be parsed.
 NUM_CHUNKS_TAG = b"\xd8\x01"
 #: Chunks of one subscription that wait for their consumers; no new entries are sent above it.
 MAX_WAITING_CHUNKS = 500
-#: Messages whose chunks came so far are all acknowledged, and whose last one did not come. Their
-#: producer may be gone, so only the newest are remembered.
+#: Incomplete messages whose chunks so far are all acknowledged. Their producer may never send the
+#: rest, so only the newest of these messages are remembered.
 MAX_IDLE_MESSAGES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk: which message it belongs to, and whether it is the last of it."""
+    """One chunk: its message, and whether it is the message's last chunk."""
 
-    #: The uuid's hash. Two messages that share it share their consumer, which does no harm.
+    #: The uuid's hash. Two messages with the same hash get the same consumer, which is harmless.
     message: int
     is_last: bool
 
 
 def chunk_of(headers_and_payload: Buffer) -> Chunk | None:
-    """What chunk an entry is; None: it is none."""
+    """The chunk that an entry is; None if it is not a chunk."""
     if not may_have_field(headers_and_payload, NUM_CHUNKS_TAG):
         return None
     try:
@@ -65,7 +65,7 @@ class _Message:
 
 
 class ChunkedMessages:
-    """Whose each chunked message is, and which chunks wait for their consumer."""
+    """The consumer of each chunked message, and the chunks that wait for their consumer."""
 
     def __init__(self) -> None:
         self._messages: dict[int, _Message] = {}
@@ -73,16 +73,16 @@ class ChunkedMessages:
         self._held: dict[Position, int] = {}
         self._idle: dict[int, None] = {}
         self._waiting: dict[Consumer, ReplayQueue] = {}
-        #: How many chunks wait, at most: some may be acknowledged meanwhile.
+        #: An upper bound of the waiting chunks: some may have been acknowledged meanwhile.
         self.waiting_count = 0
 
     def consumer_of(self, chunk: Chunk) -> Consumer | None:
-        """Who gets the chunk; None: whoever is next."""
+        """The consumer that must get the chunk; None: any consumer may get it."""
         message = self._messages.get(chunk.message)
         return message.consumer if message is not None else None
 
     def sent(self, chunk: Chunk, position: Position, consumer: Consumer) -> None:
-        """A consumer got a chunk, and holds it."""
+        """A chunk was sent to a consumer, which holds it now."""
         message = self._messages.get(chunk.message)
         if message is None:
             message = self._messages[chunk.message] = _Message(consumer)
@@ -92,7 +92,7 @@ class ChunkedMessages:
         self._held[position] = chunk.message
 
     def released(self, positions: Iterable[Position]) -> None:
-        """Consumers hold these no longer."""
+        """Consumers no longer hold these entries."""
         if not self._held:
             return
         for position in positions:
@@ -125,7 +125,7 @@ class ChunkedMessages:
         return list(self._waiting)
 
     def take(self, consumer: Consumer, max_entries: int) -> list[Position]:
-        """Take out the first chunks that wait for a consumer, neighbours only."""
+        """Remove and return the first chunks that wait for a consumer, if they are adjacent."""
         queue = self._waiting.get(consumer)
         if queue is None:
             return []
@@ -136,7 +136,7 @@ class ChunkedMessages:
         return run
 
     def left(self, consumers: AbstractSet[Consumer]) -> list[Position]:
-        """Consumers that hold nothing more are gone; returns the chunks that waited for them."""
+        """Consumers left, and hold no entries. Return the chunks that waited for them."""
         for key in [key for key in self._idle if self._messages[key].consumer in consumers]:
             del self._idle[key], self._messages[key]
         waited = [consumer for consumer in self._waiting if consumer in consumers]

@@ -1,12 +1,11 @@
-"""One consumer of a subscription, as the dispatcher sees it.
+"""One consumer of a subscription, as the dispatcher uses it.
 
-Permits count messages, not entries: a client with room for one message may be sent a batch of a
-thousand, and its permits then stand at -999 until FLOW has brought them back above zero. An entry
-is sent while permits are positive, whatever its size.
+Permits count messages, not entries. An entry is sent if permits are positive, whatever its size. A
+client with one permit may get a batch of a thousand messages; its permits are then -999, and it
+gets nothing until FLOW has brought them above zero again.
 
-The connection behind a consumer is an `Outlet`. The dispatcher asks it only whether it takes more
-data now; when it does not, dispatch to all its consumers waits for `Outlet` to call
-`Consumer.resume`.
+A consumer's connection is an `Outlet`. The dispatcher asks it whether it accepts more data now. If
+not, dispatch to all its consumers waits until the `Outlet` calls `Consumer.resume`.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ __all__ = ["Consumer", "Outlet"]
 
 
 class Outlet(Protocol):
-    """The connection a consumer or producer lives on."""
+    """The connection of a consumer or producer."""
 
-    #: Text form of the peer's address, for stats.
+    #: The peer's address as text, for stats.
     address: str
-    #: Whether MESSAGE frames carry the broker entry metadata here (PIP-90).
+    #: Whether MESSAGE frames on this connection carry the broker entry metadata (PIP-90).
     exposes_entry_metadata: bool
     protocol_version: int
 
@@ -50,16 +49,16 @@ class Outlet(Protocol):
         ...
 
     def close_consumer(self, consumer: Consumer) -> None:
-        """Tell the client that the broker closed a consumer of it."""
+        """Tell the client that the broker closed one of its consumers."""
         ...
 
     def is_alive(self) -> Awaitable[bool]:
-        """PING the peer; False when it did not answer in time (its connection is then closed)."""
+        """PING the peer. Without an answer in time, close the connection and return False."""
         ...
 
 
 class Consumer:
-    """A consumer's state: what it may be sent, and what it has not acknowledged yet."""
+    """A consumer's state: its permits, and the entries that it has not acknowledged yet."""
 
     __slots__ = (
         "bytes_out",
@@ -90,24 +89,24 @@ class Consumer:
         self.consumer_id: int = command.consumer_id
         self.name = name
         self.priority_level: int = command.priority_level
-        # A copy: a part of a command keeps all of it alive.
+        # A copy: a reference to a part of a command keeps the whole command in memory.
         self.key_shared_meta = KeySharedMeta()
         self.key_shared_meta.CopyFrom(command.keySharedMeta)
-        #: Redelivery generation of Exclusive and Failover; -1: the client does not use it.
+        #: Consumer epoch of Exclusive and Failover; -1: the client does not use epochs.
         self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         self.properties = {pair.key: pair.value for pair in command.metadata}
         self.connected_since_ms = connected_since_ms
-        #: The topic's compacted form, for a consumer that reads it; None: it reads the log.
+        #: The topic's compacted form, if the consumer reads that; None: it reads the log.
         self.compacted: CompactedLog | None = None
-        #: The subscription it is connected to; None before, and once it is disconnected.
+        #: The subscription it is connected to; None before, and after it was disconnected.
         self.subscription: Subscription | None = None
-        #: Closed for good: it may not be connected to a subscription any more.
+        #: Whether it was closed for ever: it must not be connected to a subscription again.
         self.has_left = False
-        #: Counts what the client makes the broker keep for it.
+        #: Counts the memory that the broker needs for it.
         self.reservation: Reservation | None = None
         self.permits = 0
-        #: Entries delivered and not acknowledged, with their unacknowledged message counts (kept
-        #: for Shared and Key_Shared only).
+        #: Delivered and unacknowledged entries, with the number of their unacknowledged messages
+        #: (only for Shared and Key_Shared).
         self.pending: dict[Position, int] = {}
         self.unacked_messages = 0
         self.messages_out = 0
@@ -118,7 +117,7 @@ class Consumer:
     def frame(
         self, entry: Entry, redelivery_count: int, ack_set: Sequence[int] = ()
     ) -> list[Buffer]:
-        """The MESSAGE frame for `entry`: header bytes, then views on the stored entry."""
+        """The MESSAGE frame for `entry`: header bytes, then views of the stored entry."""
         ledger_id, entry_id = entry.position
         subscription = self.subscription
         parts: list[Buffer] = [entry.body]
@@ -137,7 +136,7 @@ class Consumer:
         )
 
     def count_sent(self, messages: int, size_bytes: int) -> None:
-        """Take a sent entry's `messages` off the permits and into the statistics."""
+        """Subtract a sent entry's `messages` from the permits, and count them."""
         self.permits -= messages
         self.messages_out += messages
         self.bytes_out += size_bytes
@@ -149,7 +148,7 @@ class Consumer:
         self.unacked_messages += messages
 
     def release(self, position: Position) -> bool:
-        """Forget a delivered entry; False if it was not held here."""
+        """Forget a delivered entry; False if this consumer did not hold it."""
         messages = self.pending.pop(position, None)
         if messages is None:
             return False
@@ -157,26 +156,26 @@ class Consumer:
         return True
 
     def release_some(self, position: Position, remaining: int) -> None:
-        """Part of a batch was acknowledged; `remaining` of its messages are still out."""
+        """Part of a batch was acknowledged; `remaining` of its messages are unacknowledged."""
         before = self.pending.get(position)
         if before is not None:
             self.pending[position] = remaining
             self.unacked_messages -= before - remaining
 
     def release_all(self) -> list[Position]:
-        """Give back everything held, in delivery order."""
+        """Forget all held entries, and return them in delivery order."""
         positions = list(self.pending)
         self.pending.clear()
         self.unacked_messages = 0
         return positions
 
     def leave(self) -> None:
-        """End: the client closed it, or its connection is lost. Twice is once."""
+        """Leave: the client closed it, or its connection is lost. May be called twice."""
         self.has_left = True
         if self.subscription is not None:
             self.subscription.consumers_left((self,))
 
     def resume(self) -> None:
-        """The outlet takes data again."""
+        """The connection accepts data again."""
         if self.subscription is not None:
             self.subscription.offered(self)

@@ -1,11 +1,11 @@
-"""Messages that are not to be delivered before a time (`deliver_at_time`).
+"""Messages that must not be delivered before a time (`deliver_at_time`).
 
-Shared and Key_Shared subscriptions honour it, Exclusive and Failover ones ignore it, as in Pulsar.
-An entry that is not due is remembered by its position when dispatch meets it, and joins the queue
-of entries to be delivered when its time has come. One timer serves them all.
+Shared and Key_Shared subscriptions obey it, Exclusive and Failover ones ignore it, as in Pulsar.
+When dispatch reads an entry that is not due, its position is remembered. At its time it goes into
+the queue of entries to be delivered. One timer serves all entries of a subscription.
 
-Nothing is stored: after a restart dispatch begins at the first unacknowledged entry and meets the
-waiting ones again.
+Nothing is stored: after a restart dispatch begins at the first unacknowledged entry and reads the
+waiting entries again.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from ...metadata import Buffer, Clock, MessageFormatError, read_message_metadata
 
 __all__ = ["DelayedEntries", "deliver_at_ms", "may_have_field"]
 
-#: The tag of MessageMetadata.deliver_at_time (field 19, varint): without these bytes in the
-#: header there is none, and the header need not be parsed.
+#: The tag of MessageMetadata.deliver_at_time (field 19, varint). A header without these bytes
+#: does not have the field, and need not be parsed.
 DELIVER_AT_TAG = b"\x98\x01"
-#: Headers are a few hundred bytes. A larger one is parsed whether the tag is near or not.
+#: Headers are usually a few hundred bytes. A larger header is always parsed.
 HEADER_PEEK_BYTES = 1024
-#: Entries that are handed over in one go; where more are due, the others have a turn before.
+#: Due entries that are passed on in one turn; the rest follow in later turns.
 MAX_DUE_AT_ONCE = 1_000
 
 
 def may_have_field(headers_and_payload: Buffer, tag: bytes) -> bool:
-    """Whether an entry's header may have a field, by the field's tag: a look, no parsing."""
+    """Whether an entry's header may have the field with this tag, without parsing the header."""
     head = bytes(headers_and_payload[:HEADER_PEEK_BYTES])
     if tag in head:
         return True
     if len(headers_and_payload) <= HEADER_PEEK_BYTES:
         return False
-    # The size field stands behind magic and checksum, or at the very beginning.
+    # The size field follows magic and checksum; without a checksum it is at the beginning.
     at = 6 if head[:2] == b"\x0e\x01" else 0
     return at + 4 + int.from_bytes(head[at : at + 4], "big") > HEADER_PEEK_BYTES
 
 
 def deliver_at_ms(headers_and_payload: Buffer) -> int:
-    """When an entry is to be delivered, in milliseconds since the epoch; 0: at once."""
+    """The time to deliver an entry, in milliseconds since the epoch; 0: at once."""
     if not may_have_field(headers_and_payload, DELIVER_AT_TAG):
         return 0
     try:
@@ -65,7 +65,7 @@ class DelayedEntries:
         return len(self._heap)
 
     def holds_back(self, position: Position, time_ms: int) -> bool:
-        """Whether an entry has to wait; it is remembered then."""
+        """Whether an entry has to wait. If so, it is remembered."""
         if time_ms <= self._clock.now_ms():
             return False
         heappush(self._heap, (time_ms, position))
@@ -80,7 +80,7 @@ class DelayedEntries:
             self._timer = None
 
     def close(self) -> None:
-        """Forget everything for good, and who is told of entries that are due."""
+        """Forget everything for ever, and drop the reference to the callback."""
         self.clear()
         self._become_due = lambda _: None
 
@@ -94,7 +94,7 @@ class DelayedEntries:
             self._timer.cancel()
         self._timer_for_ms = first_ms
         delay_s = max(first_ms - self._clock.now_ms(), 1) / 1000
-        # Looked at again every second, for clocks are set.
+        # Checked again at least every second, since the clock may be set.
         self._timer = asyncio.get_running_loop().call_later(min(delay_s, 1.0), self._wake)
 
     def _wake(self) -> None:

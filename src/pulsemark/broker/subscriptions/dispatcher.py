@@ -1,17 +1,18 @@
-"""How a subscription's entries reach its consumers.
+"""Dispatchers: they send a subscription's entries to its consumers.
 
-A dispatcher owns the read position: the next entry never yet sent. It runs on the event loop and
-is called whenever something may have made progress possible: new entries became durable, permits
-came (FLOW), the connection's buffer drained, a consumer came or went, the cursor was reset. Each
-call sends what can be sent, at most one round (`dispatch_round_bytes`, `ROUND_ENTRIES`), and asks
-for another turn if there is more. Entries that are only stepped over count, too.
+A dispatcher owns the read position: the next entry that was never sent. It runs on the event loop.
+It is called after each event that may make progress possible: new entries became durable, permits
+came (FLOW), the connection's send buffer drained, a consumer came or left, the cursor was reset.
+Each call sends at most one round (`dispatch_round_bytes`, `ROUND_ENTRIES`). If there is more to
+send, it schedules another turn. Skipped entries count for the round, too.
 
-Never sent: control entries (acknowledged on sight, so that they do not hold the cursor back) and
-entries that are acknowledged already. In front of a damaged entry dispatch stops and says so,
-unless `auto_skip_non_recoverable_data` is set.
+Two kinds of entries are never sent: control entries (they are acknowledged when they are read, so
+that the cursor can move past them) and acknowledged entries. Dispatch stops before a damaged entry
+and logs it, unless `auto_skip_non_recoverable_data` is set.
 
-`SingleActiveDispatcher` serves Exclusive and readers, and Failover, where the consumer in front
-by (priority level, name) is active; with partitions, partition i goes to consumer i mod n.
+`SingleActiveDispatcher` serves Exclusive subscriptions, readers and Failover subscriptions. In
+Failover the first consumer by (priority level, name) is active. With partitions, partition i goes
+to consumer i mod n.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ __all__ = ["Dispatcher", "SingleActiveDispatcher"]
 log = logging.getLogger(__name__)
 
 MAX_ENTRIES_PER_READ = 200
-#: Entries of one dispatch round, however small they are, and entries looked at for one to send.
+#: The most entries of one dispatch round, sent or skipped, however small they are.
 ROUND_ENTRIES = 500
-#: Reads of one dispatch round, where entries to be sent again do not lie side by side.
+#: The most reads of one dispatch round, if the entries to be sent again are not adjacent.
 ROUND_READS = 100
 ACTIVE_CONSUMER_CHANGE_SINCE = 12
 RETRY_S = 0.25
 
 
 class Dispatcher(ABC):
-    """What all subscription types share: reading forward, stepping over what is not to be sent."""
+    """What all subscription types share: reading forward, and skipping entries."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -57,7 +58,7 @@ class Dispatcher(ABC):
         self.config = subscription.topic.config
         self.consumers = RankedConsumers(self.rank)
         self.read_position = self.cursor.first_unacked
-        #: The damaged entry in front of which dispatch stands, if any.
+        #: The damaged entry that dispatch met last, if any.
         self.damaged: CorruptEntryError | None = None
         self._messages_per_entry = 1.0
         self._is_closed = False
@@ -68,20 +69,20 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:
-        """Take in a consumer, or raise `RefusedError`."""
+        """Add a consumer, or raise `RefusedError`."""
 
     @property
     def sole_consumer(self) -> Consumer | None:
-        """The consumer that keeps every other one out; None where there is none."""
+        """The consumer that excludes all others, if there is one."""
         return None
 
     @abstractmethod
     def remove(self, consumers: Sequence[Consumer]) -> None:
-        """Let consumers go, all in one step; what they held goes to the others."""
+        """Remove consumers, all in one step; the entries they held go to the others."""
 
     @staticmethod
     def rank(consumer: Consumer) -> Rank:
-        """What the consumers are ordered by."""
+        """The order of the consumers."""
         return consumer.priority_level, ""
 
     @abstractmethod
@@ -113,10 +114,10 @@ class Dispatcher(ABC):
         self.read_position = self.cursor.first_unacked
         self.damaged = None
 
-    # -- shared machinery -----------------------------------------------------------------------
+    # -- shared by all types --------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop dispatching for good."""
+        """Stop dispatching for ever."""
         self._is_closed = True
         for handle in (self._turn, self._retry):
             if handle is not None:
@@ -125,12 +126,12 @@ class Dispatcher(ABC):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing is to be sent: the topic is closed, or a seek is under way."""
+        """Whether nothing may be sent: the topic is closed, or a seek is in progress."""
         subscription = self.subscription
         return self._is_closed or subscription.is_fenced or not subscription.topic.is_open
 
     def next_turn(self) -> None:
-        """Go on after the others on the event loop had theirs."""
+        """Go on in the next turn of the event loop, so that other work runs first."""
         if self._turn is None and not self._is_closed:
             self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
 
@@ -139,32 +140,31 @@ class Dispatcher(ABC):
         self.dispatch()
 
     def entries_for(self, permits: int) -> int:
-        """How many entries to read for so many permits, by the batch sizes seen lately."""
+        """How many entries to read for `permits` messages, by recent batch sizes."""
         return max(1, min(MAX_ENTRIES_PER_READ, round(permits / self._messages_per_entry)))
 
     def cost_bytes(self, entry: Entry) -> int:
-        """What an entry takes of a round's bytes; a small one takes its share of the entries."""
+        """An entry's share of a round's bytes. A small entry counts as 1/ROUND_ENTRIES of it."""
         return max(len(entry.stored), self.config.dispatch_round_bytes // ROUND_ENTRIES)
 
     @property
     def read_cost_bytes(self) -> int:
-        """What a read takes of a round's bytes at least, however little it finds."""
+        """The least share of a round's bytes that a read takes, however little it finds."""
         return self.config.dispatch_round_bytes // ROUND_READS
 
     def may_look_ahead(self) -> bool:
-        """Whether entries that are not sent now may be read and remembered."""
+        """Whether to read entries that cannot be sent now, and remember them."""
         return True
 
     def fetch(self, max_entries: int) -> list[Entry]:
-        """The next entries to send, from the read position on, which moves past them.
+        """Return the next entries to send, and move the read position past them.
 
-        A long stretch of entries that are not to be sent is left after a round; the next turn
-        goes on there.
+        After a round without an entry to send it returns [], and the next turn goes on there.
         """
         looked_at_bytes = 0
         wanted: list[Entry] = []
         while self.may_look_ahead():
-            # What is not wanted is gone through quickly, whatever the permits.
+            # After skipped entries, read in large steps, whatever the permits.
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
             entries = self.read(self.read_position, count)
             if not entries:
@@ -182,7 +182,7 @@ class Dispatcher(ABC):
                 messages = sum(entry.message_count for entry in wanted) / len(wanted)
                 self._messages_per_entry += (max(messages, 1.0) - self._messages_per_entry) / 4
                 return wanted
-            # A long acknowledged stretch is jumped over instead of being read.
+            # Acknowledged entries are jumped over instead of being read.
             self.read_position = max(self.read_position, self.cursor.next_unacked(position))
             if looked_at_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
@@ -197,7 +197,7 @@ class Dispatcher(ABC):
         return not self.cursor.is_acked(entry.position)
 
     def read(self, position: Position, max_entries: int) -> list[Entry]:
-        """Entries from `position`; [] at the end, and in front of damage where it stops us."""
+        """Entries from `position`; [] at the end and before a damaged entry that stops us."""
         while True:
             try:
                 return self.log.read(
@@ -213,14 +213,19 @@ class Dispatcher(ABC):
                 return []
 
     def read_failed(self, error: OSError) -> None:
-        """The disk or the process' limits refuse a read for now: try again in a moment."""
-        log.error("%s: cannot be read, trying again: %s", self.subscription, error)
+        """The disk or the process' limits refused a read: try again after RETRY_S."""
+        log.error(
+            "%s: the topic could not be read, trying again in %g s: %s",
+            self.subscription,
+            RETRY_S,
+            error,
+        )
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether a read failed a moment ago and is to be tried again."""
+        """Whether a read failed and will be tried again."""
         return self._retry is not None
 
     def _try_again(self) -> None:
@@ -228,12 +233,17 @@ class Dispatcher(ABC):
         self.dispatch()
 
     def steps_over(self, damage: CorruptEntryError) -> bool:
-        """Report a damaged entry once; whether dispatch goes on behind it."""
+        """Log a damaged entry once. Return whether dispatch goes on after it."""
         known = self.damaged is not None and self.damaged.position == damage.position
         if not known:
             self.damaged = damage
             self.subscription.topic.counters.damaged_entries += 1
-            log.error("%s: %s", self.subscription, damage)
+            action = (
+                "it is skipped"
+                if self.config.auto_skip_non_recoverable_data
+                else "it is not delivered; set auto_skip_non_recoverable_data to skip it"
+            )
+            log.error("%s: damaged entry: %s; %s", self.subscription, damage, action)
         if not self.config.auto_skip_non_recoverable_data:
             return False
         self.cursor.ack(damage.position)
@@ -242,11 +252,11 @@ class Dispatcher(ABC):
     def frame_entry(
         self, consumer: Consumer, entry: Entry, redelivery_count: int
     ) -> tuple[list[Buffer], int]:
-        """The MESSAGE frame, and how many messages in it are not acknowledged yet.
+        """The MESSAGE frame, and how many of its messages are not acknowledged yet.
 
-        As in Pulsar the index goes by the number that SEND says, and what a consumer was sent by
-        the number that the batch says: who sends one message and says a thousand takes no
-        permits of consumers.
+        As in Pulsar, the index counts messages by the number in SEND, and permits count them by
+        the number in the batch. So a producer that sends one message but says a thousand does not
+        use up the consumers' permits.
         """
         ack_set = self.subscription.ack_set(entry.position)
         messages = max(1, entry.message_count)
@@ -258,7 +268,7 @@ class Dispatcher(ABC):
 
 
 class SingleActiveDispatcher(Dispatcher):
-    """One consumer at a time, in order, without tracking what it has not acknowledged."""
+    """Sends to one consumer at a time, in order. It does not track unacknowledged entries."""
 
     def __init__(self, subscription: Subscription, sub_type: CommandSubscribe.SubType) -> None:
         super().__init__(subscription)
@@ -272,7 +282,7 @@ class SingleActiveDispatcher(Dispatcher):
         return self.consumers[0] if self.exclusive and self.consumers else None
 
     def add(self, consumer: Consumer) -> None:
-        """Exclusive: the only one. Failover: queue it by rank."""
+        """Add a consumer. Exclusive: it is the only one. Failover: it is ordered by rank."""
         self.consumers.add(consumer)
         if self._choose():
             return
@@ -280,17 +290,17 @@ class SingleActiveDispatcher(Dispatcher):
             self._tell_active(consumer)
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
-        """Another consumer becomes active; without one the next to come starts at the cursor."""
+        """Remove consumers; another one becomes active. It starts at the cursor."""
         if self.consumers.remove(consumers):
             self._choose()
 
     @staticmethod
     def rank(consumer: Consumer) -> Rank:
-        """What the active consumer is chosen by."""
+        """The order in which consumers become active."""
         return consumer.priority_level, consumer.name
 
     def dispatch(self) -> None:
-        """Send to the active consumer while it has permits and takes data."""
+        """Send to the active consumer while it has permits and its connection accepts data."""
         consumer = self.active
         if consumer is None or self._switch is not None or self.is_stopped:
             return
@@ -305,24 +315,24 @@ class SingleActiveDispatcher(Dispatcher):
             sent_bytes += self._send(consumer, entries)
 
     def offered(self, consumer: Consumer) -> None:
-        """Of interest only for the active consumer."""
+        """Dispatch if the consumer is the active one."""
         if consumer is self.active:
             self.dispatch()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """To keep the order, any redelivery starts over at the first unacknowledged entry."""
+        """Start again at the first unacknowledged entry: any redelivery must keep the order."""
         if consumer is self.active and self._switch is None:
             self.rewind()
             self.dispatch()
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """The cursor knows; nothing else is kept for a consumer that has all to itself."""
+        """Nothing to do: the cursor has the acknowledgement, and nothing else is tracked."""
 
     def given_up(self, last: Position) -> None:
         """The cursor knows."""
 
     def close(self) -> None:
-        """Stop dispatching for good."""
+        """Stop dispatching for ever."""
         super().close()
         if self._switch is not None:
             self._switch.cancel()
@@ -345,7 +355,7 @@ class SingleActiveDispatcher(Dispatcher):
         return sent_bytes
 
     def _choose(self) -> bool:
-        """Pick the active consumer; True if another one than before."""
+        """Choose the active consumer; True if it is another one than before."""
         chosen = self._first_in_rank()
         if chosen is self.active:
             return False
@@ -359,8 +369,8 @@ class SingleActiveDispatcher(Dispatcher):
         elif self.exclusive or before is None or delay_ms == 0:
             self._start()
         else:
-            # What the old one was sent last may still be acknowledged: reading again only after
-            # a while spares the new one duplicates.
+            # The old consumer may still acknowledge its last entries. After this delay the new
+            # one gets fewer duplicates.
             self._switch = asyncio.get_running_loop().call_later(delay_ms / 1000, self._start)
         return True
 

@@ -1,18 +1,18 @@
-"""Key_Shared subscriptions: all messages of a key to one consumer, in order.
+"""Key_Shared subscriptions: all messages of a key go to one consumer, in order.
 
-Every entry has a slot (see `sticky_keys`), every slot a consumer. Order within a slot is kept by
-holding back: an entry that cannot go out now waits in the replay queue, and no later entry of its
-slot overtakes it. It cannot go out while
+Every entry has a slot (see `sticky_keys`), and every slot has a consumer. An entry that cannot be
+sent now waits in its slot's queue, and later entries of the slot wait after it. This keeps the
+order within a slot. An entry cannot be sent while
 
-- its consumer has no permits, a full buffer or too many unacknowledged messages, or
-- another consumer still holds entries of the slot: when consumers come or go a slot moves, and the
-  new owner starts only after the old one has acknowledged or given back what it had
-  (`allowOutOfOrderDelivery` waives this).
+- its consumer has no permits, a full send buffer or too many unacknowledged messages, or
+- another consumer still holds entries of the slot. When consumers come or leave, slots move. The
+  new consumer starts only after the old one has acknowledged or given back its entries of the
+  slot (not with `allowOutOfOrderDelivery`).
 
-The chunks of a message have one slot: they share their key, or their producer and sequence id.
+All chunks of a message have the same slot: they share their key, or their producer and sequence id.
 
-Looking ahead for slots that can move on is limited, so that one slow consumer cannot make the
-broker read the whole topic into the queue.
+The broker reads ahead to find entries of slots that can go on. This is limited, so that one slow
+consumer cannot make the broker read the whole topic into the queues.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ __all__ = ["KeySharedDispatcher"]
 
 LOOK_AHEAD_ENTRIES = 2_000
 READ_ENTRIES = 100
-#: Slots that are given to their new consumers in one turn when consumers have come or gone.
+#: Slots that are offered to their new consumers in one turn, after consumers came or left.
 OFFERED_SLOTS = 1_000
 
 
 class KeySharedDispatcher(SharedDispatcher):
-    """Hands entries to the consumers of their slots."""
+    """Sends entries to the consumers of their slots."""
 
     def __init__(self, subscription: Subscription, meta: KeySharedMeta) -> None:
         super().__init__(subscription)
         self._selector: Selector = selector_for(meta)
         self._allows_disorder = meta.allowOutOfOrderDelivery
-        #: Slots of entries that are out or wait.
+        #: Slots of the entries that consumers hold or that wait.
         self._slots: dict[Position, int] = {}
-        #: Who holds entries of a slot, and how many.
+        #: The consumer that holds entries of a slot, and how many.
         self._holders: dict[int, tuple[Consumer, int]] = {}
         self._waiting = WaitingSlots(self._selector.select)
         self._slots_moved = False
 
     def add(self, consumer: Consumer) -> None:
-        """Take in another consumer, if its key settings fit the others'."""
+        """Add a consumer, if its key settings agree with the others'."""
         self._selector.add(consumer)
         self._slots_moved = True
         super().add(consumer)
         self.next_turn()
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
-        """Their slots go to the others, with what they held."""
+        """Remove consumers; their slots and the entries they held go to the others."""
         self._selector.remove(consumers)
         self._slots_moved = True
         super().remove(consumers)
@@ -80,7 +80,7 @@ class KeySharedDispatcher(SharedDispatcher):
         super().offered(consumer)
 
     def dispatch(self) -> None:
-        """Send what waits, then what is new, as far as order allows."""
+        """Send waiting entries, then new ones, as far as the order allows."""
         if self.is_stopped or self._all_blocked or not self.ready.has_ready():
             return
         if self._slots_moved:
@@ -99,7 +99,7 @@ class KeySharedDispatcher(SharedDispatcher):
         self.next_turn()
 
     def is_wanted(self, entry: Entry) -> bool:
-        """Whether a new entry is to be sent, and now; the slot of one that waits is noted."""
+        """Whether to send a new entry now. The slot of an entry that must wait is noted."""
         wanted = super().is_wanted(entry)
         if not wanted and not self.cursor.is_acked(entry.position):
             self._slots[entry.position] = slot_of(entry.body)
@@ -109,16 +109,16 @@ class KeySharedDispatcher(SharedDispatcher):
         """Entries wait for another delivery."""
         for position in positions:
             slot = self._slots.get(position)
-            # Without a slot it was acknowledged while it waited for its time.
+            # An entry without a slot was acknowledged while it waited for its delivery time.
             if slot is not None:
                 self._waiting.add(position, slot)
 
     def forget_waiting(self) -> None:
-        """Nothing waits for another delivery."""
+        """Forget all entries that wait for another delivery."""
         self._waiting.clear()
 
     def released(self, positions: Iterable[Position]) -> None:
-        """Entries are not out any more: their slots may move on."""
+        """Consumers no longer hold these entries: their slots may go on."""
         for position in positions:
             self._holders_of.pop(position, None)
             slot = self._slots.get(position)
@@ -140,14 +140,14 @@ class KeySharedDispatcher(SharedDispatcher):
             self._waiting.discard(position, slot)
 
     def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
-        """Also note whose the slot is now."""
+        """Send an entry, and note that the consumer holds an entry of the slot."""
         slot = self._slots[entry.position]
         _, count = self._holders.get(slot, (consumer, 0))
         self._holders[slot] = (consumer, count + 1)
         super().send_one(consumer, entry, buffers)
 
     def _send_waiting(self) -> int:
-        """Send what waits to the consumers that can take it, to each oldest first."""
+        """Send waiting entries to the consumers that can take them, oldest first for each."""
         to_serve = self._waiting.to_serve
         sent_bytes = 0
         round_bytes = self.config.dispatch_round_bytes
@@ -163,7 +163,7 @@ class KeySharedDispatcher(SharedDispatcher):
         return sent_bytes
 
     def _send_or_hold(self, entries: Sequence[Entry]) -> int:
-        """Give each entry to its consumer, or let it wait behind what waits of its slot."""
+        """Send each entry to its consumer, or let it wait after the waiting ones of its slot."""
         outgoing: dict[Consumer, list[Buffer]] = {}
         cost_bytes = 0
         for entry in entries:
@@ -186,7 +186,7 @@ class KeySharedDispatcher(SharedDispatcher):
         return first is not None and first < position
 
     def _may_go(self, slot: int) -> bool:
-        """Whether no other consumer than the slot's holds entries of it."""
+        """Whether only the slot's own consumer holds entries of the slot."""
         if self._allows_disorder:
             return True
         holder = self._holders.get(slot)
@@ -201,7 +201,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
 
 def _runs(positions: Sequence[Position]) -> list[list[Position]]:
-    """Cut a sorted list into runs of neighbours in one ledger."""
+    """Split a sorted list into runs of adjacent positions in one ledger."""
     runs: list[list[Position]] = []
     for position in positions:
         last = runs[-1][-1] if runs else None

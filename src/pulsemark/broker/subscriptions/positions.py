@@ -1,4 +1,4 @@
-"""Pulsar's message ids, batches and acknowledgement sets, as the broker reads them."""
+"""Reads Pulsar's message ids, batch sizes and acknowledgement sets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...wire import to_signed
 
 __all__ = ["batch_size_of", "count_open", "messages_in", "position_of"]
 
-#: Headers are a few hundred bytes: where the batch's size stands.
+#: The batch size is searched in so many bytes; headers are usually a few hundred bytes.
 HEADER_PEEK_BYTES = 1024
 WORD_MASK = (1 << 64) - 1
 
 
 def position_of(message_id: MessageIdData) -> Position:
-    """The position that a message id names; its batch index is another matter."""
+    """The position in a message id, without its batch index."""
     return Position(to_signed(message_id.ledgerId), to_signed(message_id.entryId))
 
 
@@ -28,20 +28,20 @@ def count_open(ack_set: Iterable[int]) -> int:
 
 
 def batch_size_of(headers_and_payload: Buffer) -> int | None:
-    """How many messages an entry's batch says it has; None: the entry is no batch."""
+    """The number of messages in the header of an entry's batch; None: it is not a batch."""
     try:
         metadata = read_message_metadata(headers_and_payload)
     except MessageFormatError:
-        # A body without Pulsar's header was accepted as it is; it has no batch to speak of.
+        # The body has no Pulsar header. It was stored as it is, and is not a batch.
         return None
     return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else None
 
 
 def messages_in(headers_and_payload: Buffer, said: int) -> int:
-    """How many messages an entry has whose sender said so many, more than one.
+    """How many messages an entry has, if its SEND said `said` (more than one).
 
-    The number is in the batch's own header, too: where its bytes are there, that is not parsed.
-    Where they are not, it counts what the header says, and no more than was said.
+    The batch's own header has the number, too. If the encoded field with `said` is in the header's
+    bytes, the header is not parsed. Else the number in the header counts, but at most `said`.
     """
     if _batch_size_field(said) in bytes(headers_and_payload[:HEADER_PEEK_BYTES]):
         return said
@@ -50,5 +50,5 @@ def messages_in(headers_and_payload: Buffer, said: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _batch_size_field(size: int) -> bytes:
-    """MessageMetadata.num_messages_in_batch as it is encoded: the field's tag, a varint."""
+    """The encoded field MessageMetadata.num_messages_in_batch: its tag, and a varint."""
     return MessageMetadata(num_messages_in_batch=size).SerializePartialToString()

@@ -1,7 +1,7 @@
-"""The consumers of a subscription, in the order of their rank; equals as they came.
+"""The consumers of a subscription, ordered by rank; consumers of equal rank by arrival.
 
-One connection can have tens of thousands of them, and they all leave in one step when it ends.
-So a consumer is found by its place in the order, not by looking at all the others.
+One connection can have tens of thousands of consumers, and all leave in one step when it ends. So
+a consumer is found by binary search, not by visiting all the others.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from .consumer import Consumer
 
 __all__ = ["Rank", "RankedConsumers"]
 
-#: Priority level and name, or what stands for it; the smallest comes first.
+#: Priority level and name (or ""); the smallest comes first.
 Rank = tuple[int, str]
 
 
-#: Where more than this part of all leave, the others are put together anew.
+#: If more than 1/FEW_PART of all leave, the list is made anew instead of deleting one by one.
 FEW_PART = 100
 
 
 class RankedConsumers(Sequence[Consumer]):
-    """Consumers ordered by `rank`, which must not change while a consumer is in."""
+    """Consumers ordered by `rank`, which must not change while a consumer is in the list."""
 
     def __init__(self, rank: Callable[[Consumer], Rank]) -> None:
         self._rank = rank
-        #: Rank and number of arrival, in order. Numbers differ, so consumers are not compared.
+        #: Sorted by rank and arrival number. Numbers differ, so consumers are never compared.
         self._places: list[tuple[Rank, int, Consumer]] = []
         self._place_of: dict[Consumer, tuple[Rank, int, Consumer]] = {}
         self._added = 0
 
     def add(self, consumer: Consumer) -> None:
-        """Take in a consumer."""
+        """Add a consumer."""
         self._added += 1
         place = self._place_of[consumer] = (self._rank(consumer), self._added, consumer)
         insort(self._places, place)
 
     def remove(self, consumers: Iterable[Consumer]) -> list[Consumer]:
-        """Take consumers out; returns those that were in."""
+        """Remove consumers; return those that were in the list."""
         found = [self._place_of.pop(one) for one in consumers if one in self._place_of]
         if len(found) * FEW_PART < len(self._places):
-            # From the end, so that few of the others have to move up.
+            # From the end, so that fewer list items have to move.
             for place in sorted(found, reverse=True):
                 del self._places[bisect_left(self._places, place)]
         elif found:

@@ -1,8 +1,8 @@
-"""Whose turn it is: round robin over the consumers that can take something, by priority level.
+"""Chooses the next consumer: round robin over the ready consumers, by priority level.
 
-A consumer stands in the ring from the moment it offers to take something (permits, a drained
-buffer, acknowledgements) until its turn comes and it cannot. So finding the next one does not
-cost a look at all the others, however many wait without permits.
+A consumer enters the ring when it may have become ready (permits, a drained buffer,
+acknowledgements). It is removed when it is first in the ring and is not ready. So the next
+consumer is found without visiting all the others, however many wait without permits.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ __all__ = ["ReadyRing"]
 
 
 class ReadyRing:
-    """Consumers that may be ready; `is_ready` says whether one still is."""
+    """Consumers that may be ready; `is_ready` returns whether one still is."""
 
     def __init__(self, is_ready: Callable[[Consumer], bool]) -> None:
         self._is_ready = is_ready
-        #: By level. Ordered dicts, so that taking one out costs no look at the others.
+        #: By priority level. In an ordered dict a consumer is removed in constant time.
         self._rings: dict[int, OrderedDict[Consumer, None]] = {}
         self._levels: list[int] = []
 
     def close(self) -> None:
-        """No one's turn comes any more; what decides about it is let go."""
+        """Remove all consumers, and drop the reference to `is_ready`."""
         self._is_ready = _never
         self._rings.clear()
         self._levels.clear()
 
     def add(self, consumer: Consumer) -> None:
-        """A consumer can take something; twice is once."""
+        """A consumer may be ready. Nothing happens if it is in the ring already."""
         level = consumer.priority_level
         ring = self._rings.get(level)
         if ring is None:
@@ -41,21 +41,21 @@ class ReadyRing:
         ring.setdefault(consumer, None)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer is gone."""
+        """A consumer left."""
         ring = self._rings.get(consumer.priority_level)
         if ring is not None:
             ring.pop(consumer, None)
 
     def first(self) -> Consumer | None:
-        """Whose turn it is: a ready consumer of the best level that has one."""
+        """The next consumer: a ready one of the best level that has one."""
         for level in self._levels:
             consumer = self._first_ready(self._rings[level])
             if consumer is not None:
                 return consumer
         return None
 
-    def had_turn(self, consumer: Consumer) -> None:
-        """The first one was given something: the next one's turn."""
+    def move_to_end(self, consumer: Consumer) -> None:
+        """The first consumer was sent something: move it to the end of its ring."""
         ring = self._rings[consumer.priority_level]
         if ring and next(iter(ring)) is consumer:
             ring.move_to_end(consumer)
@@ -65,7 +65,7 @@ class ReadyRing:
         return self.first() is not None
 
     def _first_ready(self, ring: OrderedDict[Consumer, None]) -> Consumer | None:
-        """The first in the ring that is ready; those before it are taken out."""
+        """The first ready consumer of a ring; those before it are removed."""
         while ring:
             consumer = next(iter(ring))
             if self._is_ready(consumer):

@@ -1,7 +1,7 @@
 """Positions that wait for another delivery, smallest first.
 
-A heap beside a set: adding and taking cost O(log n), and a position that was acknowledged while
-it waited is dropped when its turn comes instead of being searched for.
+A heap and a set: adding and removing cost O(log n). A position that was acknowledged while it
+waited is removed from the set only, and is dropped from the heap when it becomes the smallest.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ...ledger import Position
 
 __all__ = ["ReplayQueue"]
 
-#: Where a queue grows by more than this part of itself, its heap is made anew.
+#: If a queue grows by more than 1/HEAPIFY_RATIO of its size, its heap is made anew.
 HEAPIFY_RATIO = 16
 
 
 class ReplayQueue:
-    """A set of positions with a cheap minimum."""
+    """A set of positions that finds its smallest one quickly."""
 
     __slots__ = ("_heap", "_members")
 
@@ -36,25 +36,25 @@ class ReplayQueue:
         return iter(sorted(self._members))
 
     def add(self, position: Position) -> None:
-        """Put a position in; twice is once."""
+        """Add a position, if it is not in the queue."""
         if position not in self._members:
             self._members.add(position)
             heappush(self._heap, position)
 
     def update(self, positions: Iterable[Position]) -> None:
-        """Put many positions in."""
+        """Add many positions."""
         new = set(positions) - self._members
         self._members |= new
         if len(new) * HEAPIFY_RATIO < len(self._heap):
             for position in new:
                 heappush(self._heap, position)
         elif new:
-            # Many positions come in their order, mostly: sorting them is what costs least.
+            # Many positions are usually almost sorted, so sorting them is cheap.
             self._heap += sorted(new)
             heapify(self._heap)
 
     def discard(self, position: Position) -> None:
-        """Take a position out wherever it stands."""
+        """Remove a position, if it is in the queue."""
         self._members.discard(position)
         self._compact()
 
@@ -66,7 +66,7 @@ class ReplayQueue:
         return heap[0] if heap else None
 
     def pop(self) -> Position | None:
-        """Take out the smallest position; None when empty."""
+        """Remove and return the smallest position; None when empty."""
         while self._heap:
             position = heappop(self._heap)
             if position in self._members:
@@ -75,7 +75,7 @@ class ReplayQueue:
         return None
 
     def pop_run(self, max_count: int) -> list[Position]:
-        """Take out the smallest positions that lie side by side in one ledger, at most so many."""
+        """Remove and return the smallest position and those adjacent to it in its ledger."""
         first = self.pop()
         if first is None:
             return []
@@ -95,8 +95,8 @@ class ReplayQueue:
         self._members.clear()
 
     def _compact(self) -> None:
-        # Positions taken out of the middle stay in the heap; rebuilt before they outnumber the
-        # rest, so that the heap stays within a constant of the set.
+        # Positions removed from the middle stay in the heap. It is rebuilt before they are more
+        # than the others, so that the heap's size stays in proportion to the set's.
         if len(self._heap) > 2 * len(self._members) + 64:
             self._heap = list(self._members)
             heapify(self._heap)

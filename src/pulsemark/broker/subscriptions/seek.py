@@ -1,16 +1,18 @@
-"""Moving a subscription's place, by id or by time.
+"""Seek: moves a subscription's cursor, by message id or by time.
 
-Both only choose a read position; what follows is the same, and its order matters to clients:
+Id and time only choose the new position. The steps are the same, and their order matters to
+clients:
 
 1. The subscription is fenced: its consumers are disconnected from it, nothing is sent, and
-   acknowledgements for what was sent before no longer count.
-2. The cursor is reset and made durable, so that a place once confirmed outlives a crash.
-3. CLOSE_CONSUMER goes to every consumer of the subscription, then SUCCESS to the one who asked,
-   back to back: some clients hang if SUCCESS comes alone or long after. They subscribe again and
-   find the new place.
+   acknowledgements of entries sent before no longer count.
+2. The cursor is reset and made durable, so that a confirmed position survives a crash.
+3. CLOSE_CONSUMER is sent to every consumer of the subscription, and directly after it SUCCESS to
+   the client that asked: some clients hang if SUCCESS comes alone or much later. The consumers
+   then subscribe again and start at the new position.
 
-A seek by id leaves the cursor ON that entry, inclusive or not: the seeking client drops what it
-does not want. A seek by time lands on the first entry at or after it, on the end if there is none.
+A seek by id sets the cursor to that entry, inclusive or not: the client itself drops the first
+message if it does not want it. A seek by time goes to the first entry at or after the time, or to
+the end if there is no such entry.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
 from ..background import Background
 from ..commits import durable
 from ..errors import RefusedError
+from .closing import closing
 from .positions import position_of
-from .telling import telling
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic
@@ -40,17 +42,17 @@ RunBlocking = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeekTarget:
-    """Where to go on reading."""
+    """Where reading goes on after a seek."""
 
     position: Position
-    #: Open members of the batch at `position`; () for all of it.
+    #: Unacknowledged messages of the batch at `position`; () for all of them.
     ack_set: tuple[int, ...] = ()
 
     @classmethod
     async def from_command(
         cls, command: CommandSeek, subscription: Subscription, run_blocking: RunBlocking
     ) -> SeekTarget:
-        """What a SEEK asks for. Raises `RefusedError`."""
+        """The target of a SEEK. Raises `RefusedError`."""
         topic, compacted = subscription.topic, subscription.compacted
         if command.HasField("message_id"):
             position = topic.clamp(position_of(command.message_id), compacted)
@@ -68,10 +70,10 @@ class SeekTarget:
         run_blocking: RunBlocking,
         compacted: CompactedLog | None = None,
     ) -> SeekTarget:
-        """The first entry at or after `time_ms`, the end if there is none. Raises `RefusedError`.
+        """The first entry at or after `time_ms`, else the end. Raises `RefusedError`.
 
-        Searched off the loop: cold pages are read from disk, and a stretch of entries without
-        stamps is scanned. ``compacted``: the first one that the topic's compacted form has.
+        The search runs in the executor, not on the event loop: it may read from the disk, and it
+        scans entries without stamps. ``compacted``: search in the topic's compacted form.
         """
         from ...compaction.finder import CompactedFinder
         from ...finder import Finder
@@ -91,16 +93,16 @@ async def reset_subscription(
     then: Callable[[], None],
     asked_by: Consumer | None = None,
 ) -> None:
-    """Move the subscription's place durably; `then` runs right after its consumers are closed.
+    """Move the subscription's cursor durably; `then` runs directly after its consumers are closed.
 
-    They are closed in pieces, the one who asked last.
+    They are closed in pieces. The consumer that asked is the last.
 
     Raises `RefusedError`, also for a subscription that was removed meanwhile.
     """
-    subscription.check_is_there()
+    subscription.check_exists()
     if subscription.is_fenced:
         raise RefusedError(
-            ServerError.MetadataError, "another seek of the subscription is under way"
+            ServerError.MetadataError, "another seek of the subscription is in progress"
         )
     consumers = subscription.fence()
     try:
@@ -108,12 +110,12 @@ async def reset_subscription(
         cursor.reset(target.position)
         if target.ack_set and subscription.topic.config.acknowledgment_at_batch_index_level_enabled:
             cursor.ack_batch(target.position, target.ack_set)
-        # Not given up halfway: the consumers are disconnected already.
-        await Background().to_the_end(durable(cursor.persist()))
+        # This must run to its end: the consumers are disconnected already.
+        await Background().run_to_end(durable(cursor.persist()))
     finally:
         subscription.unfence()
         if asked_by in consumers:
             consumers.remove(asked_by)
             consumers.append(asked_by)
-        await subscription.work.finished(telling(consumers))
+        await subscription.work.finished(closing(consumers))
     then()

@@ -1,15 +1,18 @@
-"""Shared subscriptions: every entry to one consumer, any consumer, each acknowledged by itself.
+"""Shared subscriptions: each entry goes to any one consumer, and is acknowledged individually.
 
-What was delivered and not acknowledged is held per consumer. It comes back in three ways, and all
-of them put it into the replay queue, which goes before new entries:
+The dispatcher tracks for each consumer the entries that it holds: delivered and unacknowledged.
+An entry is delivered again in three cases:
 
-- its consumer closes: redelivered with its redelivery count unchanged;
-- its consumer asks (negative acknowledgement, acknowledgement timeout): the count grows by one;
-- the subscription's last consumer leaves: counts are forgotten, and the next consumer starts at
-  the cursor.
+- Its consumer closes. The entry goes into the replay queue; its redelivery count is unchanged.
+- Its consumer asks (negative acknowledgement, acknowledgement timeout). The entry goes into the
+  replay queue; its redelivery count grows by one.
+- The subscription's last consumer leaves. All counts are forgotten, and the next consumer starts
+  at the cursor.
 
-A consumer with too many unacknowledged messages is passed over until it has acknowledged half of
-them; the same limit, higher, stands over the subscription as a whole.
+Entries in the replay queue are sent before new ones.
+
+A consumer with too many unacknowledged messages gets no more until it has acknowledged half of
+them. The whole subscription has such a limit, too, which is higher.
 
 The chunks of one message all go to one consumer (see `chunks`).
 """
@@ -36,12 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedDispatcher"]
 
-#: Entries one consumer gets before it is the next one's turn.
+#: Entries that one consumer gets before the next consumer gets some.
 ROUND_ROBIN_ENTRIES = 20
 
 
 class SharedDispatcher(Dispatcher):
-    """Round robin over the consumers that can take something, by priority level."""
+    """Sends entries round robin to the ready consumers, by priority level."""
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
@@ -51,15 +54,15 @@ class SharedDispatcher(Dispatcher):
         self.delayed = DelayedEntries(self.config.clock, self._delayed_due)
         self.ready = ReadyRing(self.is_ready)
         self._chunked = ChunkedMessages()
-        #: Who holds each entry that is out.
+        #: The consumer that holds each delivered and unacknowledged entry.
         self._holders_of: dict[Position, Consumer] = {}
-        #: Consumers that left, and still hold entries that are to be given back.
+        #: Consumers that left and whose entries are not all given back yet.
         self._leaving: set[Consumer] = set()
         self._blocked: set[Consumer] = set()
         self._all_blocked = False
 
     def add(self, consumer: Consumer) -> None:
-        """Take in another consumer; the first one starts at the cursor."""
+        """Add a consumer; the first one starts at the cursor."""
         self._join(consumer)
 
     def _join(self, consumer: Consumer) -> None:
@@ -69,14 +72,14 @@ class SharedDispatcher(Dispatcher):
         self.ready.add(consumer)
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
-        """What the consumers held goes back, with its redelivery counts as they were."""
+        """Remove consumers; their entries are delivered again with unchanged counts."""
         gone = self.consumers.remove(consumers)
         if not gone:
             return
         self._blocked.difference_update(gone)
         for consumer in gone:
             self.ready.remove(consumer)
-            # Nothing is sent to it any more; what it held is given back.
+            # Without permits it is sent nothing more.
             consumer.permits = 0
         if not self.consumers:
             for consumer in gone:
@@ -92,7 +95,7 @@ class SharedDispatcher(Dispatcher):
             self.dispatch()
 
     def _give_back(self, leaving: Sequence[Consumer]) -> Iterator[None]:
-        """Let what consumers held wait for others, in pieces."""
+        """Move the entries of leaving consumers to the replay queue, in pieces."""
         given = 0
         for consumer in leaving:
             while consumer.pending:
@@ -112,7 +115,7 @@ class SharedDispatcher(Dispatcher):
         self.wait_again(self._chunked.left(gone))
 
     def rewind(self) -> None:
-        """Start again from the cursor, with nothing held and no redelivery counted."""
+        """Start again from the cursor. Forget all held entries and redelivery counts."""
         super().rewind()
         self.forget_waiting()
         self.delayed.clear()
@@ -135,7 +138,7 @@ class SharedDispatcher(Dispatcher):
         self.dispatch()
 
     def dispatch(self) -> None:
-        """Hand entries round while somebody can take them."""
+        """Send entries while a consumer is ready."""
         if self.is_stopped:
             return
         sent_bytes = self._send_waiting_chunks()
@@ -151,10 +154,10 @@ class SharedDispatcher(Dispatcher):
             if not entries:
                 return
             sent_bytes += max(self.read_cost_bytes, self._send(consumer, entries))
-            self.ready.had_turn(consumer)
+            self.ready.move_to_end(consumer)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """Queue what the consumer holds for another delivery, counted."""
+        """Queue entries that the consumer holds for another delivery, and count it."""
         before = consumer.unacked_messages
         if positions is None:
             released = consumer.release_all()
@@ -169,7 +172,7 @@ class SharedDispatcher(Dispatcher):
         self.dispatch()
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
-        """Release the entry at whoever holds it: after a redelivery that may be another one."""
+        """Release the entry at its holder, which may be another consumer after a redelivery."""
         holder = self._holders_of.get(position)
         if holder is not None:
             before = holder.unacked_messages
@@ -200,7 +203,7 @@ class SharedDispatcher(Dispatcher):
             yield
 
     def released(self, positions: Iterable[Position]) -> None:
-        """Entries are no longer held by a consumer: they wait, or are acknowledged."""
+        """Consumers no longer hold these entries: they wait, or they are acknowledged."""
         for position in positions:
             self._holders_of.pop(position, None)
         self._chunked.released(positions)
@@ -210,15 +213,15 @@ class SharedDispatcher(Dispatcher):
         self.replay.update(positions)
 
     def forgotten(self, position: Position) -> None:
-        """An entry is acknowledged, wherever it was: it need not wait."""
+        """An entry is acknowledged, so it need not wait any more."""
         self.replay.discard(position)
 
     def forget_waiting(self) -> None:
-        """Nothing waits for another delivery."""
+        """Forget all entries that wait for another delivery."""
         self.replay.clear()
 
     def close(self) -> None:
-        """Stop dispatching for good, and hold nothing in a circle (see `collector`)."""
+        """Stop dispatching for ever, and leave no reference cycle (see `collector`)."""
         super().close()
         self.ready.close()
         self.delayed.close()
@@ -230,20 +233,20 @@ class SharedDispatcher(Dispatcher):
     # -- sending --------------------------------------------------------------------------------
 
     def is_wanted(self, entry: Entry) -> bool:
-        """Whether a new entry is to be sent, and now."""
+        """Whether to send a new entry now."""
         return super().is_wanted(entry) and not self.delayed.holds_back(
             entry.position, deliver_at_ms(entry.body)
         )
 
     def may_look_ahead(self) -> bool:
-        """Not while too many entries are known that must wait."""
+        """Whether few enough entries wait for their time or for a certain consumer."""
         return (
             len(self.delayed) < self.config.max_delayed_entries_per_subscription
             and self._chunked.waiting_count < MAX_WAITING_CHUNKS
         )
 
     def _take(self, consumer: Consumer, max_entries: int) -> list[Entry]:
-        """Entries to send next: those that wait for the consumer or for any, then new ones."""
+        """The next entries: first those that wait for this or for any consumer, then new ones."""
         while self._chunked.waits_for(consumer) and not self.waits_for_disk:
             entries = self.take_again(self._chunked.take(consumer, max_entries))
             if entries:
@@ -255,10 +258,10 @@ class SharedDispatcher(Dispatcher):
         return self.fetch(max_entries)
 
     def take_again(self, run: Sequence[Position]) -> list[Entry]:
-        """Read positions that lie side by side; acknowledged, trimmed and damaged ones fall out.
+        """Read adjacent positions again, without acknowledged, trimmed and damaged entries.
 
-        An entry damaged since its first delivery is not sent again and stays unacknowledged: the
-        others need not wait for it.
+        An entry that was damaged after its first delivery is not sent again and stays
+        unacknowledged. The other entries do not wait for it.
         """
         wanted = {position for position in run if not self.cursor.is_acked(position)}
         found: list[Entry] = []
@@ -287,7 +290,7 @@ class SharedDispatcher(Dispatcher):
         return found
 
     def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
-        """Send to a consumer, or where it must be to another one; returns the round's bytes."""
+        """Send to a consumer, chunks to the consumer of their message; return the cost in bytes."""
         outgoing: dict[Consumer, list[Buffer]] = {consumer: []}
         cost_bytes = 0
         for number, entry in enumerate(entries):
@@ -312,7 +315,7 @@ class SharedDispatcher(Dispatcher):
         return cost_bytes
 
     def _put_back(self, entries: Sequence[Entry]) -> None:
-        """Entries were read and cannot be sent now."""
+        """Queue entries that were read and cannot be sent now."""
         for entry in entries:
             chunk = chunk_of(entry.body)
             owner = self._chunked.consumer_of(chunk) if chunk is not None else None
@@ -322,7 +325,7 @@ class SharedDispatcher(Dispatcher):
                 self._chunked.wait(owner, entry.position)
 
     def _send_waiting_chunks(self) -> int:
-        """Send chunks that wait for consumers which can take them now."""
+        """Send waiting chunks whose consumers can take them now."""
         cost_bytes = 0
         for consumer in self._chunked.waiting_consumers():
             while self._chunked.waits_for(consumer) and self.is_ready(consumer):
@@ -335,7 +338,7 @@ class SharedDispatcher(Dispatcher):
         return cost_bytes
 
     def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
-        """Frame one entry for a consumer that holds it from now on."""
+        """Append one entry's frame to `buffers`; the consumer holds the entry from now on."""
         position = entry.position
         frame, messages = self.frame_entry(consumer, entry, self.redelivery_counts.get(position, 0))
         buffers += frame

@@ -1,7 +1,7 @@
-"""A set of slots that knows which one comes next.
+"""A set of slots that finds the next slot in constant time.
 
-Finding, adding and taking out a slot cost the same with one member as with all 65,536: members
-are bits of 256 numbers, and a bit of one more number says which of those is not zero.
+Finding, adding and removing a slot cost the same with one member as with all 65,536. Members are
+bits in 256 integers of 256 bits. One more integer has a bit for each of these that is not zero.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class SlotSet:
         self._used = 0
 
     def add(self, slot: int) -> None:
-        """Put a slot in; twice is once."""
+        """Add a slot."""
         word, bit = divmod(slot, WORD_BITS)
         self._words[word] |= 1 << bit
         self._used |= 1 << word
 
     def discard(self, slot: int) -> None:
-        """Take a slot out, if it is in."""
+        """Remove a slot, if it is in the set."""
         word, bit = divmod(slot, WORD_BITS)
         self._words[word] &= ~(1 << bit)
         if not self._words[word]:
             self._used &= ~(1 << word)
 
     def next_from(self, slot: int) -> int | None:
-        """The first member at or after a slot, else the first of all; None: there is none."""
+        """The first member at or after a slot, else the first of all; None if the set is empty."""
         word, bit = divmod(slot, WORD_BITS)
         rest = self._words[word] >> bit
         if rest:
@@ -52,5 +52,5 @@ class SlotSet:
 
 
 def _lowest(bits: int) -> int:
-    """The place of the lowest bit that is set."""
+    """The number of the lowest bit that is set."""
     return (bits & -bits).bit_length() - 1

@@ -1,11 +1,12 @@
-"""Which consumer of a Key_Shared subscription a message belongs to.
+"""Selects the consumer of a message in a Key_Shared subscription.
 
-A message's sticky key is its ordering key, else its partition key, else its producer and sequence
-id (then nothing binds it to another message). The key's hash, MurmurHash3 (32 bit, seed 0) as
-Pulsar's clients compute it, falls on one of 65,536 slots, and a selector gives slots to consumers:
+A message's sticky key is its ordering key, else its partition key, else its producer name and
+sequence id (then it shares its key with no other message). The key's hash, MurmurHash3 (32 bit,
+seed 0) as Pulsar's clients compute it, gives one of 65,536 slots. A selector assigns slots to
+consumers:
 
-- AUTO_SPLIT: consistent hashing. Each consumer has many points on a ring; a slot belongs to the
-  next point. When a consumer joins or leaves, only the slots beside its points move.
+- AUTO_SPLIT: consistent hashing. Each consumer has many points on a ring, and a slot belongs to
+  the next point. When a consumer joins or leaves, only the slots next to its points move.
 - STICKY: each consumer names its own ranges, which must not overlap (ConsumerAssignError).
 """
 
@@ -33,9 +34,9 @@ __all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for"
 
 POINTS_PER_CONSUMER = 100
 _POINTS = struct.Struct(f">{POINTS_PER_CONSUMER}H")
-#: Slots that are cleared in one piece of those whose consumers left.
+#: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
-#: Ranges that are taken out of a list one by one; more of them in one walk through all.
+#: Up to so many ranges are deleted one by one; for more the list is made anew.
 FEW_RANGES = 100
 #: Ranges that one STICKY consumer may name.
 MAX_RANGES_PER_CONSUMER = 1_000
@@ -45,7 +46,7 @@ Range = tuple[int, int]
 
 
 def murmur3_32(data: bytes) -> int:
-    """MurmurHash3_x86_32 with seed 0, cut to 31 bits as Pulsar does."""
+    """MurmurHash3_x86_32 with seed 0, reduced to 31 bits as in Pulsar."""
     h = 0
     whole = len(data) & ~3
     for at in range(0, whole, 4):
@@ -69,7 +70,7 @@ def _mix(k: int) -> int:
 
 
 def slot_of(headers_and_payload: Buffer) -> int:
-    """The slot of an entry's sticky key; a batch has one key for all its members."""
+    """The slot of an entry's sticky key; a batch has one key for all its messages."""
     try:
         metadata = read_message_metadata(headers_and_payload)
     except MessageFormatError:
@@ -88,22 +89,22 @@ def slot_of(headers_and_payload: Buffer) -> int:
 
 
 class Selector(Protocol):
-    """Gives slots to consumers."""
+    """Assigns slots to consumers."""
 
     def add(self, consumer: Consumer) -> None:
-        """Take in a consumer, or raise `RefusedError`."""
+        """Add a consumer, or raise `RefusedError`."""
         ...
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
-        """Let consumers go; one that is not there is gone already."""
+        """Remove consumers; unknown ones are ignored."""
         ...
 
     def sweeping(self) -> Iterator[None]:
-        """Clear away what those that left have left behind, in pieces."""
+        """Remove the data of consumers that left, in pieces."""
         ...
 
     def select(self, slot: int) -> Consumer | None:
-        """Whose a slot is; None if it is nobody's."""
+        """The consumer of a slot, if it has one."""
         ...
 
 
@@ -116,15 +117,16 @@ def selector_for(meta: KeySharedMeta) -> Selector:
 class AutoSplit:
     """Consistent hashing over the consumers.
 
-    Two consumers may have a point on the same slot; it belongs to the one that came first. What a
-    join costs does not grow with the number of consumers. Those that leave leave their points
-    behind: they count no more, and are dropped when they are met, or by `sweeping`.
+    Two consumers may have a point on the same slot; the slot belongs to the one that came first.
+    The cost of adding a consumer does not grow with the number of consumers. When a consumer is
+    removed, its points stay and are ignored. They are deleted when `select` meets them, or by
+    `sweeping`.
     """
 
     def __init__(self) -> None:
         #: Slots with points.
         self._points = SlotSet()
-        #: Whose the points on a slot are: numbers of arrival, in order; some may have left.
+        #: The consumers with a point on a slot, as arrival numbers in order; some may have left.
         self._numbers: dict[int, list[int]] = {}
         self._members: dict[int, Consumer] = {}
         self._number_of: dict[Consumer, int] = {}
@@ -135,13 +137,15 @@ class AutoSplit:
     def add(self, consumer: Consumer) -> None:
         """Put a consumer's points on the ring."""
         if consumer.key_shared_meta.keySharedMode != KeySharedMode.AUTO_SPLIT:
-            raise RefusedError(ServerError.ConsumerBusy, "the subscription splits keys by itself")
+            raise RefusedError(
+                ServerError.ConsumerBusy, "the subscription's key shared mode is AUTO_SPLIT"
+            )
         self._added += 1
         number = self._added
         self._members[number] = consumer
         self._number_of[consumer] = number
-        # By name, so that a consumer that comes back gets its slots back; consumers that share a
-        # name (or have none) are told apart by a number.
+        # The points depend on the name, so that a consumer that reconnects gets its slots back.
+        # Consumers with the same name (or without a name) get different numbers.
         label = self._labels.setdefault(consumer.name, _Labels()).take()
         self._label_of[consumer] = label
         for slot in _points_of(f"{consumer.name}#{label}"):
@@ -153,7 +157,7 @@ class AutoSplit:
                 self._points.add(slot)
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
-        """Take consumers off."""
+        """Remove consumers."""
         for consumer in consumers:
             number = self._number_of.pop(consumer, None)
             if number is not None:
@@ -163,7 +167,7 @@ class AutoSplit:
                     del self._labels[consumer.name]
 
     def sweeping(self) -> Iterator[None]:
-        """Drop the points of those that left, in pieces."""
+        """Delete the points of consumers that left, in pieces."""
         for done, slot in enumerate(tuple(self._numbers), start=1):
             if slot in self._numbers:
                 self._owner_at(slot)
@@ -171,7 +175,7 @@ class AutoSplit:
                 yield
 
     def select(self, slot: int) -> Consumer | None:
-        """The consumer of the next point at or behind the slot."""
+        """The consumer of the next point at or after the slot."""
         while (at := self._points.next_from(slot)) is not None:
             owner = self._owner_at(at)
             if owner is not None:
@@ -179,7 +183,7 @@ class AutoSplit:
         return None
 
     def _owner_at(self, slot: int) -> Consumer | None:
-        """Whose a slot with points is; one that is nobody's any more is no point any more."""
+        """The consumer of a slot with points. If all its consumers left, the slot is deleted."""
         numbers = self._numbers[slot]
         owner = self._members.get(numbers[0])
         if owner is None:
@@ -193,12 +197,12 @@ class AutoSplit:
 
 
 def _points_of(label: str) -> tuple[int, ...]:
-    """A consumer's points. No client knows or needs to know them, so any good hash will do."""
+    """A consumer's points. No client knows them, so any good hash can be used."""
     return _POINTS.unpack(hashlib.shake_128(label.encode()).digest(_POINTS.size))
 
 
 class _Labels:
-    """Numbers for consumers of one name: always the smallest that is free."""
+    """Numbers for consumers of one name: always the smallest free one."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -211,13 +215,13 @@ class _Labels:
         return self._next - 1
 
     def give_back(self, number: int) -> bool:
-        """Whether none is in use any more."""
+        """Free a number. Return whether no number is in use any more."""
         heappush(self._free, number)
         return len(self._free) == self._next
 
 
 class StickyRanges:
-    """Ranges that the consumers name themselves, both ends included."""
+    """Slot ranges that the consumers name themselves, with both ends included."""
 
     def __init__(self) -> None:
         #: (start, end) of the ranges, in order; none overlap.
@@ -226,10 +230,12 @@ class StickyRanges:
         self._starts_of: dict[Consumer, list[int]] = {}
 
     def add(self, consumer: Consumer) -> None:
-        """Take in a consumer whose ranges are free and make sense."""
+        """Add a consumer if its ranges are valid and free, or raise `RefusedError`."""
         meta = consumer.key_shared_meta
         if meta.keySharedMode != KeySharedMode.STICKY:
-            raise RefusedError(ServerError.ConsumerBusy, "the subscription's ranges are sticky")
+            raise RefusedError(
+                ServerError.ConsumerBusy, "the subscription's key shared mode is STICKY"
+            )
         if len(meta.hashRanges) > MAX_RANGES_PER_CONSUMER:
             raise RefusedError(
                 ServerError.ConsumerAssignError,
@@ -254,7 +260,7 @@ class StickyRanges:
         return at == 0 or self._ranges[at - 1][1] < start
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
-        """Free consumers' ranges."""
+        """Remove consumers and free their ranges."""
         ranges = []
         for consumer in consumers:
             for start in self._starts_of.pop(consumer, ()):
@@ -263,11 +269,11 @@ class StickyRanges:
         _take_out(self._ranges, ranges)
 
     def sweeping(self) -> Iterator[None]:
-        """Nothing is left behind."""
+        """Nothing to do: `remove` leaves no data."""
         return iter(())
 
     def select(self, slot: int) -> Consumer | None:
-        """The consumer whose range holds the slot."""
+        """The consumer whose range contains the slot."""
         at = bisect_left(self._ranges, (slot + 1,)) - 1
         if at < 0 or slot > self._ranges[at][1]:
             return None
@@ -275,11 +281,11 @@ class StickyRanges:
 
 
 def _take_out(ordered: list[Range], gone: list[Range]) -> None:
-    """Take members out of a list in order, which may be long."""
+    """Remove ranges from a sorted list, which may be long."""
     if len(gone) <= FEW_RANGES:
         for one in gone:
             del ordered[bisect_left(ordered, one)]
     else:
-        # Each deletion moves what comes after it: many cost more than going through all once.
+        # Each deletion moves all later items, so many deletions cost more than a new list.
         left_out = set(gone)
         ordered[:] = [one for one in ordered if one not in left_out]

@@ -1,12 +1,13 @@
 """A subscription: a cursor, and the consumers that share it.
 
-The cursor is the durable part and survives every consumer; the dispatcher is made anew when the
-first consumer comes, of the type it asks for. A durable subscription lives until it is
-unsubscribed. A non-durable one (a reader) lives as long as its consumer, except over a seek: the
-client reconnects to the place the seek left, and a seek by time does not tell it where that is.
+The cursor is the durable part and outlives the consumers. The dispatcher is made anew when the
+first consumer connects; the consumer chooses its type. A durable subscription lives until it is
+unsubscribed. A non-durable one (a reader's) lives as long as its consumer. There is one exception:
+it is kept for a while after a seek. The client reconnects and needs the new position, and after a
+seek by time it does not know that position.
 
-While a seek is being made durable the subscription is fenced: nothing is dispatched, and
-acknowledgements of what was delivered before no longer count.
+While a seek is made durable, the subscription is fenced: nothing is dispatched, and
+acknowledgements of entries delivered before no longer count.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdDa
 from ..commits import durable
 from ..errors import RefusedError
 from ..long_work import PIECE_IDS, LongWork
+from .closing import closing
 from .consumer import Consumer
 from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
 from .positions import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
-from .telling import telling
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic
@@ -62,17 +63,18 @@ class Subscription:
         self.is_fenced = False
         #: How often its place was moved.
         self._resets = 0
-        #: Loop time until which a non-durable subscription waits for its reader; None: not waiting.
+        #: Loop time until which a non-durable subscription is kept for its reader after a seek;
+        #: None: no reader is expected.
         self.kept_until: float | None = None
         self.messages_out = 0
         self.bytes_out = 0
-        #: What is read: the topic's log, or its compacted form while such a consumer is active.
+        #: The log that is read: the topic's own, or its compacted form for such a consumer.
         self.log: ManagedLedger | CompactedLog = topic.ledger
-        #: Messages that expired before they were acknowledged, and when some last did.
+        #: The number of expired messages, and the time of the last expiry.
         self.messages_expired = 0
         self.last_expired_ms = 0
         self._is_stored = is_stored
-        #: Consumers whose connection has ended, and who are to leave in a coming turn.
+        #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
         #: Acknowledgements and redeliveries of many messages.
         self.work = LongWork()
@@ -83,16 +85,16 @@ class Subscription:
 
     @property
     def compacted(self) -> CompactedLog | None:
-        """The topic's compacted form where that is read; None: the log is."""
+        """The topic's compacted form, if consumers read that; None: they read the log."""
         return self.log if isinstance(self.log, CompactedLog) else None
 
     @property
     def reads_compacted(self) -> bool:
-        """Whether the topic's compacted form is read."""
+        """Whether consumers read the topic's compacted form."""
         return self.compacted is not None
 
     def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
-        """From now on read, and keep the place in, the compacted form; None: the log."""
+        """From now on read the compacted form, with the cursor in it; None: the log."""
         log = self.topic.ledger if compacted is None else compacted
         if (compacted is None) != (self.compacted is None):
             self.log = log
@@ -101,11 +103,11 @@ class Subscription:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What its maker said about it."""
+        """The properties that the client gave when it created the subscription."""
         return self.cursor.subscription_properties
 
     async def stored(self) -> None:
-        """Return when the subscription outlives the process; `RefusedError` if that failed."""
+        """Return when the subscription is durable; `RefusedError` if that failed."""
         if not self._is_stored:
             await durable(self.cursor.persist())
             self._is_stored = True
@@ -114,20 +116,22 @@ class Subscription:
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """The connected consumers; those who are to leave do so before."""
-        self.let_leave()
+        """The connected consumers, after those whose connection has ended were removed."""
+        self.remove_leaving()
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
     @property
-    def is_there(self) -> bool:
-        """Whether it was not removed, and its topic is open."""
+    def exists(self) -> bool:
+        """Whether the subscription was not removed, and its topic is open."""
         return self.topic.is_open and self.topic.subscriptions.get(self.name) is self
 
-    def check_is_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the subscription or its topic was removed."""
         self.topic.check_is_open()
-        if not self.is_there:
-            raise RefusedError(ServerError.ServiceNotReady, "the subscription was just removed")
+        if not self.exists:
+            raise RefusedError(
+                ServerError.ServiceNotReady, f"subscription {self.name} was removed; try again"
+            )
 
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
         """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
@@ -137,10 +141,10 @@ class Subscription:
                 raise RefusedError(
                     ServerError.ConsumerBusy, "Exclusive consumer is already connected"
                 )
-            # Each round takes one holder out, so there is an end to them.
+            # Each round removes one holder, so the loop ends.
             holder.leave()
             self._check_can_connect(consumer, sub_type)
-        # Nothing waits from the last check on until the consumer is connected.
+        # No `await` between the last check and connecting the consumer: nothing can change.
         dispatcher = self.dispatcher
         if dispatcher is None or not dispatcher.consumers:
             dispatcher = self._new_dispatcher(sub_type, consumer.key_shared_meta)
@@ -150,9 +154,11 @@ class Subscription:
 
     def _check_can_connect(self, consumer: Consumer, sub_type: SubType) -> None:
         if consumer.has_left:
-            raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
-        self.let_leave()
-        self.check_is_there()
+            raise RefusedError(
+                ServerError.ServiceNotReady, "the consumer was closed while it was being opened"
+            )
+        self.remove_leaving()
+        self.check_exists()
         if self.is_fenced:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
@@ -176,37 +182,37 @@ class Subscription:
         return self.dispatcher
 
     def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
-        """Disconnect consumers; what they held goes to the others."""
+        """Disconnect consumers; the entries they held go to the others."""
         for consumer in consumers:
             consumer.subscription = None
         if self.dispatcher is not None:
             self.dispatcher.remove(consumers)
 
-    def leave_soon(self, consumer: Consumer) -> None:
-        """A consumer's connection has ended; it gets nothing more, and leaves with `let_leave`."""
+    def mark_leaving(self, consumer: Consumer) -> None:
+        """A consumer's connection has ended: `remove_leaving` removes it later."""
         self._leaving.append(consumer)
 
-    def let_leave(self) -> int:
-        """Let those go who are to leave, all in one step; returns how many."""
+    def remove_leaving(self) -> int:
+        """Remove all consumers marked by `mark_leaving`, in one step; return how many."""
         leaving, self._leaving = self._leaving, []
         if leaving:
             self.consumers_left(leaving)
         return len(leaving)
 
     def consumers_left(self, consumers: Sequence[Consumer]) -> None:
-        """Consumers are gone for good; a reader's subscription goes with its last one."""
+        """Consumers left for ever. A reader's subscription is removed with the last of them."""
         self.remove_consumers(consumers)
         self.end_if_unused()
 
     def end_if_unused(self) -> None:
-        """A non-durable subscription goes when nobody is connected and nobody is to come back."""
-        if self.is_there and not self.durable and not self.consumers and self.kept_until is None:
+        """Remove a non-durable subscription if it has no consumer and none is expected back."""
+        if self.exists and not self.durable and not self.consumers and self.kept_until is None:
             self.topic.remove_subscription(self)
 
     def detach_all(self) -> list[Consumer]:
-        """Disconnect every consumer at once, without handing on what they held.
+        """Disconnect every consumer at once. The entries they held are not given to others.
 
-        They are to be told with `telling`.
+        Their clients are not notified yet: the caller does that with `closing`.
         """
         consumers = list(self.consumers)
         if self.dispatcher is not None:
@@ -217,16 +223,19 @@ class Subscription:
         return consumers
 
     def disconnecting(self) -> Iterator[None]:
-        """The same, and tell their clients, which may subscribe again.
+        """Disconnect every consumer and notify their clients, which may subscribe again.
 
         The first piece disconnects all of them.
         """
         consumers = self.detach_all()
         yield
-        yield from telling(consumers)
+        yield from closing(consumers)
 
     def fence(self) -> list[Consumer]:
-        """Begin a seek: disconnect everybody, let nobody in. They are told when it ends."""
+        """Begin a seek: disconnect all consumers, and refuse new ones until `unfence`.
+
+        Returns the disconnected consumers; the caller notifies their clients when the seek ends.
+        """
         self.is_fenced = True
         self._resets += 1
         if not self.durable:
@@ -235,7 +244,7 @@ class Subscription:
         return self.detach_all()
 
     def unfence(self) -> None:
-        """End a seek: consumers may come back."""
+        """End a seek: consumers may connect again."""
         self.is_fenced = False
 
     def is_blocked(self, consumer: Consumer) -> bool:
@@ -261,7 +270,7 @@ class Subscription:
             self.dispatcher.dispatch()
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """A consumer takes so many more messages."""
+        """A consumer granted `permits` more messages."""
         consumer.permits += permits
         self.offered(consumer)
 
@@ -272,14 +281,14 @@ class Subscription:
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Deliver these entries again; None: everything the consumer has not acknowledged."""
-        # A consumer that left meanwhile has given everything back.
+        # A consumer that left meanwhile holds nothing any more.
         if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
             self.dispatcher.redeliver(consumer, positions)
 
     def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
-        """The same for many entries, in pieces.
+        """Deliver many entries again, in pieces.
 
-        What is named again after it was sent again is not sent and counted a second time.
+        A position that is named twice is delivered again and counted only once.
         """
         remaining = iter(positions)
         named: set[Position] = set()
@@ -294,7 +303,7 @@ class Subscription:
         self.bytes_out += size_bytes
 
     def ack_set(self, position: Position) -> list[int]:
-        """The words of a partly acknowledged batch; [] when all of it is open."""
+        """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""
         if not self.topic.config.acknowledgment_at_batch_index_level_enabled:
             return []
         return self.cursor.remaining_in_batch(position) or []
@@ -327,15 +336,15 @@ class Subscription:
             elif by_batch_index:
                 remaining = count_open(self.cursor.ack_batch(position, message_id.ack_set))
             else:
-                # Without the setting a batch is acknowledged as a whole or not at all.
+                # Without the setting only whole batches can be acknowledged.
                 continue
-            # An entry that is not in the log was not delivered: nobody holds it.
+            # For an entry that is not in the log this does nothing: no consumer holds it.
             self.dispatcher.acked(consumer, position, remaining)
 
     def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
-        """Acknowledge everything up to and with a message; Shared types take no such ack.
+        """Acknowledge all messages up to and including this one; ignored by Shared types.
 
-        A message that is not there yet acknowledges nothing, as in Pulsar.
+        The id of a message that does not exist yet acknowledges nothing, as in Pulsar.
         """
         if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
             return
@@ -354,7 +363,7 @@ class Subscription:
             self.dispatcher.given_up(last)
 
     def expire(self, last: Position) -> int:
-        """Give up on what is not acknowledged up to ``last``; how many messages that were."""
+        """Let unacknowledged messages up to ``last`` expire, and return how many."""
         if self.is_fenced or self.reads_compacted:
             return 0
         before = self.cursor.backlog_messages

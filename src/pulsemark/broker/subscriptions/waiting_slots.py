@@ -1,11 +1,12 @@
-"""What a Key_Shared subscription holds back, by slot.
+"""The entries of a Key_Shared subscription that wait, by slot.
 
-Entries of a slot wait in order in a queue of their own. Each consumer has a heap of the first
-entries of its slots, so that finding what it is to get next costs the logarithm of its slots, and
-a consumer that takes nothing costs nothing.
+Each slot has its own queue, in order. Each consumer has a heap with the first entry of each of its
+slots. So finding a consumer's next entry costs the logarithm of the number of its slots, and a
+consumer that takes nothing costs nothing.
 
-A heap may hold entries that are out of date: the slot moved on, or is kept by another consumer.
-They are dropped when they are met. So whoever lets a slot move on says so with `offer`.
+A heap may contain outdated items: the slot's first entry has changed, or another consumer still
+holds entries of the slot. Such items are dropped when they are met. So code that makes a slot
+ready to go on must call `offer`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["WaitingSlots"]
 
 
 class WaitingSlots:
-    """Positions that wait, by slot; `owner_of` says whose a slot is."""
+    """Waiting positions by slot; `owner_of` returns the consumer of a slot."""
 
     def __init__(self, owner_of: Callable[[int], Consumer | None]) -> None:
         self._owner_of = owner_of
@@ -29,7 +30,7 @@ class WaitingSlots:
         self._heads: dict[Consumer, list[tuple[Position, int]]] = {}
         self._count = 0
         self._to_offer: list[int] = []
-        #: Consumers that there may be something for.
+        #: Consumers that may have waiting entries which they can take.
         self.to_serve: dict[Consumer, None] = {}
 
     def __len__(self) -> int:
@@ -40,7 +41,7 @@ class WaitingSlots:
         return slot in self._queues
 
     def add(self, position: Position, slot: int) -> None:
-        """An entry waits; twice is once."""
+        """Add a waiting entry, if it is not waiting already."""
         queue = self._queues.get(slot)
         if queue is None:
             queue = self._queues[slot] = ReplayQueue()
@@ -52,12 +53,12 @@ class WaitingSlots:
             self.offer(slot)
 
     def first_of(self, slot: int) -> Position | None:
-        """The first entry of a slot that waits."""
+        """The first waiting entry of a slot."""
         queue = self._queues.get(slot)
         return queue.first() if queue is not None else None
 
     def discard(self, position: Position, slot: int) -> None:
-        """An entry waits no longer."""
+        """Remove an entry that no longer waits."""
         queue = self._queues.get(slot)
         if queue is None or position not in queue:
             return
@@ -69,7 +70,7 @@ class WaitingSlots:
             del self._queues[slot]
 
     def offer(self, slot: int) -> None:
-        """The slot's first entry can go to its owner now, perhaps."""
+        """The slot's first entry may be ready to go to the slot's consumer now."""
         queue = self._queues.get(slot)
         owner = self._owner_of(slot)
         first = queue.first() if queue is not None else None
@@ -78,29 +79,29 @@ class WaitingSlots:
             self.to_serve[owner] = None
 
     def reassign(self) -> None:
-        """Slots have other owners now: all of them are to be offered again."""
+        """Slots have new consumers: offer all slots again, with `offer_more`."""
         self._heads.clear()
         self.to_serve.clear()
         self._to_offer = list(self._queues)
 
     def offer_more(self, max_count: int) -> bool:
-        """Offer some of the slots that were reassigned; whether more are left."""
+        """Offer up to `max_count` of the reassigned slots. Return whether more are left."""
         for slot in self._to_offer[-max_count:]:
             self.offer(slot)
         del self._to_offer[-max_count:]
         return bool(self._to_offer)
 
     def can_take(self, consumer: Consumer) -> None:
-        """A consumer can take something; what waits for it is served."""
+        """A consumer can take something: serve it if entries wait for it."""
         if consumer in self._heads:
             self.to_serve[consumer] = None
 
     def take(
         self, consumer: Consumer, max_count: int, may_go: Callable[[int], bool]
     ) -> list[Position]:
-        """Take out the first entries of a consumer's slots, in order, at most so many.
+        """Remove and return the first entries of a consumer's slots, in order.
 
-        Slots that may not go are passed over until they are offered again.
+        At most `max_count`. Slots for which `may_go` is False are skipped until the next `offer`.
         """
         heads = self._heads.get(consumer, [])
         taken: list[Position] = []

@@ -1,1 +1,1 @@
-"""Topics: which there are, who writes to them, their schemas and policies."""
+"""Topics, their producers, schemas and policies."""

@@ -1,12 +1,13 @@
-"""Who changes the catalog: one writer, one change at a time, first come first served.
+"""The only writer of the catalog: it makes one change at a time, in the order of the requests.
 
-A change of what the catalog holds is a turn: look at what is there, refuse what cannot be, write,
-and only then show it to the others. Were two turns to overlap, the second would decide by a state
-that the first is about to change, and which of the two writes comes last would be up to the
-threads. So turns wait for one another, over all kinds and keys. That costs nothing: a write is one
-synced transaction, and SQLite makes one at a time anyway.
+A change of the catalog is a turn with four steps: read the stored state, refuse a change that is
+not valid, write, and then show the change to the rest of the broker. If two turns overlapped, the
+second would read a state that the first is about to change, and the order of the two writes would
+depend on the threads. So turns wait for one another, over all kinds and keys. This costs nothing:
+each write is one synced transaction, and SQLite runs only one at a time.
 
-A turn that has begun ends, even if whoever asked for it is cancelled: what became durable is shown.
+A turn that has begun runs to its end, even if its caller is cancelled: a durable change must also
+be shown.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ __all__ = ["CatalogWriter"]
 T = TypeVar("T")
 
 Change = tuple[str, str, bytes | None]
-"""Kind, key, and the new value; None: there is to be none."""
+"""Kind, key, and the new value; None removes the value."""
 
 
 class CatalogWriter:
-    """The only one that changes the catalog's properties while the broker runs."""
+    """The only object that changes the catalog's properties while the broker runs."""
 
     def __init__(self, store: TopicStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store
@@ -39,12 +40,12 @@ class CatalogWriter:
         self._current: asyncio.Task[Any] | None = None
 
     async def in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run ``change`` when all that was asked for before has ended; what it returns or raises.
+        """Run ``change`` after all earlier turns; return or raise what it returns or raises.
 
-        It uses `read` and `write`, and nothing else that waits for a turn.
+        ``change`` may use `read` and `write`, but nothing else that waits for a turn.
         """
         assert not self._is_current(), "a turn within a turn would wait for itself"
-        return await self._background.to_the_end(self._take(change))
+        return await self._background.run_to_end(self._take(change))
 
     async def _take(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._one_at_a_time:
@@ -58,7 +59,7 @@ class CatalogWriter:
         return self._current is not None and asyncio.current_task() is self._current
 
     async def read(self, kind: str, key: str) -> bytes | None:
-        """Within a turn: what is stored under (kind, key). Raises CatalogError."""
+        """Within a turn: the value stored under (kind, key). Raises CatalogError."""
         assert self._is_current()
         stored: bytes | None = await self._run_blocking(self._catalog.get, kind, key)
         return stored
@@ -66,10 +67,10 @@ class CatalogWriter:
     async def write(self, *changes: Change, frees: bool = False) -> None:
         """Within a turn: make changes, in one transaction; durable on return.
 
-        ``frees``: they are a part of removing something, so that a full disk must not keep us
-        from them (see the store's reserve). So are changes that only remove.
+        ``frees``: the changes are a part of removing something, so they must also be possible on a
+        full disk (see the store's reserve). This is always so for changes that only remove.
 
-        Raises CatalogError: nothing has changed then.
+        Raises CatalogError; then nothing has changed.
         """
         assert self._is_current()
         if frees or all(value is None for _, _, value in changes):
@@ -80,9 +81,9 @@ class CatalogWriter:
     async def put(
         self, kind: str, key: str, value: bytes | None, show: Callable[[], object] = lambda: None
     ) -> None:
-        """A turn of one change: store ``value`` (None: remove what is there), then ``show`` it.
+        """A turn with one change: store ``value`` (None removes it), then call ``show``.
 
-        Raises CatalogError; nothing has changed, and nothing is shown then.
+        Raises CatalogError; then nothing has changed, and ``show`` was not called.
         """
 
         async def change() -> None:
@@ -92,5 +93,5 @@ class CatalogWriter:
         await self.in_turn(change)
 
     async def settled(self) -> None:
-        """Return when there is no turn left."""
+        """Return when no turn runs or waits."""
         await self._background.settled()

@@ -1,4 +1,4 @@
-"""A lock for each name that somebody works on just now, and for no other."""
+"""A lock for each name that is in use now."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["NameLocks"]
 
 
 class NameLocks:
-    """Locks by name. A lock is there while somebody holds it or waits for it."""
+    """Locks by name. A lock exists only while it is held or waited for."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many names are held or waited for."""
+        """The number of names whose lock is held or waited for."""
         return len(self._locks)
 
     @asynccontextmanager
     async def held(self, name: str) -> AsyncIterator[None]:
-        """Hold the lock of `name`; others that want it wait, first come first served."""
+        """Hold the lock of `name`. Other callers wait, and get it in the order of their calls."""
         lock = self._locks.setdefault(name, asyncio.Lock())
         self._users[name] = self._users.get(name, 0) + 1
         try:

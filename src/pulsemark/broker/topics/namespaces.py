@@ -1,7 +1,6 @@
 """Tenants and namespaces, with their settings.
 
-They live in the store's catalog; a copy in memory answers the questions that come with every
-command.
+They are stored in the store's catalog. A copy in memory is read for every command.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ DEFAULT_NAMESPACE = "public/default"
 
 
 class Namespaces(Mapping[str, Settings]):
-    """The settings of each namespace, by `tenant/namespace`; `tenants` has those of tenants."""
+    """Settings of namespaces, by `tenant/namespace`; `tenants` has the settings of tenants."""
 
     def __init__(self, catalog: MetadataStore, writer: CatalogWriter) -> None:
         self.tenants: dict[str, Settings] = {}
@@ -34,12 +33,12 @@ class Namespaces(Mapping[str, Settings]):
         self._settings: dict[str, Settings] = {}
 
     def load(self) -> None:
-        """Read the catalog; a fresh folder gets public/default. Blocks."""
+        """Read the catalog; a new folder gets public/default. Blocks."""
         catalog = self._catalog
         self.tenants = {key: json.loads(value) for key, value in catalog.items("tenant")}
         self._settings = {key: json.loads(value) for key, value in catalog.items("namespace")}
         if not self.tenants:
-            # Together: a tenant alone would look like a folder that somebody has set up.
+            # In one transaction: a tenant alone would look like a folder that a user has set up.
             catalog.write(
                 [("tenant", DEFAULT_TENANT, b"{}"), ("namespace", DEFAULT_NAMESPACE, b"{}")]
             )
@@ -66,7 +65,7 @@ class Namespaces(Mapping[str, Settings]):
     # -- changing -------------------------------------------------------------------------------
 
     async def put_tenant(self, tenant: str, settings: Settings) -> None:
-        """Make a tenant, or change its settings."""
+        """Create a tenant, or change its settings."""
 
         def show() -> None:
             self.tenants[tenant] = settings
@@ -74,11 +73,11 @@ class Namespaces(Mapping[str, Settings]):
         await self._writer.put("tenant", tenant, _stored(settings), show)
 
     async def delete_tenant(self, tenant: str) -> None:
-        """Forget a tenant that has no namespaces left."""
+        """Delete a tenant that has no namespaces."""
         await self._writer.put("tenant", tenant, None, lambda: self.tenants.pop(tenant, None))
 
     async def put(self, namespace: str, settings: Settings) -> None:
-        """Make a namespace, or change its settings."""
+        """Create a namespace, or change its settings."""
         check_namespace(namespace)
 
         def show() -> None:
@@ -87,9 +86,9 @@ class Namespaces(Mapping[str, Settings]):
         await self._writer.put("namespace", namespace, _stored(settings), show)
 
     async def change(self, namespace: str, change: Callable[[Settings], Settings]) -> None:
-        """Store what `change` makes of a namespace's settings.
+        """Store the settings that `change` returns for a namespace's present settings.
 
-        Raises `RefusedError` for a namespace that is not there.
+        Raises `RefusedError` if the namespace does not exist.
         """
 
         async def turn() -> None:
@@ -104,15 +103,15 @@ class Namespaces(Mapping[str, Settings]):
         await self._writer.in_turn(turn)
 
     def withdraw(self, namespace: str) -> Settings | None:
-        """Begin to delete a namespace: it is not shown from now on. None: it is not there."""
+        """Begin to delete a namespace: it is hidden from now on. None: it does not exist."""
         return self._settings.pop(namespace, None)
 
     def restore(self, namespace: str, settings: Settings) -> None:
-        """Show a namespace again that was not deleted after all."""
+        """Show a withdrawn namespace again, after its deletion failed."""
         self._settings.setdefault(namespace, settings)
 
     async def forget(self, namespace: str, settings: Settings) -> None:
-        """End the deletion of a namespace that was withdrawn; if that fails, it is restored."""
+        """Finish the deletion of a withdrawn namespace; if that fails, it is restored."""
 
         async def turn() -> None:
             try:

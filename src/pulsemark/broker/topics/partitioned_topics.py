@@ -1,13 +1,14 @@
-"""Which topics are partitioned, and which were until they were deleted.
+"""The partitioned topics, and those that were deleted.
 
-A partitioned topic is a number in the catalog; its partitions are topics of their own. When it is
-deleted, clients that were connected to a partition come back by themselves, for that partition
-alone. They must not make it anew, as one that belongs to nothing. So the deletion is written down
-first (`retire`), then the partitions go, then the number. From the first step on, partitions of
-that name do not come into being by being used, over restarts too, until somebody makes the
-partitioned topic again. A deletion that a crash interrupted is finished at the next start.
+A partitioned topic is only a number of partitions in the catalog; its partitions are normal topics.
+When a partitioned topic is deleted, clients that were connected to a partition reconnect to that
+partition by themselves. They must not create it again, since it would belong to no partitioned
+topic. So a deletion has three steps: store that it has begun (`retire`), delete the partitions,
+delete the number. From the first step on, partitions of that name are not created automatically,
+also after a restart, until the partitioned topic is created again. A deletion that a crash
+interrupted is finished at the next start.
 
-The `REMEMBERED_MAX` latest deletions are remembered.
+The latest `REMEMBERED_MAX` deletions are remembered.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ REMEMBERED_MAX = 10_000
 
 
 class PartitionedTopics:
-    """The numbers of partitions, and the names that are not to be used for now."""
+    """The numbers of partitions, and the names of deleted partitioned topics."""
 
     def __init__(self, catalog: MetadataStore, writer: CatalogWriter) -> None:
         self._catalog = catalog
         self._writer = writer
         self._counts: dict[str, int] = {}
         self._names = TopicNames()
-        #: Names of deleted ones, oldest first.
+        #: Names of deleted partitioned topics, oldest first.
         self._retired: dict[str, None] = {}
 
     def load(self) -> None:
@@ -44,13 +45,13 @@ class PartitionedTopics:
         self._retired = dict.fromkeys(key for key, _ in self._catalog.items(RETIRED_KIND))
 
     def half_deleted(self) -> list[TopicName]:
-        """Those whose deletion was begun and not finished."""
+        """The partitioned topics whose deletion has begun and is not finished."""
         return [TopicName.parse(name) for name in self._retired if name in self._counts]
 
     # -- asking ---------------------------------------------------------------------------------
 
     def __contains__(self, name: TopicName) -> bool:
-        """Whether it is a partitioned topic."""
+        """Whether this is the name of a partitioned topic."""
         return str(name) in self._counts
 
     def in_namespace(self, namespace: str) -> list[str]:
@@ -66,9 +67,9 @@ class PartitionedTopics:
         return self._counts.get(str(name), 0)
 
     def check_partition(self, name: TopicName, *, exists: bool, explicit: bool) -> None:
-        """Refuse to open a partition that cannot be, or must not come into being (TopicNotFound).
+        """Refuse (TopicNotFound) a partition that cannot exist or must not be created.
 
-        `explicit`: somebody asks for the topic to be made, not only to use it.
+        `explicit`: the client asks to create the topic, not only to use it.
         """
         parent = name.partitioned
         count = self.count_of(parent)
@@ -82,11 +83,11 @@ class PartitionedTopics:
     # -- changing -------------------------------------------------------------------------------
 
     async def put(self, name: TopicName, partitions: int) -> None:
-        """Make a partitioned topic, or change its number of partitions; durable on return."""
+        """Create a partitioned topic, or change its number of partitions; durable on return."""
         await self._writer.in_turn(lambda: self._put(str(name), partitions))
 
     async def _put(self, full: str, partitions: int) -> None:
-        # Together, so that no start takes the new topic for a deletion to be finished.
+        # In one transaction: else the next start could finish the old deletion on the new topic.
         value = str(partitions).encode()
         await self._writer.write((RETIRED_KIND, full, None), (PARTITIONED_KIND, full, value))
         self._retired.pop(full, None)
@@ -123,7 +124,7 @@ class PartitionedTopics:
         await self._writer.put(PARTITIONED_KIND, full, None, lambda: self._drop(full))
 
     def finish(self, name: TopicName) -> None:
-        """The same, before there is anything to take turns with. Blocks."""
+        """End a deletion at the start of the broker, when there are no turns yet. Blocks."""
         self._catalog.delete(PARTITIONED_KIND, str(name))
         self._drop(str(name))
 

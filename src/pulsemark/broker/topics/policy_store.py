@@ -1,11 +1,11 @@
-"""Where the policies of namespaces and topics are kept.
+"""Stores the policies of namespaces and topics.
 
-A policy is a value under a name of its own. What is set for a namespace stands among the
-namespace's settings in the catalog, what is set for a topic under the kind `topic-policy`, by the
-topic's full name. Partitions have no policies of their own: those of the partitioned topic hold.
+A policy is a value with a name. In the catalog, the policies of a namespace are among its settings,
+and those of a topic are under the kind `topic-policy`, by the topic's full name. Partitions have no
+own policies: those of the partitioned topic apply.
 
-A change is checked by its caller, made durable here, and only then shown to the listeners. Each
-listener is told which topics it concerns.
+The caller checks a change, this module makes it durable, and only then calls the listeners with the
+topics that the change concerns.
 
 Everything here runs on the event loop, except `load`.
 """
@@ -53,14 +53,14 @@ class PolicyStore:
         self.of_topics: dict[str, dict[str, Any]] = {}
         #: Called after each change with the policy's name and the topics that it concerns.
         self.listeners: list[Callable[[str, Concerns], None]] = []
-        #: Called with the policy's name and the topic, within the change of a topic's policy.
+        #: Called with the policy's name and the topic, in the same turn as the change.
         self.of_topic_changed: Callable[[str, TopicName], None] = lambda policy, name: None
 
     def _exists(self, name: TopicName) -> bool:
         return str(name) in self._names or name in self._partitioned
 
     def load(self, catalog: MetadataStore) -> None:
-        """Take over what the catalog has. Blocks."""
+        """Read the policies from the catalog. Blocks."""
         for name, value in catalog.items(TOPIC_POLICY_KIND):
             if self._exists(TopicName.parse(name)):
                 self.of_topics[name] = json.loads(value)
@@ -71,15 +71,15 @@ class PolicyStore:
     # -- asking ---------------------------------------------------------------------------------
 
     def in_namespace(self, namespace: str, policy: str) -> Any:
-        """What is set for a namespace; None: nothing."""
+        """The policy set for a namespace; None if none is set."""
         return self._namespaces.get(namespace, {}).get(policy)
 
     def in_topic(self, name: TopicName, policy: str) -> Any:
-        """What is set for a topic; None: nothing."""
+        """The policy set for a topic; None if none is set."""
         return self.of_topics.get(str(name.partitioned), {}).get(policy)
 
     def owners(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """Every namespace and topic with its settings, as they are now. From any thread."""
+        """A copy of all namespaces and topics with their settings. Call it from any thread."""
         return (*self._namespaces.snapshot(), *tuple(self.of_topics.items()))
 
     # -- changing -------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class PolicyStore:
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
 
-        Raises `RefusedError` for a topic that is not there, and `LedgerError`.
+        Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
         await self._writer.in_turn(lambda: self._set(name, policy, value))
 
@@ -108,14 +108,14 @@ class PolicyStore:
         self._tell(policy, lambda other: other.partitioned == name)
 
     def _show(self, name: TopicName, settings: dict[str, Any]) -> None:
-        """From now on a topic has these settings, or none."""
+        """Show a topic's new settings; empty settings are removed."""
         if settings:
             self.of_topics[str(name)] = settings
         else:
             self.of_topics.pop(str(name), None)
 
     async def forget(self, name: TopicName) -> None:
-        """A topic was deleted, and its policies with it; a partition has none of its own."""
+        """Forget the policies of a deleted topic; a partition has none."""
         await self._writer.in_turn(lambda: self._forget(name))
 
     async def _forget(self, name: TopicName) -> None:

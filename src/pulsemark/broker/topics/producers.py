@@ -1,29 +1,30 @@
-"""Who may write to a topic, and under which name.
+"""The producers of a topic: names, access modes and topic epochs.
 
-A producer's name is unique within a topic. A client that asks for a taken name gets it only when
-the holder is gone: the holder's connection is pinged, and closed if it stays silent.
+A producer's name is unique within a topic. If another producer has the name already, the broker
+sends a PING to that producer's connection. If there is no answer, it closes that connection, and
+the new producer gets the name.
 
-Access modes (PIP-68), over the producers that are there already:
+Access modes (PIP-68), depending on the producers that the topic already has:
 
-==================  =====================  ======================================================
-asks for            nobody                 somebody
-==================  =====================  ======================================================
-Shared              in                     in; ProducerBusy beside an exclusive or waiting one
-Exclusive           in, new topic epoch    ProducerFenced
-WaitForExclusive    in, new topic epoch    queued (ready=False), let in when all others have gone
-ExclusiveWith...    in, new topic epoch    all others are fenced, Shared and waiting ones, too
+==================  ======================  =====================================================
+mode                no other producer       other producers
+==================  ======================  =====================================================
+Shared              added                   added; ProducerBusy if one is exclusive or waiting
+Exclusive           added, new topic epoch  ProducerFenced
+WaitForExclusive    added, new topic epoch  waits (ready=False), added when all others have left
+ExclusiveWith...    added, new topic epoch  all others are fenced, Shared and waiting ones, too
 Fencing
-==================  =====================  ======================================================
+==================  ======================  =====================================================
 
-The topic epoch counts the exclusive owners, is durable before an owner hears of it, and rejects
-(ProducerFenced) one that comes back with an older epoch than the topic's. A client may come back
-with a higher one, from a topic that was deleted and made anew: it is taken over, as in Pulsar, up
-to `CLAIMED_EPOCH_MAX`, so that the topic can always count on.
+The topic epoch counts the exclusive owners. It is durable before the owner gets it. A producer that
+reconnects with an older epoch than the topic's is rejected (ProducerFenced). A client may also
+reconnect with a higher epoch, if the topic was deleted and created again. As in Pulsar the topic
+takes over that epoch, but only up to `CLAIMED_EPOCH_MAX`, so that it can always count on.
 
-A producer has one life: it enters a topic once and leaves it once. Entering is the last thing that
-happens without a pause after all checks. Leaving (`Producer.leave`) takes effect before it returns,
-wherever the producer stands: inside, queued, or between the two while its epoch is being stored.
-What goes on in the background meanwhile finds the producer gone and gives it nothing.
+A producer enters a topic once and leaves it once. There is no `await` between the last check and
+entering. Leaving (`Producer.leave`) has its effect before it returns, in every state: added,
+waiting, or while the epoch is being stored. Work in the background then finds that the producer
+has left, and does not make it the owner.
 """
 
 from __future__ import annotations
@@ -51,24 +52,24 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: The highest topic epoch that a client may bring along. Pulsar's are signed 64-bit numbers; this
-#: leaves as many again to count on with.
+#: The highest topic epoch that a client may claim. Pulsar's epochs are signed 64-bit numbers, so
+#: this leaves half of them for later epochs.
 CLAIMED_EPOCH_MAX = 1 << 62
 
 
 class ProducerOutlet(Outlet, Protocol):
-    """The connection a producer lives on."""
+    """The connection of a producer."""
 
     def close_producer(self, producer: Producer) -> None:
-        """Tell the client that the broker closed a producer of it."""
+        """Tell the client that the broker closed one of its producers."""
         ...
 
     def producer_fenced(self, producer: Producer) -> None:
-        """Another producer took this one's place: refuse its next SEND."""
+        """Another producer took over the topic: refuse this one's next SEND."""
         ...
 
     def producer_ready(self, producer: Producer) -> None:
-        """A queued producer is let in now."""
+        """A waiting producer may publish now."""
         ...
 
 
@@ -83,33 +84,33 @@ class Producer:
     access_mode: ProducerAccessMode
     epoch: int
     user_provided_name: bool
-    #: The epoch it held before, when it comes back; afterwards the one it owns.
+    #: The epoch that it claims when it reconnects; later the epoch that it owns.
     topic_epoch: int | None
     schema_version: bytes = b""
     connected_since_ms: int = 0
     properties: dict[str, str] = field(default_factory=dict)
     messages_in: int = 0
     bytes_in: int = 0
-    #: Let in: not waiting any more, and not fenced.
+    #: Whether it was added: it does not wait, and was not fenced.
     may_publish: bool = False
     is_waiting: bool = False
-    #: Its latest publishes that wait for the disk: an answer to a later one must not overtake them.
+    #: Its latest publishes that wait for the disk. Answers to later ones must come after them.
     run: Run | None = None
-    #: Counts what the client makes the broker keep for it.
+    #: Counts the memory that the broker needs for it.
     reservation: Reservation | None = None
-    #: What stampers are told of it.
+    #: The facts about it that stampers get.
     sender: Sender | None = None
-    #: The topic's registry while the producer is in it, let in or queued.
+    #: The topic's producers while this one is among them, added or waiting.
     home: TopicProducers | None = None
-    #: Closed for good: it may not enter any topic any more.
+    #: Whether it was closed for ever: it must not enter a topic again.
     has_left: bool = False
-    #: Another producer took its place.
+    #: Whether another producer took over the topic.
     is_fenced: bool = False
     #: Closed by the broker; its client is told in its turn.
     is_disconnected: bool = False
 
     def leave(self) -> None:
-        """End: the client closed it, or its connection is lost. Twice is once."""
+        """Leave: the client closed it, or its connection is lost. May be called twice."""
         self.has_left = True
         self.may_publish = False
         if self.home is not None:
@@ -119,7 +120,7 @@ class Producer:
     def from_command(
         cls, outlet: ProducerOutlet, command: CommandProducer, name: str, now_ms: int
     ) -> Producer:
-        """The producer that a PRODUCER command asks for."""
+        """Make the producer for a PRODUCER command."""
         return cls(
             outlet=outlet,
             producer_id=command.producer_id,
@@ -140,9 +141,9 @@ class TopicProducers:
     def __init__(
         self, topic_epoch: int | None, store_epoch: Callable[[int], Awaitable[None]]
     ) -> None:
-        #: Those that hold the topic; an exclusive one also while its epoch is being stored.
+        #: The added producers; an exclusive one also while its epoch is being stored.
         self.by_name: dict[str, Producer] = {}
-        #: Those that wait for exclusive access, the longest waiting first.
+        #: The producers that wait for exclusive access; the longest waiting is first.
         self.waiting: dict[str, Producer] = {}
         self.topic_epoch = topic_epoch
         self._store_epoch = store_epoch
@@ -153,13 +154,13 @@ class TopicProducers:
 
     @property
     def exclusive(self) -> Producer | None:
-        """The producer that holds the topic alone."""
+        """The exclusive producer, if there is one."""
         return self._exclusive
 
     async def add(self, producer: Producer) -> bool:
-        """Let a producer in (True) or queue it (False), or raise `RefusedError`."""
+        """Add a producer (True) or let it wait (False), or raise `RefusedError`."""
         await self._free_name(producer)
-        # Nothing waits from here until the producer has its place.
+        # No `await` from here until the producer was added: nothing can change.
         self._check_can_enter(producer)
         if producer.access_mode == ProducerAccessMode.Shared:
             if self._exclusive is not None or self.waiting:
@@ -167,7 +168,7 @@ class TopicProducers:
                     ServerError.ProducerBusy, "Topic has an existing exclusive producer"
                 )
             self._enter(producer)
-            # As Pulsar does: it is told the topic's epoch, whatever it claims.
+            # As in Pulsar it gets the topic's epoch, whatever epoch it claims.
             producer.topic_epoch = self.topic_epoch
             producer.may_publish = True
             return True
@@ -182,11 +183,11 @@ class TopicProducers:
                 return False
             raise RefusedError(ServerError.ProducerFenced, "Topic has an existing producer")
         self._enter(producer)
-        await self._own(producer)
+        await self._make_owner(producer)
         return True
 
     def remove(self, producer: Producer) -> None:
-        """A producer has gone; the first waiting one may take the topic over. Twice is once."""
+        """Remove a producer; the first waiting one may take over. May be called twice."""
         if producer.home is not self:
             return
         producer.home = None
@@ -201,26 +202,26 @@ class TopicProducers:
     def disconnecting(self) -> Iterator[None]:
         """Close every producer from the broker's side; their clients may open them again.
 
-        The first piece ends all of them; the others tell their clients.
+        The first piece ends all of them; the other pieces notify their clients.
         """
-        everybody = (*self.waiting.values(), *self.by_name.values())
+        all_producers = (*self.waiting.values(), *self.by_name.values())
         self.waiting.clear()
         self._empty()
-        for producer in everybody:
+        for producer in all_producers:
             producer.home = None
             producer.may_publish = False
             producer.is_disconnected = True
         yield
-        for producer in everybody:
+        for producer in all_producers:
             producer.outlet.close_producer(producer)
             yield
 
     def close(self) -> None:
-        """The topic or the broker ends: nobody enters or inherits any more."""
+        """The topic or the broker closes: no producer is added or promoted any more."""
         self._is_closed = True
 
     async def settled(self) -> None:
-        """Return when no epoch is being stored; after `close`, none will be."""
+        """Return when no epoch is being stored. After `close` no other store begins."""
         async with self._storing:
             pass
 
@@ -228,7 +229,7 @@ class TopicProducers:
 
     def _check_can_enter(self, producer: Producer) -> None:
         if self._is_closed:
-            raise RefusedError(ServerError.ServiceNotReady, "the topic is being closed")
+            raise RefusedError(ServerError.ServiceNotReady, "the topic is being closed; try again")
         if producer.has_left:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
 
@@ -243,7 +244,7 @@ class TopicProducers:
         self._exclusive = None
 
     def _promote(self) -> None:
-        """Give a topic without producers to the first that waits."""
+        """Give a topic without producers to the first waiting one."""
         if self._is_closed or self.by_name or not self.waiting:
             return
         heir = self.waiting.pop(next(iter(self.waiting)))
@@ -252,29 +253,33 @@ class TopicProducers:
 
     async def _succeed(self, heir: Producer) -> None:
         try:
-            await self._own(heir)
-        except Exception as error:  # noqa: BLE001 - the client hears of it, whatever it is
-            log.warning("producer %r could not take the topic over: %s", heir.name, error)
+            await self._make_owner(heir)
+        except Exception as error:  # noqa: BLE001 - the client gets an ERROR for any failure
+            log.warning(
+                "waiting producer %r could not take over its topic and was fenced: %s",
+                heir.name,
+                error,
+            )
             heir.outlet.producer_fenced(heir)
         else:
             heir.outlet.producer_ready(heir)
 
     async def _free_name(self, newcomer: Producer) -> None:
-        """Return when the name is free; a living holder elsewhere keeps it."""
+        """Return when the name is free; raise ProducerBusy if its holder is alive."""
         while (holder := self._holder_of(newcomer.name)) is not None:
             if holder.outlet is newcomer.outlet or await holder.outlet.is_alive():
                 raise RefusedError(
                     ServerError.ProducerBusy,
                     f"Producer with name '{newcomer.name}' is already connected to topic",
                 )
-            # Each round takes one holder out, so there is an end to them.
+            # Each round removes one holder, so the loop ends.
             holder.leave()
 
     def _holder_of(self, name: str) -> Producer | None:
         return self.by_name.get(name) or self.waiting.get(name)
 
     def _fence_all(self) -> None:
-        """Fence every producer, inside or waiting."""
+        """Fence every producer, added or waiting."""
         fenced = (*self.waiting.values(), *self.by_name.values())
         self.waiting.clear()
         self._empty()
@@ -294,20 +299,20 @@ class TopicProducers:
         if claimed < current:
             raise RefusedError(
                 ServerError.ProducerFenced,
-                f"topic epoch {claimed} is over, the topic's is {current}",
+                f"topic epoch {claimed} is too old, the topic's epoch is {current}",
             )
         if claimed > CLAIMED_EPOCH_MAX:
             raise RefusedError(
                 ServerError.ProducerFenced,
-                f"topic epoch {claimed} was never given, the highest possible is "
+                f"topic epoch {claimed} is too high, the highest possible epoch is "
                 f"{CLAIMED_EPOCH_MAX}",
             )
 
-    async def _own(self, producer: Producer) -> None:
-        """Make a producer that has entered the topic's owner, once its epoch is durable."""
+    async def _make_owner(self, producer: Producer) -> None:
+        """Make an added producer the topic's owner, after its epoch is durable."""
         try:
-            # Stored to its end, whoever leaves meanwhile: the next epoch is counted from it.
-            epoch = await self._background.to_the_end(self._count_epoch(producer))
+            # This runs to its end even if the producer leaves: the next epoch counts from it.
+            epoch = await self._background.run_to_end(self._count_epoch(producer))
             self._check_holds(producer)
         except BaseException:
             self.remove(producer)
@@ -317,7 +322,7 @@ class TopicProducers:
         producer.may_publish = True
 
     async def _count_epoch(self, producer: Producer) -> int:
-        """The owner's epoch, durable. One is stored at a time, so that none overtakes another."""
+        """Store the owner's epoch and return it. One is stored at a time, to keep the order."""
         async with self._storing:
             self._check_holds(producer)
             self._check_epoch(producer)

@@ -1,13 +1,13 @@
-"""The topics of a data folder: which there are, and which are open.
+"""The registry of a data folder's topics: all names, and the open topics.
 
-Tenants, namespaces and partitioned topics live in the store's catalog; a copy in memory answers
-the questions that come with every command. What blocks (opening a ledger, a change to the
-catalog) runs in the executor, one piece of work per topic at a time.
+Tenants, namespaces and partitioned topics are stored in the store's catalog. A copy in memory is
+read for every command. Blocking work (opening a ledger, a change of the catalog) runs in the
+executor, one piece of work per topic at a time.
 
-A topic is opened when somebody first needs it, and created with it where `create` allows. It is
-deleted under the same lock as it is opened under, and closed for its users in the same step in
-which it is found unused: who comes later, or has waited meanwhile, meets a closed topic, never one
-that is gone.
+A topic is opened at its first use, and created if it does not exist and `create` allows that.
+Opening and deleting use the same lock. When a topic is to be deleted, it is closed in the same step
+in which it is found unused. So a caller that comes later, or that waited meanwhile, finds a closed
+topic and is refused; it never uses a deleted one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_PARTITIONS = 10_000
 
 
 class TopicInUseError(Exception):
-    """A topic cannot be deleted while producers or consumers are connected to it."""
+    """A topic cannot be deleted: producers or consumers are connected to it."""
 
     def __init__(self, topic: str, producers: int, consumers: int) -> None:
         super().__init__(f"{topic} has {producers} producers and {consumers} consumers")
@@ -55,7 +55,7 @@ class TopicInUseError(Exception):
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of the topics that there are; `namespaces`;
+    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`;
     `stamp_policies`.
     """
 
@@ -71,14 +71,14 @@ class Topics:
         after_delete: Callable[[TopicName], Awaitable[None]],
         broker_name: str = "",
     ) -> None:
-        """`after_delete` is called with the name of each topic that was deleted.
+        """`before_delete` is called with the name of a topic that is closed and will be deleted.
 
-        `before_delete` is called with that of one that is closed, and about to be deleted.
+        `after_delete` is called with its name after the deletion.
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.names = TopicNames()
-        #: Works through what is long, for all of the broker.
+        #: Runs long work of the whole broker, in time slices.
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
@@ -105,7 +105,7 @@ class Topics:
         self._background = Background()
 
     async def load(self) -> None:
-        """Read the catalog; a fresh folder gets public/default."""
+        """Read the catalog; a new folder gets public/default."""
         await self._run_blocking(self._load)
 
     def _load(self) -> None:
@@ -119,7 +119,7 @@ class Topics:
         self.stamp_policies.check_stored()
 
     def _finish_deletions(self) -> None:
-        """End what a crash interrupted: partitioned topics whose deletion had begun."""
+        """Finish deletions of partitioned topics that a crash interrupted."""
         for name in self._partitioned.half_deleted():
             for index in range(self.partitions_of(name)):
                 partition = str(name.partition(index))
@@ -130,11 +130,11 @@ class Topics:
             self._partitioned.finish(name)
 
     def _stored_epochs(self) -> dict[str, int]:
-        """Each topic's epoch; one that a crash left after its topic was deleted is removed."""
+        """Each topic's epoch. The epochs of deleted topics, left by a crash, are removed."""
         epochs: dict[str, int] = {}
         for key, value in self.catalog.items("topic-epoch"):
             if key in self.names:
-                # Earlier versions stored any epoch that a client claimed to have had.
+                # Earlier versions stored any epoch that a client claimed.
                 epochs[key] = int(value) if int(value) < 1 << 63 else CLAIMED_EPOCH_MAX
             else:
                 self.catalog.delete("topic-epoch", key)
@@ -149,11 +149,11 @@ class Topics:
 
     @property
     def creates_topics(self) -> bool:
-        """Whether a topic comes into being when somebody produces to it or subscribes."""
+        """Whether a topic is created when a client produces to it or subscribes."""
         return self.config.allow_auto_topic_creation
 
     def parse(self, name: str) -> TopicName:
-        """The topic's parsed name, in a namespace that exists, or `RefusedError`."""
+        """Parse a topic's name. Raises `RefusedError` if its namespace does not exist."""
         try:
             parsed = TopicName.parse(name)
         except InvalidTopicNameError as error:
@@ -166,7 +166,7 @@ class Topics:
             raise RefusedError(ServerError.TopicNotFound, f"Namespace not found: {name.namespace}")
 
     def exists(self, name: TopicName) -> bool:
-        """Whether the topic, partitioned or not, is there."""
+        """Whether the topic, partitioned or not, exists."""
         return str(name) in self.names or name in self._partitioned
 
     def partitions_of(self, name: TopicName) -> int:
@@ -174,7 +174,7 @@ class Topics:
         return self._partitioned.count_of(name)
 
     def names_in(self, namespace: str) -> list[str]:
-        """Full names of a namespace's topics, sorted; partitions one by one."""
+        """Full names of a namespace's topics, sorted, with each partition."""
         return self.names.of(namespace)
 
     def partitioned_in(self, namespace: str) -> list[str]:
@@ -184,16 +184,16 @@ class Topics:
     # -- opening --------------------------------------------------------------------------------
 
     async def open(self, name: TopicName, *, create: bool, explicit: bool = False) -> Topic:
-        """The open topic; opened, and where allowed created, if need be. Raises `RefusedError`.
+        """The open topic. Opens it, and creates it if `create` allows. Raises `RefusedError`.
 
-        `explicit`: made because somebody asks for it, not by being used; that is also possible for
-        a partition that was deleted with its partitioned topic.
+        `explicit`: the client asks to create the topic, not only to use it. This is also possible
+        for a partition that was deleted with its partitioned topic.
         """
         topic = self.open_topics.get(str(name))
         if topic is not None:
             return topic
         self._check_can_open(name, create=create, explicit=explicit)
-        return await self._background.to_the_end(
+        return await self._background.run_to_end(
             self._open_alone(name, create=create, explicit=explicit)
         )
 
@@ -220,7 +220,7 @@ class Topics:
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
-                f"no room for {name}: there are {self.config.max_topics} topics, the limit",
+                f"{name} cannot be created: the limit is {self.config.max_topics} topics",
             )
 
     async def _open(self, name: TopicName) -> Topic:
@@ -253,9 +253,9 @@ class Topics:
     # -- creating and deleting ------------------------------------------------------------------
 
     async def create_partitioned(self, name: TopicName, partitions: int) -> None:
-        """Make a partitioned topic with all of its partitions, or give one more of them."""
+        """Create a partitioned topic with all its partitions, or add partitions to one."""
         _check_persistent(name)
-        await self._background.to_the_end(self._create_partitioned_alone(name, partitions))
+        await self._background.run_to_end(self._create_partitioned_alone(name, partitions))
 
     async def _create_partitioned_alone(self, name: TopicName, partitions: int) -> None:
         async with self._locks.held(str(name)):
@@ -266,7 +266,7 @@ class Topics:
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
-        await self._background.to_the_end(self._delete_partitioned_alone(name, force=force))
+        await self._background.run_to_end(self._delete_partitioned_alone(name, force=force))
 
     async def _delete_partitioned_alone(self, name: TopicName, *, force: bool) -> None:
         async with self._locks.held(str(name)):
@@ -294,8 +294,8 @@ class Topics:
             await self._partitioned.forget(name)
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a topic with everything in it. Raises `TopicInUseError`, `RefusedError`."""
-        await self._background.to_the_end(self._delete_alone(name, force=force))
+        """Delete a topic with all its data. Raises `TopicInUseError`, `RefusedError`."""
+        await self._background.run_to_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
@@ -319,27 +319,27 @@ class Topics:
             await self._after_delete(name)
 
     def _close(self, topic: Topic) -> None:
-        """Close a topic for those who use it. It is opened anew when needed."""
+        """Close a topic for its users. The next use opens it again."""
         del self.open_topics[topic.name]
         topic.close()
 
     # -- namespaces -----------------------------------------------------------------------------
 
     async def delete_namespace(self, namespace: str) -> None:
-        """Forget a namespace that has no topics left.
+        """Delete a namespace that has no topics.
 
-        Raises `RefusedError` (ServiceNotReady) if one was made while the namespace was being
-        deleted; then it stays.
+        Raises `RefusedError` (ServiceNotReady) if a topic was created meanwhile; then the namespace
+        stays.
         """
         settings = self.namespaces.withdraw(namespace)
         if settings is None:
             return
         try:
-            # No topic of it is opened from now on; those that are being opened are waited for.
-            await self._background.settle_present()
+            # From now on none of its topics is opened. Wait for those that are being opened.
+            await self._background.settle_running()
             if self.names_in(namespace) or self.partitioned_in(namespace):
                 raise RefusedError(
-                    ServerError.ServiceNotReady, f"{namespace} has got a topic meanwhile"
+                    ServerError.ServiceNotReady, f"a topic was created in {namespace} meanwhile"
                 )
         except BaseException:
             self.namespaces.restore(namespace, settings)
@@ -347,11 +347,11 @@ class Topics:
         await self.namespaces.forget(namespace, settings)
 
     async def settled(self) -> None:
-        """Return when nothing is being opened or deleted any more."""
+        """Return when no topic is being opened or deleted."""
         await self._background.settled()
 
     async def close(self) -> None:
-        """Close every topic; nothing is written on behalf of producers afterwards."""
+        """Close every topic. After this nothing more is written for producers."""
         topics = tuple(self.open_topics.values())
         self.open_topics.clear()
         for topic in topics:

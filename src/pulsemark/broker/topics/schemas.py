@@ -1,12 +1,12 @@
 """The schemas of each topic, by version.
 
-A schema is registered once: the same one again gives its old version. Versions count from 0 and
-travel as 8 bytes, big-endian. They live in the catalog under the topic's name, which partitions
-share.
+A schema is registered once: registering it again returns its version. Versions count from 0 and are
+sent as 8 bytes, big-endian. They are stored in the catalog under the topic's name; all partitions
+of a partitioned topic share them.
 
-What is checked: a topic's schema type never changes (IncompatibleSchema). Whether two Avro or
-JSON definitions of one type can read each other is not judged here: every definition of the
-topic's type is accepted, as under Pulsar's strategy ALWAYS_COMPATIBLE.
+There is one check: a topic's schema type never changes (IncompatibleSchema). Whether two Avro or
+JSON definitions are compatible is not checked: every definition of the topic's type is accepted, as
+with Pulsar's strategy ALWAYS_COMPATIBLE.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .topic import Topic
 __all__ = ["Schemas", "version_bytes"]
 
 SCHEMA_KIND = "schema"
-#: What a schema takes in memory beside its definition, rounded up.
+#: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
 
 _SIZE = struct.Struct(">I")
@@ -34,22 +34,22 @@ UNTYPED = (Schema.Type.Value("None"), Schema.AutoConsume)
 
 
 def version_bytes(version: int) -> bytes:
-    """A schema version as it travels."""
+    """A schema version in its wire format."""
     return _VERSION.pack(version)
 
 
 class Schemas:
     """Registered schemas, read from the catalog when a topic needs them.
 
-    Those of the topics asked for last stay in memory, `max_schema_cache_bytes` at most. A topic
-    that has none takes no place.
+    The schemas of the most recently used topics stay in memory, at most `max_schema_cache_bytes`.
+    A topic without schemas takes no memory.
     """
 
     def __init__(self, writer: CatalogWriter, config: BrokerConfig) -> None:
         self._writer = writer
         self._max_cache_bytes = config.max_schema_cache_bytes
         self._max_topic_bytes = config.max_schema_bytes_per_topic
-        #: The topic asked for last stands at the end.
+        #: The most recently used topic is last.
         self._by_topic: dict[str, list[Schema]] = {}
         self._sizes_bytes: dict[str, int] = {}
         self._cached_bytes = 0
@@ -64,7 +64,7 @@ class Schemas:
         return known
 
     async def _load(self, key: str) -> list[Schema]:
-        """Within a turn: all schemas of a topic, as they are stored."""
+        """Within a turn: all stored schemas of a topic."""
         known = self._by_topic.get(key)
         if known is None:
             known = _unpack(await self._writer.read(SCHEMA_KIND, key) or b"")
@@ -73,7 +73,7 @@ class Schemas:
         return known
 
     def _remember(self, key: str, schemas: list[Schema]) -> None:
-        """Keep a topic's schemas as they are stored; those asked for longest ago go."""
+        """Keep a topic's stored schemas in memory; the least recently used ones are dropped."""
         self._drop(key)
         size_bytes = sum(SCHEMA_BYTES + schema.ByteSize() for schema in schemas)
         self._by_topic[key], self._sizes_bytes[key] = schemas, size_bytes
@@ -98,9 +98,9 @@ class Schemas:
         return schemas[number], version_bytes(number)
 
     async def register(self, topic: Topic, schema: Schema, *, may_be_first: bool = True) -> bytes:
-        """The version of a schema; durable on return, if it is new. Raises `RefusedError`.
+        """Register a schema and return its version; durable on return. Raises `RefusedError`.
 
-        Nothing is stored for a topic that was closed meanwhile: it may be being deleted.
+        Nothing is stored for a topic that was closed meanwhile, since it may be being deleted.
         """
         key = str(topic.topic_name.partitioned)
         known = _version_in(self._by_topic.get(key, []), schema)
@@ -109,7 +109,7 @@ class Schemas:
         return version_bytes(known)
 
     async def _add(self, topic: Topic, schema: Schema, may_be_first: bool) -> int:
-        """Within a turn: the version of a schema, which is added if it is new."""
+        """Within a turn: return the version of a schema; add it if it is new."""
         key = str(topic.topic_name.partitioned)
         schemas = await self._load(key)
         known = _version_in(schemas, schema)
@@ -132,20 +132,20 @@ class Schemas:
                 f"the topic's schemas would have {size_bytes} bytes, at most "
                 f"{self._max_topic_bytes} are allowed",
             )
-        # The deletion of a topic closes it first, and takes its schemas away in a later turn.
+        # The deletion of a topic first closes it, and removes its schemas in a later turn.
         topic.check_is_open()
         await self._writer.write((SCHEMA_KIND, key, _pack(grown)))
         self._remember(key, grown)
         return len(schemas)
 
     async def for_producer(self, topic: Topic, schema: Schema | None) -> bytes:
-        """The schema version a producer writes with; b"" without schema."""
+        """The schema version for a new producer; b"" without a schema."""
         if schema is None or schema.type in UNTYPED:
             return b""
         return await self.register(topic, schema)
 
     async def for_consumer(self, topic: Topic, schema: Schema | None) -> None:
-        """Check a consumer's schema; it becomes the topic's where the topic is untouched."""
+        """Check a consumer's schema. It becomes the topic's if the topic was never used."""
         if schema is None or schema.type in UNTYPED:
             return
         in_use = (
@@ -156,13 +156,13 @@ class Schemas:
         await self.register(topic, schema, may_be_first=not in_use)
 
     async def forget(self, topic: TopicName) -> None:
-        """The topic was deleted, and its schemas with it."""
+        """Forget the schemas of a deleted topic."""
         key = str(topic)
         await self._writer.put(SCHEMA_KIND, key, None, lambda: self._drop(key))
 
 
 def _copy(schema: Schema) -> Schema:
-    """The schema by itself: a part of a command keeps all of it alive."""
+    """A copy of the schema: a reference to a part of a command keeps all of it in memory."""
     copy = Schema()
     copy.CopyFrom(schema)
     return copy

@@ -1,28 +1,28 @@
-"""The policy `brokerEntryMetadata`: who stamps the entries of which topic, and who sees it.
+"""The policy `brokerEntryMetadata`: the stampers of a topic, and the stamps that consumers get.
 
-Its value is `{"stampers": [...]}`, names as `StamperChain.from_names` takes them; an empty list
-switches stamps off. With `"delivered": [...]` beside it, consumers that ask for entry metadata
-(PIP-90) get these fields besides time and index: names of the registry, such as
-`application_tags`, or numbers of third parties' fields in digits. It is kept at three levels, and
-the most specific one that is set wins:
+Its value is `{"stampers": [...]}`, with names as `StamperChain.from_names` takes them. An empty
+list switches stamps off. It may also have `"delivered": [...]`: consumers that ask for entry
+metadata (PIP-90) get these fields in addition to time and index. A field is a registered name such
+as `application_tags`, or the number of a third party's field in digits. The policy can be set at
+three levels, and the most specific one counts:
 
 ==========  =============================================  =======================================
-level       kept in                                        for
+level       stored in                                      for
 ==========  =============================================  =======================================
 broker      the configuration                              every topic
 namespace   the namespace's settings in the catalog        every topic of the namespace
 topic       the catalog, kind `topic-policy`, full name    the topic, and all of its partitions
 ==========  =============================================  =======================================
 
-A change is durable when the call returns, and holds for every entry appended from then on, on
-topics that are open as on others. What is stored already is never touched: readers decide entry by
-entry. Off or on, entries take their indexes, so that stamps go on without a gap.
+A change is durable when the call returns. It applies to all later entries, in open topics and in
+others. Stored entries never change, so readers check each entry for its stamps. With and without
+stamps every entry takes its indexes, so that later stamps have no gap.
 
-A stamper that a stored policy names may be gone at the next start: a plugin was uninstalled. Then
-the topic can be read, and the policy changed, but nothing can be appended (`StampingError` says
-why): entries are not silently stored without what somebody relies on.
+A stamper of a stored policy may be missing at the next start, if its plugin was uninstalled. Then
+the topic can be read and the policy can be changed, but nothing can be appended (`StampingError`
+has the reason). Otherwise entries would be stored without stamps that users rely on.
 
-Everything here runs on the event loop, except where it says that it blocks.
+Everything here runs on the event loop, except functions that are documented as blocking.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ MAX_NAME_LENGTH = 4_096
 class InvalidPolicyError(BrokerError, ValueError):
     """A value that the policy cannot have.
 
-    `value` is what was given, `reason` says what is wrong with it, with the stamper's name if it is
-    one of the stampers.
+    `value` is the value given, `reason` says what is wrong, with the name of the stamper if one is
+    the cause.
     """
 
     def __init__(self, value: object, reason: str) -> None:
@@ -75,7 +75,7 @@ class InvalidPolicyError(BrokerError, ValueError):
 
 @lru_cache(maxsize=256)
 def _chain(names: tuple[str, ...]) -> StamperChain:
-    """Blocks where a plugin has to be imported. Raises `StampError`."""
+    """The chain with these stampers. Blocks if it imports a plugin. Raises `StampError`."""
     return StamperChain.from_names(names)
 
 
@@ -91,12 +91,12 @@ class StampPolicy:
 
     stampers: tuple[str, ...]
     chain: StamperChain = field(compare=False)
-    #: Fields besides time and index that clients get, by name or number.
+    #: Fields that clients get in addition to time and index, by name or number.
     delivered: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, value: Any) -> StampPolicy:
-        """The policy that a JSON value means. Blocks. Raises `InvalidPolicyError`."""
+        """Make the policy from its JSON value. Blocks. Raises `InvalidPolicyError`."""
         names, delivered = _names(value), _delivered(value)
         try:
             return cls(names, _chain(names), delivered)
@@ -105,7 +105,7 @@ class StampPolicy:
 
     @classmethod
     def stored(cls, value: Any) -> StampPolicy:
-        """A policy that was accepted once. Where it cannot be kept now, nothing can be stamped."""
+        """Make a policy from a stored value. If it is not valid any more, it refuses to stamp."""
         try:
             return cls.from_json(value)
         except InvalidPolicyError as error:
@@ -113,7 +113,7 @@ class StampPolicy:
 
     @property
     def delivered_fields(self) -> frozenset[int]:
-        """The numbers of the fields besides time and index that clients get."""
+        """The numbers of the fields that clients get in addition to time and index."""
         numbers = (field_number_of(name) for name in self.delivered)
         return frozenset(number for number in numbers if number is not None)
 
@@ -134,10 +134,15 @@ def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidPolicyError(value, "stampers must be a list of names")
     if len(names) > MAX_STAMPERS:
-        raise InvalidPolicyError(value, f"{len(names)} stampers, at most {MAX_STAMPERS} may be")
+        raise InvalidPolicyError(
+            value, f"it has {len(names)} stampers; at most {MAX_STAMPERS} are allowed"
+        )
     for name in names:
         if len(name) > MAX_NAME_LENGTH:
-            raise InvalidPolicyError(value, f"stamper {name[:40]!r}... is too long a name")
+            raise InvalidPolicyError(
+                value,
+                f"the stamper name {name[:40]!r}... is longer than {MAX_NAME_LENGTH} characters",
+            )
     return tuple(names)
 
 
@@ -147,18 +152,18 @@ def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
         raise InvalidPolicyError(value, "delivered must be a list of fields")
     if len(fields) > MAX_DELIVERED:
         raise InvalidPolicyError(
-            value, f"{len(fields)} delivered fields, at most {MAX_DELIVERED} may be"
+            value, f"it has {len(fields)} delivered fields; at most {MAX_DELIVERED} are allowed"
         )
     for name in fields:
         if field_number_of(name) is None:
-            raise InvalidPolicyError(value, f"there is no field {name[:40]!r} to deliver")
+            raise InvalidPolicyError(value, f"delivered has an unknown field {name[:40]!r}")
     return tuple(fields)
 
 
 class _Unavailable:
-    """Stands for stampers that cannot be loaded, and refuses to stamp what producers send.
+    """Replaces stampers that cannot be loaded, and refuses to stamp producers' entries.
 
-    The broker's own control entries go in unstamped: no policy's plugin may stop them.
+    The broker's own control entries are stored without stamps: a missing plugin must not stop them.
     """
 
     __slots__ = ("_reason",)
@@ -168,7 +173,10 @@ class _Unavailable:
         self._reason = reason
 
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        raise StampError(f"the topic's policy cannot be kept: {self._reason}")
+        raise StampError(
+            f"a stamper of the topic's policy cannot be loaded: {self._reason}; "
+            "install it or change the policy"
+        )
 
 
 class StampPolicies:
@@ -194,30 +202,35 @@ class StampPolicies:
         self._broker_name = broker_name
 
     def check_stored(self) -> None:
-        """Import the stampers that stored policies name; say which are missing. Blocks."""
+        """Import the stampers of all stored policies, and log those that are missing. Blocks."""
         for owner, settings in self._store.owners():
             if POLICY_NAME in settings:
                 try:
                     StampPolicy.from_json(settings[POLICY_NAME])
                 except InvalidPolicyError as error:
-                    log.error("%s: nothing can be appended: %s", owner, error)
+                    log.error(
+                        "%s: nothing can be appended, because a stored policy is not valid: %s; "
+                        "install the stamper or change the policy",
+                        owner,
+                        error,
+                    )
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------
 
     def of_namespace(self, namespace: str) -> StampPolicy | None:
-        """What is set for a namespace; None: nothing."""
+        """The policy set for a namespace; None if none is set."""
         return _stored(self._store.in_namespace(namespace, POLICY_NAME))
 
     def of_topic(self, name: TopicName) -> StampPolicy | None:
-        """What is set for a topic; None: nothing."""
+        """The policy set for a topic; None if none is set."""
         return _stored(self._store.in_topic(name, POLICY_NAME))
 
     def applied(self, name: TopicName) -> StampPolicy:
-        """What holds for a topic."""
+        """The policy that applies to a topic."""
         return self.of_topic(name) or self.of_namespace(name.namespace) or self.default
 
     def apply_to(self, topic: Topic) -> None:
-        """Let a topic stamp, and deliver stamps, as its policy says from now on."""
+        """Apply its policy to a topic: its stampers and the delivered fields."""
         policy = self.applied(topic.topic_name)
         topic.ledger.stampers = _at_broker(policy.chain, self._broker_name)
         topic.delivered_fields = policy.delivered_fields
@@ -227,13 +240,13 @@ class StampPolicies:
     async def set_for_namespace(self, namespace: str, policy: StampPolicy | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
         await self._store.set_in_namespace(namespace, POLICY_NAME, _shown(policy))
-        # A topic that is opened meanwhile is opened with the new policy.
+        # A topic that is opened meanwhile already gets the new policy.
         await self._turns.work(self._applying_in(namespace))
 
     async def set_for_topic(self, name: TopicName, policy: StampPolicy | None) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
 
-        Raises `RefusedError` for a topic that is not there, and `LedgerError`.
+        Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
         await self._store.set_in_topic(name, POLICY_NAME, _shown(policy))
 

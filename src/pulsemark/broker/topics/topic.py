@@ -1,12 +1,13 @@
-"""A topic: its managed ledger, who writes to it, who reads from it.
+"""A topic: its managed ledger, producers and subscriptions.
 
-The ledger tells the topic when entries have become durable; only then do subscriptions see them.
+The ledger calls the topic when entries have become durable. Subscriptions see them only then.
 
-A topic is open until `close`, and never again: whoever got hold of it before, and waited for
-something since, is refused (ServiceNotReady) when it comes to attach a producer, a subscription or
-a consumer. Its client asks again and gets the topic that is open then.
-Everything here runs on the event loop; what blocks (opening a ledger, the catalog) is done by the
-registry in `topics`.
+A topic is open until `close`, and is never opened again. Code that got the topic object before and
+waited meanwhile is refused (ServiceNotReady) when it adds a producer, a subscription or a consumer.
+The client then tries again and gets the topic that is open at that time.
+
+Everything here runs on the event loop. Blocking work (opening a ledger, the catalog) is done by
+`registry`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
+from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
-from ..subscriptions.telling import telling
 from .producers import TopicProducers
 
 __all__ = ["Topic"]
@@ -42,7 +43,7 @@ __all__ = ["Topic"]
 
 log = logging.getLogger(__name__)
 
-#: Batches that are larger, decompressed, are not looked into on the event loop.
+#: Batches with a larger uncompressed size are not parsed on the event loop.
 MAX_OPENED_BYTES = 8 * 1024 * 1024
 
 
@@ -72,16 +73,16 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
-        #: Fields of entries' prefixes that clients get besides time and index (see stamp_policies).
+        #: Prefix fields that clients get in addition to time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
-        #: The last position that was looked at for the last message's id, and that id.
+        #: The log's last position when the last message's id was found, and that id.
         self._last_id: tuple[Position, MessageId] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
     def close(self) -> None:
-        """Let nobody in any more and stop all dispatch; the ledger is the store's to close.
+        """Refuse new producers and consumers and stop all dispatch. The store closes the ledger.
 
-        What is connected is to be disconnected with `disconnecting`, which takes its time.
+        The caller disconnects connected clients with `disconnecting`, in pieces.
         """
         self.is_open = False
         self.cleaning.compaction.stop.set()
@@ -91,12 +92,14 @@ class Topic:
     def check_is_open(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
         if not self.is_open:
-            raise RefusedError(ServerError.ServiceNotReady, f"{self.name} is being closed")
+            raise RefusedError(
+                ServerError.ServiceNotReady, f"{self.name} is being closed; try again"
+            )
 
     def disconnecting(self) -> Iterator[None]:
         """Close every producer and consumer from the broker's side; readers' subscriptions end.
 
-        In pieces; who comes back meanwhile stays where the pieces have been already.
+        This runs in pieces. A client that reconnects to a part that is done stays connected.
         """
         yield from self.producers.disconnecting()
         for subscription in tuple(self.subscriptions.values()):
@@ -106,7 +109,7 @@ class Topic:
             self.subscriptions.clear()
 
     def update_rates(self, elapsed_s: float) -> None:
-        """Work out the rates of the period that ends now."""
+        """End a period of `elapsed_s`, and compute its rates."""
         subscriptions = self.subscriptions.values()
         totals = (
             self.counters.messages_in,
@@ -121,8 +124,8 @@ class Topic:
             try:
                 subscription.dispatch()
             except Exception:
-                # The commit has other listeners: producers' receipts must not suffer.
-                log.exception("%s: dispatch failed", subscription)
+                # An error here must not stop the commit's other callbacks: producers' receipts.
+                log.exception("%s: dispatch failed; the next event tries again", subscription)
 
     # -- subscriptions --------------------------------------------------------------------------
 
@@ -132,17 +135,17 @@ class Topic:
         start: Position | None,
         compacted: CompactedLog | None = None,
     ) -> Subscription:
-        """The subscription a SUBSCRIBE asks for, made at `start` if it is not there.
+        """The subscription for a SUBSCRIBE; created at `start` if it does not exist.
 
-        Without `start` the command says where it begins: in the topic's `compacted` form where
-        that is to be read. Raises `RefusedError`.
+        Without `start` the command decides where it begins, in the topic's `compacted` form if
+        there is one. Raises `RefusedError`.
         """
         self.check_is_open()
         name = command.subscription
         found = self.subscriptions.get(name)
         if found is not None:
             # Where a reader's connection has ended, its subscription ends with it.
-            found.let_leave()
+            found.remove_leaving()
             found = self.subscriptions.get(name)
         if found is not None:
             if found.durable != command.durable:
@@ -158,7 +161,7 @@ class Topic:
         made = self.create_subscription(name, start, durable=command.durable, properties=properties)
         if compacted is not None:
             made.read_as(compacted)
-            # What stands before the log's first entry is a place only now.
+            # A position before the log's first entry is valid only in the compacted form.
             made.cursor.reset(start)
         return made
 
@@ -170,7 +173,7 @@ class Topic:
         durable: bool = True,
         properties: dict[str, str] | None = None,
     ) -> Subscription:
-        """Make a subscription whose first entry is the one at `start`; see `Subscription.stored`.
+        """Create a subscription whose first entry is at `start`; see `Subscription.stored`.
 
         Raises `RefusedError`.
         """
@@ -190,7 +193,7 @@ class Topic:
     def start_of(
         self, command: CommandSubscribe, compacted: CompactedLog | None = None
     ) -> Position:
-        """Where a new subscription begins: the position of its first entry."""
+        """The position of a new subscription's first entry."""
         if not command.durable and command.HasField("start_message_id"):
             return self.clamp(position_of(command.start_message_id), compacted)
         if command.initialPosition == CommandSubscribe.Earliest:
@@ -198,9 +201,9 @@ class Topic:
         return self.ledger.end_position
 
     def clamp(self, position: Position, compacted: CompactedLog | None = None) -> Position:
-        """`position`, or the first or end position where it lies outside of the topic.
+        """`position`, or the first or end position if it is outside of the topic.
 
-        Of its ``compacted`` form where one is given.
+        With ``compacted``, the positions of that form count.
         """
         log = self.ledger if compacted is None else compacted
         first = log.first_position
@@ -212,17 +215,17 @@ class Topic:
     def remove_subscription(
         self, subscription: Subscription, *, asked_by: Consumer | None = None
     ) -> Commit:
-        """Disconnect a subscription and forget it with its place; done when the commit is.
+        """Disconnect and delete a subscription; the deletion is durable with the commit.
 
-        Its consumers' clients are told, but for `asked_by`. Raises `RefusedError` if it is not
-        there any more, and `LedgerError`; then nothing has changed.
+        The clients of its consumers are notified, except that of `asked_by`. Raises `RefusedError`
+        if it does not exist any more, and `LedgerError`; then nothing has changed.
         """
-        subscription.check_is_there()
+        subscription.check_exists()
         commit = self.ledger.delete_cursor(subscription.name)
         del self.subscriptions[subscription.name]
-        # All of its consumers lose it in this step; their clients are told in pieces.
+        # All consumers are disconnected in this step; their clients are notified in pieces.
         consumers = subscription.detach_all()
-        subscription.work.add(telling(consumers, but=asked_by))
+        subscription.work.add(closing(consumers, but=asked_by))
         return commit
 
     # -- reading --------------------------------------------------------------------------------
@@ -230,18 +233,18 @@ class Topic:
     def finding_last_id(
         self, compacted: CompactedLog | None = None
     ) -> Generator[None, None, MessageId]:
-        """The id of the last message consumers can get, in pieces; (-1, -1) when there is none.
+        """The id of the last message consumers can get, in pieces; (-1, -1) if there is none.
 
-        `batch_index` is set for a batch. Control entries at the end are not messages: they are
-        gone over backwards, one in a piece, and not again the next time. Those who read the
-        ``compacted`` form wait for nothing that was left out of it.
+        `batch_index` is set for a batch. Control entries at the end are not messages. They are
+        skipped backwards, one in each piece, and only once: the result is remembered. With
+        ``compacted``, it is the last message of that form.
         """
         if compacted is not None:
             return (yield from self._finding_last_id_in(compacted))
         first, last = self.ledger.first_position, self.ledger.last_position
         known = self._last_id
         if known is not None and (last is None or last < known[0]):
-            # The topic's tail was cut.
+            # The topic's tail was truncated.
             known = None
         found = None
         at = last
@@ -256,7 +259,7 @@ class Topic:
             else:
                 at = self.ledger.previous_position(at)
             yield
-        # What was found before may have been trimmed since.
+        # The message found before may have been trimmed meanwhile.
         if found is None or first is None or found[:2] < first:
             found = MessageId(*EARLIEST, self.partition_index)
         self._last_id = None if last is None else (last, found)
@@ -280,7 +283,7 @@ class Topic:
         try:
             entries = log.read(position, max_entries=1)
         except CorruptEntryError:
-            # Nobody can get it any more, so it is not the last message.
+            # No consumer can get it any more, so it is not the last message.
             return None
         return entries[0] if entries and entries[0].position == position else None
 

@@ -1,8 +1,8 @@
-"""The full names of topics, by namespace, in order.
+"""The full names of topics, sorted, by namespace.
 
-A broker can have a hundred thousand topics, and clients that watch a pattern ask again and again
-which a namespace has. So names are kept as they are asked for: a namespace's are copied out, not
-looked for among all the others and not sorted anew.
+A broker can have a hundred thousand topics, and clients that subscribe to a pattern often ask for
+the topics of a namespace. So each namespace has its own sorted list, which is only copied: no
+search in all names, and no sorting.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class TopicNames:
         return len(self._all)
 
     def __iter__(self) -> Iterator[str]:
-        """All names, namespace by namespace."""
+        """All names, grouped by namespace."""
         return chain.from_iterable(self._by_namespace.values())
 
     def add(self, name: str) -> None:
-        """Put a name in; twice is once."""
+        """Add a name, if it is not in the set."""
         if name not in self._all:
             self._all.add(name)
             insort(self._by_namespace.setdefault(_namespace_of(name), []), name)
 
     def discard(self, name: str) -> None:
-        """Take a name out, if it is there."""
+        """Remove a name, if it is in the set."""
         if name in self._all:
             self._all.remove(name)
             namespace = _namespace_of(name)
@@ -58,7 +58,7 @@ class TopicNames:
         return list(self._by_namespace.get(namespace, ()))
 
     def counts(self) -> Mapping[str, int]:
-        """How many names each namespace has that has any."""
+        """The number of names of each namespace that has some."""
         return {namespace: len(names) for namespace, names in self._by_namespace.items()}
 
 

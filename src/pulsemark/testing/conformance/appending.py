@@ -41,10 +41,10 @@ from .engines import Engine
 
 
 class Appending(EngineTests):
-    """What is appended is read back, in order, with everything that was said of it."""
+    """Appended entries are read back, in order, with all their facts."""
 
     def test_entries_come_back_byte_for_byte(self, engine: Engine) -> None:
-        """Bodies of every size, counts and kinds, with stamps and without, are as they were."""
+        """Entries of every size, count and kind, stamped or not, are read back unchanged."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             sent = []
@@ -64,7 +64,7 @@ class Appending(EngineTests):
             check_chain(ledger)
 
     def test_a_producers_message_keeps_its_bytes(self, engine: Engine) -> None:
-        """Pulsar's headers-and-payload, whose own checksum guards it, is stored untouched."""
+        """Pulsar's headers-and-payload, which has its own checksum, is stored unchanged."""
         with engine.open() as store:
             ledger = stamped(store.open_topic(TOPIC))
             body = unbatched_message(b"hello", publish_time_ms=engine.clock.now_ms() - 5)
@@ -76,7 +76,7 @@ class Appending(EngineTests):
             assert (stamp.broker_timestamp, stamp.index) == (engine.clock.now_ms(), 0)
 
     def test_positions_and_indexes_have_no_gaps(self, engine: Engine) -> None:
-        """Over many runs and ledgers, with a clock that steps back, time and index only rise."""
+        """Over many runs and ledgers, with a clock that is set back, time and index only grow."""
         with engine.open() as store:
             ledger = stamped(store.open_topic(TOPIC))
             for number in range(40):
@@ -95,7 +95,7 @@ class Appending(EngineTests):
                     assert stamp.broker_timestamp == entry.append_time_ms
 
     def test_nothing_is_shown_before_it_is_durable(self, engine: Engine) -> None:
-        """An entry that waits for its commit is in no answer; after the commit it is in all."""
+        """An entry is not readable before its commit, and readable by all methods after it."""
         with engine.open(threaded=False) as store:
             ledger = store.open_topic(TOPIC)
             appended = ledger.append(b"a", message_count=3)
@@ -108,7 +108,7 @@ class Appending(EngineTests):
             assert (ledger.last_position, ledger.next_index) == (appended.position, 3)
 
     def test_a_body_may_change_after_its_commit(self, engine: Engine) -> None:
-        """What is stored is a copy."""
+        """The store keeps a copy of the body."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             body = bytearray(b"before")
@@ -117,7 +117,7 @@ class Appending(EngineTests):
             assert bodies_of(ledger) == [b"before"]
 
     def test_reading_keeps_its_limits(self, engine: Engine) -> None:
-        """As many entries and bytes as were asked for, across ledgers, and one at least."""
+        """A read returns at most the given entries and bytes, across ledgers, and at least one."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             entries = filled(ledger, 30, size=60)
@@ -184,7 +184,7 @@ class Appending(EngineTests):
             ]
 
     def test_moving_along(self, engine: Engine) -> None:
-        """Positions lead to their neighbours, and counts add up, across ledgers."""
+        """Each position leads to the next one, and counts of entries add up, across ledgers."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             entries = filled(ledger, 30, messages=2)
@@ -203,7 +203,7 @@ class Appending(EngineTests):
             assert ledger.entry_message_count(ledger.end_position) is None
 
     def test_callbacks_come_once_in_order(self, engine: Engine) -> None:
-        """Every commit of several topics tells those who wait, without an error."""
+        """Each commit of several topics calls its callbacks once, in order, without an error."""
         with engine.open() as store:
             ledgers = [store.open_topic(TOPIC), store.open_topic(OTHER)]
             told: list[tuple[int, BaseException | None]] = []
@@ -227,7 +227,7 @@ class Appending(EngineTests):
             assert evens == sorted(evens)
 
     def test_bad_entries_are_refused(self, engine: Engine) -> None:
-        """Each has its error, nothing is stored, and no index is used."""
+        """Each bad entry raises its error, nothing is stored, and no index is used."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             filled(ledger, 1)
@@ -247,7 +247,7 @@ class Appending(EngineTests):
             assert [entry.index for entry in entries_of(ledger)] == [0, 1]
 
     def test_topics_by_name(self, engine: Engine) -> None:
-        """A topic is made when it is wanted; names that cannot be are refused, by typed errors."""
+        """A topic is created when it is opened; a name that is not valid raises a typed error."""
         with engine.open() as store:
             with pytest.raises(TopicNotFoundError):
                 store.open_topic(TOPIC, create=False)
@@ -262,7 +262,7 @@ class Appending(EngineTests):
             assert store.topic_names() == [TOPIC]
 
     def test_control_entries_and_tags(self, engine: Engine) -> None:
-        """The broker's own marks take an index and keep what they say."""
+        """The broker's control entries take an index and keep their content."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             ledger.append_control(CONTROL_LEADER_CHANGE).commit.wait(10)
@@ -294,7 +294,7 @@ class Appending(EngineTests):
         store.close()
 
     def test_readers_beside_a_writer(self, engine: Engine) -> None:
-        """A thread that reads meanwhile sees a beginning of the log, whole, each time."""
+        """A thread that reads during appends sees complete entries from the log's beginning."""
         with engine.open() as store:
             ledger = stamped(store.open_topic(TOPIC))
             problems: list[BaseException] = []
@@ -321,7 +321,7 @@ class Appending(EngineTests):
             assert len(entries_of(ledger)) == 300
 
     def test_appends_of_many_threads(self, engine: Engine) -> None:
-        """Each thread's entries stand in the order of its appends, and all of them are there."""
+        """The entries of each thread are in the order of its appends, and none is missing."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
 

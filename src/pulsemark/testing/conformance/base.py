@@ -1,4 +1,4 @@
-"""What the parts of the suite share: fixtures, and looking at a whole log."""
+"""What the parts of the suite share: fixtures, and functions to read a whole log."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ SMALL = StoreOptions(
 
 
 class EngineTests:
-    """The fixtures. A subclass gives ``make_engine``."""
+    """The fixtures. A subclass provides ``make_engine``."""
 
     @pytest.fixture
     def make_engine(self) -> MakeEngine:
-        """Makes the engine that is tested; to be overridden."""
+        """Makes the engine under test; a subclass overrides it."""
         raise NotImplementedError("a conformance suite needs a fixture make_engine")
 
     @pytest.fixture
     def engine(self, make_engine: MakeEngine) -> Iterator[Engine]:
-        """One that keeps nothing yet, with small runs and ledgers."""
+        """An empty engine, with small runs and ledgers."""
         engine = make_engine(SMALL)
         try:
             yield engine
@@ -44,7 +44,7 @@ class EngineTests:
 
 
 def filled(ledger: ManagedLedger, count: int, *, messages: int = 1, size: int = 50) -> list[Entry]:
-    """Append entries with bodies of their own, wait for them, and read what is new."""
+    """Append entries with different bodies, wait for them, and return the new entries."""
     start = ledger.end_position
     appended = [
         ledger.append(f"{number:04}".encode().ljust(size, b"."), message_count=messages)
@@ -56,7 +56,7 @@ def filled(ledger: ManagedLedger, count: int, *, messages: int = 1, size: int = 
 
 
 def stamped(ledger: ManagedLedger) -> ManagedLedger:
-    """The ledger, which stamps time and index from now on."""
+    """The ledger, which from now on stamps time and index."""
     ledger.stampers = StamperChain.from_names(STAMPED)
     return ledger
 
@@ -77,7 +77,7 @@ Facts = tuple[Position, int, int, int, int, int, bytes]
 
 
 def facts_of(entries: list[Entry]) -> list[Facts]:
-    """All that is known of entries, to be compared."""
+    """All facts of entries, for comparisons."""
     return [
         (
             e.position,
@@ -105,7 +105,7 @@ def bodies_of(log: TopicLog) -> list[bytes]:
 
 
 def check_chain(log: TopicLog) -> None:
-    """Positions and times go up, and indexes go on without a gap from first to next."""
+    """Positions and times grow, and indexes have no gap from the first to the next."""
     index, time_ms, position = log.first_index, 0, EARLIEST
     for entry in entries_of(log):
         assert entry.first_index == index

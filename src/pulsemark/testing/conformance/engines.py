@@ -1,4 +1,4 @@
-"""What the suite needs of an engine, and the two that are here."""
+"""The interface that the suite needs of an engine, and its two implementations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..simulated_store import SimulatedStore
 
 
 class Engine(Protocol):
-    """An engine with what it keeps, over the lives of several stores."""
+    """An engine with its stored data, which stays over the lives of several stores."""
 
     clock: SettableClock
     """The clock of every store that is opened."""
@@ -26,19 +26,19 @@ class Engine(Protocol):
         ...
 
     def kill(self) -> None:
-        """End the owner without a word, as a crash does: what is pending is lost, or is not."""
+        """End the owner as a crash does: pending entries may be lost."""
         ...
 
     def take_over(self) -> TopicStore | None:
-        """Open a store while another owner has one; None: that is refused."""
+        """Open a store while another owner has one open; None: the engine refuses that."""
         ...
 
     def failing(self) -> AbstractContextManager[None]:
-        """Within, the open store's writes of entries fail."""
+        """In this context, writes of entries fail in the open store."""
         ...
 
     def end(self) -> None:
-        """End all stores that were opened, and remove what is kept."""
+        """End all open stores, and remove the stored data."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Random histories of a store, played by hypothesis against a model of its promises."""
+"""Random histories of a store, made by hypothesis and checked with a model of its promises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Topics = st.sampled_from([TOPIC, OTHER])
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A store of two topics, and its owners' lives."""
+    """A store with two topics, over the lives of its owners."""
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=Topics, size=st.integers(0, 400), messages=st.integers(0, 3), wait=st.booleans())
     def append(self, name: str, size: int, messages: int, wait: bool) -> None:
-        """Append an entry, and perhaps wait for it."""
+        """Append an entry, and sometimes wait for it."""
         ledger, model = self._topic(name)
         self.engine.clock.advance(3 - messages * 2)
         model.append(ledger, b"x" * size, messages)
@@ -56,7 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=Topics, count=st.integers(1, 3))
     def append_while_it_fails(self, name: str, count: int) -> None:
-        """Writes fail, and what is pending with them."""
+        """Append while writes fail; pending entries fail, too."""
         ledger, model = self._topic(name)
         with self.engine.failing():
             for _ in range(count):
@@ -70,7 +70,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=Topics, part=st.floats(0, 1), whole=st.booleans())
     def remove_head(self, name: str, part: float, whole: bool) -> None:
-        """Remove entries from the head: whole runs, or up to a position."""
+        """Remove entries from the head: whole runs, or all before a position."""
         ledger, model = self._topic(name)
         positions = sorted(model.sent)
         if positions:
@@ -80,7 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=Topics, part=st.floats(0, 1), fails=st.booleans())
     def cut_tail(self, name: str, part: float, fails: bool) -> None:
-        """A new leader cuts the tail off at an entry, if it can."""
+        """A new leader truncates the tail at an entry, if possible."""
         ledger, model = self._topic(name)
         self.store.committer.flush()
         there = [
@@ -100,7 +100,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=Topics, cursor=st.sampled_from("ab"), part=st.floats(0, 1), all_up_to=st.booleans())
     def acknowledge(self, name: str, cursor: str, part: float, all_up_to: bool) -> None:
-        """Acknowledge an entry, or all up to it, and store that."""
+        """Acknowledge an entry, or all up to it, and store the cursor."""
         ledger, model = self._topic(name)
         mine = model.open_cursor(ledger, cursor)
         entries = entries_of(ledger)
@@ -119,18 +119,18 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.store.topic_names())
     @rule(name=Topics)
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, if it is there."""
+        """Delete a topic, if it exists."""
         if name in self.store.topic_names():
             self.model.delete_topic(self.store, name)
 
     @rule()
     def checkpoint(self) -> None:
-        """Put everything in its place."""
+        """Make a checkpoint."""
         self.store.checkpoint()
 
     @rule(orderly=st.booleans())
     def another_life(self, orderly: bool) -> None:
-        """The owner ends, or is lost, and another one looks at all there is."""
+        """The owner closes or crashes, and a new owner checks all entries."""
         if orderly:
             self.store.close()
         else:
@@ -140,7 +140,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def promises_hold(self) -> None:
-        """What was acknowledged is there; what is there was sent, in order, without gaps."""
+        """Acknowledged entries exist, and all entries were sent, in order, without gaps."""
         self._check()
 
     def _check(self, *, reopened: bool = False) -> None:
@@ -150,7 +150,7 @@ class StoreMachine(RuleBasedStateMachine):
             check_chain(ledger)
 
     def teardown(self) -> None:
-        """One more life, to see that all of it is durable."""
+        """Open the store once more, to check that everything is durable."""
         try:
             self.another_life(orderly=False)
         finally:
@@ -158,10 +158,10 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 class Modelled(EngineTests):
-    """Promises hold in histories that no one thought of."""
+    """The promises are true in random histories."""
 
     def test_random_histories(self, make_engine: MakeEngine) -> None:
-        """Appends, failures, removals, cursors, lost owners, in any order: all promises hold."""
+        """Appends, failures, removals, cursors and lost owners, in any order, break no promise."""
         play_histories(make_engine)
 
 

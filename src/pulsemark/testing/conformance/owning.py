@@ -1,4 +1,4 @@
-"""Ledgers over the lives of their owners: rolling, reopening, failures, lost owners."""
+"""Ledgers over the lives of their owners: rolling, reopening, failures and lost owners."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .engines import Engine, MakeEngine
 
 
 class Owning(EngineTests):
-    """What was acknowledged is there for the next owner, and an owner that is lost adds nothing."""
+    """The next owner gets all acknowledged entries, and a lost owner adds nothing."""
 
     def test_a_ledger_ends_when_it_is_told_to(self, engine: Engine) -> None:
         """`roll` begins a ledger with a higher id; the index goes on."""
@@ -44,7 +44,7 @@ class Owning(EngineTests):
             assert entries_of(ledger)[-1].position == Position(ledger.ledger_id, 0)
 
     def test_a_ledger_ends_by_its_age(self, make_engine: MakeEngine) -> None:
-        """Age counts by the clock of the stamps."""
+        """A ledger's age is measured with the clock of the stamps."""
         engine = make_engine(StoreOptions(ledger_age_ms=1000))
         try:
             with engine.open() as store:
@@ -58,7 +58,7 @@ class Owning(EngineTests):
 
     @pytest.mark.parametrize("ending", ["close", "kill"])
     def test_another_life_has_it_all(self, engine: Engine, ending: str) -> None:
-        """After an orderly end, and after a crash, every entry is as it was; then it goes on."""
+        """After a close and after a crash every entry is unchanged, and appending goes on."""
         store = engine.open()
         ledger = stamped(store.open_topic(TOPIC))
         filled(ledger, 20, messages=3)
@@ -80,7 +80,7 @@ class Owning(EngineTests):
             assert len(entries_of(store.open_topic(OTHER))) == 3
 
     def test_ledger_ids_are_never_given_twice(self, engine: Engine) -> None:
-        """Ids only rise, over topics, crashes and deletions."""
+        """Ledger ids only grow, over topics, crashes and deletions."""
         given: list[int] = []
         for number in range(4):
             store = engine.open()
@@ -95,7 +95,7 @@ class Owning(EngineTests):
         assert given == sorted(set(given))
 
     def test_a_topic_that_never_had_an_entry(self, engine: Engine) -> None:
-        """It is there after a crash, empty."""
+        """An empty topic exists after a crash, and is empty."""
         engine.open().open_topic(TOPIC)
         engine.kill()
         with engine.open() as store:
@@ -104,7 +104,7 @@ class Owning(EngineTests):
             assert (ledger.first_index, ledger.next_index) == (0, 0)
 
     def test_a_write_that_fails(self, engine: Engine) -> None:
-        """Its append gets FencedError, no number of it is used, and the next ones go on."""
+        """A failed append gets FencedError and uses no index, and later appends succeed."""
         with engine.open() as store:
             ledger = stamped(store.open_topic(TOPIC))
             before = facts_of(filled(ledger, 3))
@@ -124,14 +124,14 @@ class Owning(EngineTests):
             check_chain(ledger)
 
     def test_a_probe_tells_that_writes_fail(self, engine: Engine) -> None:
-        """It raises OSError as long as they do."""
+        """The probe raises OSError as long as writes fail."""
         with engine.open() as store:
             with engine.failing(), pytest.raises(OSError, match=r"\w"):
                 store.probe()
             store.probe()
 
     def test_only_one_owner_writes(self, engine: Engine) -> None:
-        """A second owner is refused, or the first one is fenced: nothing of it gets in any more."""
+        """A second owner is refused, or the first one is fenced and can write nothing more."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         filled(ledger, 3)
@@ -159,7 +159,7 @@ class Owning(EngineTests):
             check_chain(mine)
 
     def test_metadata(self, engine: Engine) -> None:
-        """Values are stored by kind and key, several at once, and outlive a crash."""
+        """Values are stored by kind and key, several at once, and survive a crash."""
         catalog = engine.open().catalog
         catalog.put("schema", "b", b"\x00\xff")
         catalog.put("schema", "a", b"1")
@@ -177,7 +177,7 @@ class Owning(EngineTests):
     # Leader epochs
 
     def test_an_epoch_begins_a_ledger(self, engine: Engine) -> None:
-        """Its mark is the first entry, appends of earlier leaders are refused, also later on."""
+        """An epoch's mark is its first entry, and appends of earlier leaders are always refused."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         filled(ledger, 2)
@@ -203,7 +203,7 @@ class Owning(EngineTests):
     @pytest.mark.parametrize("ending", ["close", "kill", "none"])
     @pytest.mark.parametrize("kept", [0, 1, 7, 12, 29, 30])
     def test_a_tail_is_cut_off(self, engine: Engine, kept: int, ending: str) -> None:
-        """The messages from an index on are gone for good, their indexes are given again."""
+        """The messages from an index on are removed for ever, and their indexes are used again."""
         store = engine.open()
         ledger = stamped(store.open_topic(TOPIC))
         before = facts_of(filled(ledger, 30, messages=2))
@@ -223,7 +223,7 @@ class Owning(EngineTests):
             assert ledger.cut_before(before[-1][0], 60) == 2 * kept
 
     def test_a_tail_is_not_cut_inside_an_entry(self, engine: Engine) -> None:
-        """Nothing changes where the index is inside a batch, or outside the log."""
+        """Nothing changes if the index is inside a batch or outside the log."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             before = facts_of(filled(ledger, 5, messages=3))
@@ -236,7 +236,7 @@ class Owning(EngineTests):
             assert ledger.epoch == 0
 
     def test_a_cut_that_fails_changes_nothing(self, engine: Engine) -> None:
-        """The log is as it was, and goes on."""
+        """After a failed truncation the log is unchanged, and appending goes on."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             before = facts_of(filled(ledger, 5))
@@ -249,7 +249,7 @@ class Owning(EngineTests):
             assert len(entries_of(ledger)) == 6
 
     def test_cuts_one_after_another(self, engine: Engine) -> None:
-        """Each leaves the log of its own moment, also for the next owner."""
+        """Each truncation leaves exactly the log of its moment, also for the next owner."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         for epoch in range(1, 6):
@@ -266,7 +266,7 @@ class Owning(EngineTests):
             check_chain(ledger)
 
     def test_large_entries(self, engine: Engine) -> None:
-        """An entry larger than a run or ledger has one of its own."""
+        """An entry larger than a run or ledger gets its own run or ledger."""
         body = b"x" * (3 * SMALL.ledger_size_bytes)
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)

@@ -1,4 +1,4 @@
-"""Removing: trim, head, retention, topics."""
+"""Removing entries: trim, truncation of the head, retention, deletion of topics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .engines import Engine
 
 
 class Removing(EngineTests):
-    """What is removed is gone for good, and what stays keeps its place and index."""
+    """Removed entries never come back, and the others keep their position and index."""
 
     @pytest.mark.parametrize("ending", ["close", "kill", "none"])
     def test_trim_removes_whole_runs(self, engine: Engine, ending: str) -> None:
-        """Entries from the position on stay; the index is that of the first one left."""
+        """Entries from the position on stay; the first index is that of the first entry left."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         before = facts_of(filled(ledger, 40, messages=2))
@@ -34,7 +34,7 @@ class Removing(EngineTests):
         check_chain(ledger)
 
     def test_the_last_run_carries_the_index_on(self, engine: Engine) -> None:
-        """Trimming everything leaves the newest run with entries, and the next index."""
+        """Trimming everything keeps the newest run with entries, and the next index."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         filled(ledger, 30)
@@ -52,7 +52,7 @@ class Removing(EngineTests):
     @pytest.mark.parametrize("ending", ["close", "kill", "none"])
     @pytest.mark.parametrize("removed", [1, 5, 12, 20, 29])
     def test_a_head_is_cut_off(self, engine: Engine, removed: int, ending: str) -> None:
-        """Exactly the entries before the position go, also inside a run."""
+        """Exactly the entries before the position are removed, also inside a run."""
         store = engine.open()
         ledger = stamped(store.open_topic(TOPIC))
         before = facts_of(filled(ledger, 30))
@@ -71,7 +71,7 @@ class Removing(EngineTests):
         check_chain(ledger)
 
     def test_a_head_and_then_a_tail(self, engine: Engine) -> None:
-        """Both cuts in one run count, for the next owner too."""
+        """Truncations of head and tail in one run both count, also for the next owner."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         before = facts_of(filled(ledger, 8))
@@ -86,7 +86,7 @@ class Removing(EngineTests):
             check_chain(ledger)
 
     def test_reading_goes_on_after_what_was_removed(self, engine: Engine) -> None:
-        """A position that is gone leads to the first entry that is left."""
+        """Reading from a removed position starts at the first entry left."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             before = filled(ledger, 30)
@@ -99,7 +99,7 @@ class Removing(EngineTests):
             assert ledger.has_lost(runs)
 
     def test_retention(self, engine: Engine) -> None:
-        """By age and by size; what a subscription has not acknowledged stays."""
+        """Retention by age and size keeps all entries that a subscription has not acknowledged."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             old = filled(ledger, 10)
@@ -130,7 +130,7 @@ class Removing(EngineTests):
             assert entries_of(ledger) == []
 
     def test_expiry(self, engine: Engine) -> None:
-        """Messages older than their time to live are found from the head on."""
+        """Messages older than their time to live are found, beginning at the head."""
         with engine.open() as store:
             ledger = stamped(store.open_topic(TOPIC))
             old = filled(ledger, 5)
@@ -142,7 +142,7 @@ class Removing(EngineTests):
 
     @pytest.mark.parametrize("ending", ["close", "kill", "none"])
     def test_a_deleted_topic_is_gone(self, engine: Engine, ending: str) -> None:
-        """With its entries and cursors; one of the same name begins anew."""
+        """Entries and cursors are deleted with their topic; a new one of the same name is empty."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         filled(ledger, 30)

@@ -1,4 +1,4 @@
-"""Cursors, and searching: what stands on the log."""
+"""Cursors and searches."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .engines import Engine
 
 
 class Subscribing(EngineTests):
-    """A subscription's place outlives its owner; a search finds what a look at all would."""
+    """A cursor survives its owner, and a search finds what a scan would find."""
 
     @pytest.mark.parametrize("ending", ["close", "kill"])
     def test_a_cursor_is_where_it_was_stored(self, engine: Engine, ending: str) -> None:
-        """Mark delete, single entries, parts of batches and properties come back."""
+        """Mark delete, single entries, parts of batches and properties are restored."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         entries = filled(ledger, 30, messages=4)
@@ -56,7 +56,7 @@ class Subscribing(EngineTests):
             assert again.first_unacked == entries[4].position
 
     def test_a_deleted_cursor_stays_deleted(self, engine: Engine) -> None:
-        """Also after a crash."""
+        """A deleted cursor stays deleted, also after a crash."""
         store = engine.open()
         ledger = store.open_topic(TOPIC)
         ledger.open_cursor("billing", initial=EARLIEST).persist().wait(10)
@@ -66,7 +66,7 @@ class Subscribing(EngineTests):
             assert store.open_topic(TOPIC).cursors == {}
 
     def test_a_cursor_that_no_record_can_hold(self, engine: Engine) -> None:
-        """It is refused, and not there."""
+        """A cursor that is too large for a record is refused and not created."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             with pytest.raises(InvalidCursorError):
@@ -74,7 +74,7 @@ class Subscribing(EngineTests):
             assert ledger.cursors == {}
 
     def test_a_place_that_moves_often(self, engine: Engine) -> None:
-        """The cursor ledger is made short now and then; no place is lost by that."""
+        """The cursor ledger is compacted sometimes, and no cursor state is lost by that."""
         acked = 0
         for _ in range(4):
             with engine.open(threaded=False) as store:
@@ -93,7 +93,7 @@ class Subscribing(EngineTests):
     def test_searches_agree_with_a_look_at_all(
         self, engine: Engine, road: Road, with_stamps: bool
     ) -> None:
-        """By time and by index, whole, trimmed, and for the next owner."""
+        """Searches by time and index agree with a scan: whole, trimmed, and for the next owner."""
         chance = random.Random(7)  # noqa: S311 - any order will do
         store = engine.open()
         ledger = store.open_topic(TOPIC)
@@ -113,7 +113,7 @@ class Subscribing(EngineTests):
             _check_searches(store.open_topic(TOPIC), road, start_ms, with_stamps)
 
     def test_a_compacted_view(self, engine: Engine) -> None:
-        """The newest entry of each key is found by the next owner."""
+        """The next owner finds the newest entry of each key."""
         store = engine.open()
         ledger = stamped(store.open_topic(TOPIC))
         for number in range(30):

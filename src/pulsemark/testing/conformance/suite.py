@@ -10,4 +10,4 @@ from .subscribing import Subscribing
 
 
 class LedgerStoreConformance(Appending, Owning, Removing, Subscribing, Modelled):
-    """What every engine has to do. A subclass gives the fixture ``make_engine``."""
+    """The tests that every engine must pass. A subclass provides ``make_engine``."""
