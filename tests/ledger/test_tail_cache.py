@@ -28,7 +28,7 @@ ORDERS = "persistent://public/default/orders"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
 
 
-def behind(entry):
+def after(entry):
     """Where to read on."""
     return Position(entry.position.ledger_id, entry.position.entry_id + 1)
 
@@ -54,7 +54,7 @@ def walk(read):
     entries, position = [], EARLIEST
     while part := read(position, max_entries=3, max_bytes=400):
         entries += part
-        position = behind(part[-1])
+        position = after(part[-1])
     return entries
 
 
@@ -156,7 +156,7 @@ class TailMachine(RuleBasedStateMachine):
         same = min(len(cached), len(direct))
         assert shown(cached)[:same] == shown(direct)[:same]
         if cached:
-            self.readers[number] = behind(cached[-1])
+            self.readers[number] = after(cached[-1])
 
     @rule(number=st.integers(0, 2))
     def read_from_the_beginning(self, number):
@@ -463,7 +463,7 @@ def test_readers_in_threads_follow_the_tail(open_store):
             while len(bodies) < 2_000:
                 for entry in topic.read(position, max_entries=7):
                     bodies.append(bytes(entry.body))
-                    position = behind(entry)
+                    position = after(entry)
         except Exception as error:
             failures.append(error)
 

@@ -236,7 +236,7 @@ def test_wrong_index_with_right_checksums_is_found(folder):
     data[-28] ^= 1
     data[-36:-32] = crc32c(bytes(data[-32:]), seed).to_bytes(4, "little")
     path.write_bytes(data)
-    assert [f.reason for f in damages(folder)] == ["the trailer's numbers are others"]
+    assert [f.reason for f in damages(folder)] == ["the trailer's numbers differ from the records'"]
 
 
 def test_cut_off_segment_in_the_middle(folder):
@@ -404,7 +404,7 @@ def test_journal_restores(live, tmp_path):
 
 
 def test_damaged_journal(live, tmp_path):
-    """A block that is not whole, with a whole one behind it, was one once."""
+    """A block that is not whole, with a whole one after it, was one once."""
     for number in range(5):
         live.open_topic(AUDIT).append(b"entry %d" % number).commit.wait(10)
     copy = tmp_path / "copy"

@@ -69,7 +69,7 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
 
 @pytest.mark.parametrize("asked", ["by nobody", "by callback"])
 def test_append_that_nobody_waits_for_is_committed(simulated, asked):
-    """Behind appends that were committed by those who waited for them, too."""
+    """After appends that were committed by those who waited for them, too."""
     topic = simulated.open().open_topic(ORDERS)
     for _ in range(20):
         for _ in range(3):

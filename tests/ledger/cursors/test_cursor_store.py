@@ -167,7 +167,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
     real, calls = ledger.append, []
 
     def append(body, **more):
-        """Wait behind the third snapshot until its batch has failed."""
+        """Wait after the third snapshot until its batch has failed."""
         calls.append(body)
         if len(calls) == 1:
             files.fail("fdatasync")

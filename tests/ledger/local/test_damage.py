@@ -132,7 +132,7 @@ def sample(memory_folder):
 
 
 def tails(sample, cut):
-    """What may stand behind a cut, by name."""
+    """What may stand after a cut, by name."""
     random = Random(cut)
     first_three = sample.good[sample.offsets[0] : sample.offsets[3]]
     seed = version_1_key(99)
@@ -159,7 +159,7 @@ def test_torn_tail_recovers_to_the_last_whole_record(sample):
 
 
 def test_torn_tail_and_a_new_life(sample, memory_folder):
-    """Opened for writing behind a torn tail, a topic goes on without gap or double."""
+    """Opened for writing after a torn tail, a topic goes on without gap or double."""
     random = Random(1)
     for number in range(12):
         cut = random.randint(sample.offsets[7], sample.offsets[10])
@@ -320,7 +320,7 @@ def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index, part):
 
 
 def test_rot_in_the_middle_never_hides_what_follows(sample):
-    """Whole records overwritten, cut out of shape or zeroed: those behind keep id and index."""
+    """Whole records overwritten, cut out of shape or zeroed: those after keep id and index."""
     random = Random(5)
     for first in range(9):
         for last in range(first, 9):

@@ -103,7 +103,7 @@ FILES = OsFiles()
 
 
 def rows_of(start: int) -> list[list[str]]:
-    """The cells of the first table at or behind a line, without its head."""
+    """The cells of the first table at or after a line, without its head."""
     while not LINES[start].startswith("|"):
         start += 1
     rows = []
@@ -159,8 +159,8 @@ class Part:
 
 def example(path: str) -> list[tuple[str, list[Part]]]:
     """The example of a file: its parts by section. Offsets must count up without a gap."""
-    _, _, behind = DOCUMENT.partition("## Worked example")[2].partition(f"`{path}`")
-    (block,) = re.findall(r"\A[^`]*^```xxd\n(.*?)^```$", behind, re.MULTILINE | re.DOTALL)
+    _, _, after = DOCUMENT.partition("## Worked example")[2].partition(f"`{path}`")
+    (block,) = re.findall(r"\A[^`]*^```xxd\n(.*?)^```$", after, re.MULTILINE | re.DOTALL)
     sections: list[tuple[str, list[Part]]] = []
     offset = 0
     for line in block.splitlines():
@@ -228,7 +228,7 @@ def test_layout(heading: str) -> None:
     offset, letters = 0, "<"
     for field in layout(heading):
         if field.size is None or field.offset != offset:
-            break  # behind the fixed part of a segment's header
+            break  # after the fixed part of a segment's header
         letters += LETTERS.get(field.type, f"{field.size}s")
         assert field.type not in LETTERS or struct.calcsize(LETTERS[field.type]) == field.size
         offset += field.size
@@ -582,14 +582,14 @@ def test_readers_read_the_example(tmp_path: Path) -> None:
 
 
 def test_replay_reads_the_example(tmp_path: Path) -> None:
-    """Replaying the document's journal gives its groups, with old bytes behind it, or one header.
+    """Replaying the document's journal gives its groups, with old bytes after it, or one header.
 
     Without any header it gives nothing.
     """
     path = folder_of_the_document(tmp_path, JOURNAL)
     whole = bytes_of(JOURNAL)
-    rotten = bytes(64) + whole[64:], whole[:64] + bytes(64) + whole[128:]
-    for data in (whole, whole + bytes(1000), whole + whole[128:], *rotten):
+    damaged = bytes(64) + whole[64:], whole[:64] + bytes(64) + whole[128:]
+    for data in (whole, whole + bytes(1000), whole + whole[128:], *damaged):
         (path / JOURNAL).write_bytes(data)
         found: list[tuple[GroupRef, bytes]] = []
         report = replay(FILES, path, lambda ref, data: found.append((ref, bytes(data))))  # noqa: B023
@@ -675,12 +675,12 @@ ANSWERS = {"made again": "1 entry", "made again, in memory": "1 entry"}
 @pytest.mark.parametrize("row", table("file")[:6], ids=lambda row: row[0])
 def test_newer_files(row: list[str], at: int, tmp_path: Path) -> None:
     """What each reader does with a file of a version or feature to come is as the table says."""
-    what, *told = row
+    what, *stated = row
     make_example(tmp_path / "made")
     if what == "journal":
         (tmp_path / "made" / JOURNAL).write_bytes(packed_journal())
     for number, (action, cell) in enumerate(
-        zip((owner, reader, verified, rebuilt), told, strict=True)
+        zip((owner, reader, verified, rebuilt), stated, strict=True)
     ):
         path = tmp_path / str(number)
         shutil.copytree(tmp_path / "made", path)
@@ -806,7 +806,7 @@ def cut_head(path: Path, then: Callable[[Path], object]) -> None:
 
 
 def torn(path: Path) -> None:
-    """Half a record behind the newest segment, whose index file is gone."""
+    """Half a record after the newest segment, whose index file is gone."""
     segment = segments(path)[-1]
     segment.write_bytes(segment.read_bytes() + segment.read_bytes()[144:178])
     segment.with_suffix(".idx").unlink()

@@ -183,7 +183,7 @@ def test_every_call_after_the_close_is_refused_without_a_wait(open_store, call):
     topic = store.open_topic(ORDERS)
     topic.append(b"x").commit.wait(10)
     store.close()
-    store.aside._jobs = None  # nothing can be given to that thread
+    store.uninterrupted._jobs = None  # nothing can be given to that thread
     with pytest.raises(StoreClosedError):
         call(store, topic)
 

@@ -48,7 +48,7 @@ class CompactionStoppedError(BrokerError):
 def dirty_bytes(ledger: ManagedLedger) -> int:
     """Bytes of the log behind what the last compaction took in. Blocks."""
     view = current_view(ledger)
-    return size_bytes(ledger, None if view is None else view.behind_horizon)
+    return size_bytes(ledger, None if view is None else view.after_horizon)
 
 
 class CompactionRuns:

@@ -1,4 +1,4 @@
-"""What those who append wait for: a commit per topic, a batch for all committed together."""
+"""What callers wait for after an append: a commit per topic, and a batch of commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Callback = TypeVar("_Callback")
 
 
 class _Awaited(Generic[_Callback]):
-    """Something that a committer finishes; without one it is done."""
+    """Something that a committer finishes. Without a committer it is done already."""
 
     __slots__ = ("_committer", "callbacks", "done")
 
@@ -26,7 +26,7 @@ class _Awaited(Generic[_Callback]):
         self.done = committer is None
 
     def _keep(self, callback: _Callback) -> bool:
-        """Keep ``callback`` until it is done, and see that a thread finishes it; False: it is."""
+        """Keep ``callback`` until this is done, and wake a thread to finish it; False: it is."""
         committer = self._committer
         if committer is None or self.done:
             return False
@@ -40,7 +40,7 @@ class _Awaited(Generic[_Callback]):
 
 
 class Batch(_Awaited[Callable[[], None]]):
-    """What is committed together: for those who wait for appends to many topics at once."""
+    """What is committed together, for callers that wait for appends to many topics at once."""
 
     __slots__ = ("groups", "is_cut_short", "is_in_journal", "journal_error", "size_bytes")
 
@@ -49,22 +49,22 @@ class Batch(_Awaited[Callable[[], None]]):
         self.groups: dict[Run, Group] = {}
         self.size_bytes = 0
         self.is_cut_short = False
-        """Groups were taken out: it has to be finished even if no group is left."""
+        """Groups were taken out: the batch must be finished even if it has no group left."""
         self.is_in_journal = False
         """For the engine: the batch is durable."""
         self.journal_error: OSError | None = None
         """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when every commit of the batch is done; at once if they are.
+        """Call ``callback()`` when every commit of the batch is done; at once if all are done.
 
-        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do.
+        Each commit has its own result. The callback runs where ``Commit``'s callbacks run.
         """
         if not self._keep(callback):
             callback()
 
     def groups_with_entries(self) -> list[Group]:
-        """Without those that were made for an append which an exception ended."""
+        """The groups that have entries. A group has none if an exception ended its first append."""
         return [group for group in self.groups.values() if group.rows]
 
     @property
@@ -74,7 +74,7 @@ class Batch(_Awaited[Callable[[], None]]):
 
 
 class Commit(_Awaited[DoneCallback]):
-    """What all appends to one topic in one batch wait for."""
+    """The commit of all appends to one topic in one batch."""
 
     __slots__ = ("batch", "error")
 
@@ -86,16 +86,16 @@ class Commit(_Awaited[DoneCallback]):
     def add_done_callback(self, callback: DoneCallback) -> None:
         """Call ``callback(error or None)`` when durable or failed; at once if it is already.
 
-        Runs where the store's ``notify`` runs things. Without ``notify`` in a thread of the store
-        that does nothing else: callbacks may call all of the store's methods, and wait.
+        It runs where the store's ``notify`` runs calls. Without ``notify`` it runs in a thread of
+        the store that does nothing else: it may call all of the store's methods, and wait.
         """
         if not self._keep(callback):
             callback(self.error)
 
     def settle(self, error: BaseException | None) -> list[Callable[[], None]]:
-        """It is done: durable, or failed with ``error``. Returns the calls to be made for it.
+        """Mark it as done: durable, or failed with ``error``. Returns the callbacks to call.
 
-        With the committer's ``settling`` held.
+        The caller holds the committer's ``settling`` lock.
         """
         self.error = error
         self.done = True
@@ -105,11 +105,11 @@ class Commit(_Awaited[DoneCallback]):
     def wait(self, timeout_s: float | None = None) -> None:
         """Block until durable.
 
-        Raises FencedError if it is not to be, StoreFailedError if the store stopped before that
-        was known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An
-        exception that a signal handler raises ends the wait and nothing else. Without a time-out
-        the calling thread may write to the disk itself: then no exception ends the wait before
-        the disk answers.
+        Raises FencedError if the entries did not become durable, StoreFailedError if the store
+        stopped before that was known, TimeoutError, CallbackError, and ForkedStoreError in a child
+        process. An exception from a signal handler ends the wait and nothing else. Without a
+        time-out the calling thread may write to the disk itself: then no exception ends the wait
+        before the disk answers.
         """
         if not self.done and self._committer is not None:
             self._committer.wait_for(self, timeout_s)
@@ -118,4 +118,4 @@ class Commit(_Awaited[DoneCallback]):
 
 
 DONE = Commit(None, Batch(None))
-"""For what needs no commit."""
+"""For changes that need no commit."""

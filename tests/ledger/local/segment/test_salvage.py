@@ -203,7 +203,7 @@ def test_first_records_rotten_too(old_folder):
 
 
 def test_a_ledger_that_was_given_up_is_not_taken_for_the_one_before(old_folder):
-    """Behind a lost header, a ledger that begins where this one does never counted."""
+    """After a lost header, a ledger that begins where this one does never counted."""
     headers = [header for _, header in segments_of(old_folder)]
     lost = [header for header in headers if header.epoch == 4]
     kept = [header for header in headers if header.epoch == 0]

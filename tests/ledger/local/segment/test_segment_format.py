@@ -53,7 +53,7 @@ RECORD_HEX = """
     0e01 cf85822f 0000000c 0a0170 1000 1880d095ffbc31 68656c6c6f
 """
 # Not in that example: an entry of no bytes and no messages, without prefix. Our own checksum
-# stands behind it.
+# stands after it.
 EMPTY_RECORD_HEX = """
     f7504d1e 3040cdfe 00000000 0000 00 00 00000000 00000000 7b68e5cf8b010000 2a00000000000000
     00000000
