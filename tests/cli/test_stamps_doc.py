@@ -74,7 +74,7 @@ def test_its_settings_are_all_there_are() -> None:
     assert set(PULSAR_SETTINGS) <= named
     assert set(INTERCEPTORS) <= named
     settings = {*runtime_settings(BrokerConfig()), *INTERCEPTORS}
-    files_and_values = {"broker.conf", "standalone.conf", "index", "sync"}
+    files_and_values = {"broker.conf", "standalone.conf", "index", "sync", "files", "memory"}
     ours_in_general = {"pulsemark", "pulsemark..."}
     assert named <= settings | files_and_values | ours_in_general
 

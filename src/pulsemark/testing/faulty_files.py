@@ -32,7 +32,8 @@ T = TypeVar("T")
 
 OPERATIONS = (
     "open", "close", "pread", "map", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
-    "size", "rename", "unlink", "mkdir", "listdir", "exists", "sync_folder", "try_lock",
+    "size", "rename", "unlink", "mkdir", "listdir", "exists", "names_stamp", "sync_folder",
+    "try_lock",
 )  # fmt: skip
 """What can fail: every method of `Files`."""
 
@@ -267,7 +268,7 @@ class FaultyFiles:
 
     def names_stamp(self, path: Path) -> int | None:
         """As `Files.names_stamp`."""
-        return self._files.names_stamp(path)
+        return self._call("names_stamp", path, lambda: self._files.names_stamp(path))
 
     def sync_folder(self, path: Path) -> None:
         """As `Files.sync_folder`."""
