@@ -114,7 +114,7 @@ ONE = b"\0\0\0\2\x18\1x"
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_malformed(body, reason):
-    """What is no batch of that many messages is refused, and the reason told."""
+    """Bytes that are not a batch of that many messages are refused, with the reason."""
     with pytest.raises(BatchFormatError, match=reason) as caught:
         opened(body)
     assert caught.value.reason == str(caught.value)
@@ -149,7 +149,7 @@ def broker():
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
 def test_official_client(broker, compression):
-    """The client's own batches are compacted; sent anew, it reads what stayed, in its place."""
+    """The client's own batches are compacted; sent again, it reads what stayed, in its place."""
     written = f"persistent://public/default/written-{compression}"
     compacted = f"persistent://public/default/compacted-{compression}"
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)

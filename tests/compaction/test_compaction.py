@@ -158,7 +158,7 @@ class Several:
         )
 
     def messages(self) -> list[tuple[str | None, bool]] | str:
-        """Key, and whether it deletes, of each message; WHOLE where none can be told."""
+        """Key, and whether it deletes, of each message; WHOLE where they are not known."""
         if self.encrypted:
             return WHOLE
         return [(m.key, self.flagged or not m.value) for m in self.members]
@@ -566,7 +566,7 @@ def test_the_null_of_the_python_client(topic):
 
 
 def test_long_keys(topic):
-    """Keys that are remembered by their hash are told apart, and found again."""
+    """Keys that are kept as hashes are distinguished, and found again."""
     long = "x" * 300
     put(topic, long + "1", b"1")
     kept = put(topic, long + "2", b"2")

@@ -1,4 +1,4 @@
-"""Readers of a compacted topic beside compaction and retention."""
+"""Readers of a compacted topic during compaction and retention."""
 
 from __future__ import annotations
 

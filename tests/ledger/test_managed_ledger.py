@@ -551,7 +551,7 @@ def test_topic_name_beyond_the_header_is_refused(open_store):
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_indexes_and_times_go_on_behind_a_head_that_was_removed(memory_folder, clock, left):
+def test_indexes_and_times_go_on_after_a_removed_head(memory_folder, clock, left):
     """Also when the removed entries were all there were, and the index file is lost."""
     simulated = SimulatedStore(memory_folder / "data", clock=clock)
     topic = simulated.open().open_topic(ORDERS)

@@ -80,7 +80,7 @@ def append(topic, *bodies):
 
 
 class TailMachine(RuleBasedStateMachine):
-    """Reading through the cache beside reading from the disk, whatever happens to the log."""
+    """Reading through the cache equals reading from the disk, whatever happens to the log."""
 
     def __init__(self):
         super().__init__()
@@ -160,7 +160,7 @@ class TailMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def read_from_the_beginning(self, number):
-        """A reader begins anew."""
+        """A reader begins again."""
         self.readers[number] = EARLIEST
 
     def check_places(self, entries):
@@ -376,7 +376,7 @@ def test_the_size_is_what_it_takes(open_store):
 
 
 def test_a_view_keeps_no_large_batch_in_memory(topic):
-    """A large commit is kept in pieces, so that an entry held for long holds little beside it."""
+    """A large commit is kept in pieces, so that one entry keeps little else in memory."""
     bodies = [b"%4d" % number * 500 for number in range(400)]
     first = append(topic, *bodies)[0].position
     entries = topic.recent.read(first, 1_000, 1 << 30)

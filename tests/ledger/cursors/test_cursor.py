@@ -160,7 +160,7 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def reset(self, data):
-        """Begin anew at any place."""
+        """Begin again at any place."""
         places = [*self.places(), self.topic.end_position, EARLIEST]
         position = data.draw(st.sampled_from(places))
         self.cursor.reset(position)
@@ -233,7 +233,7 @@ def test_unchanged_cursor_writes_nothing(open_store):
     assert cursor.persist() is second
 
 
-def test_failed_persist_is_told_and_made_good(tmp_path):
+def test_failed_persist_is_reported_and_repeated(tmp_path):
     """A state that could not be written is a failed commit; the next persist writes all of it."""
     simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
     files = simulated.files()
@@ -338,7 +338,7 @@ def test_acknowledgements_of_what_never_was_leave_no_trace(make_topic):
     assert cursor.backlog_messages == 11
 
 
-def test_a_cumulative_acknowledgement_behind_the_end_acknowledges_nothing(make_topic):
+def test_a_cumulative_acknowledgement_after_the_end_acknowledges_nothing(make_topic):
     """As in Pulsar: the mark delete position stays where it is."""
     _, topic, positions = make_topic(5)
     cursor = topic.open_cursor("s", initial=EARLIEST)

@@ -395,7 +395,7 @@ def names_in(module: object, base: type) -> set[str]:
 
 
 def test_errors_and_findings() -> None:
-    """Every error named exists, and every finding of `verify` is told with its severity."""
+    """Every named error exists, and every finding of `verify` is listed with its severity."""
     known = names_in(errors, LedgerError) | {"OSError"}
     assert set(re.findall(r"\b[A-Z]\w+Error\b", DOCUMENT)) <= known
     kinds = names_in(findings, Finding)
@@ -719,7 +719,7 @@ def test_kept_folders_are_where_it_says() -> None:
         assert any(name.startswith(f"v{version}-") for name in names)
 
 
-def test_marker_is_as_told(tmp_path: Path) -> None:
+def test_marker_is_as_documented(tmp_path: Path) -> None:
     """The marker has the keys that the table names; without it there is no folder."""
     LocalStore.open(tmp_path / "data").close()
     marker = json.loads((tmp_path / "data" / folder.MARKER_NAME).read_bytes())

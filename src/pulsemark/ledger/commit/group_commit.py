@@ -335,7 +335,7 @@ class GroupCommit:
             group.forget_content()
 
     def stop_store(self, error: BaseException) -> None:
-        """Something failed that has no repair here: stop the store, and tell all who wait."""
+        """Something failed that has no repair here: stop the store, and fail all that wait."""
         _log.critical("the store stops", exc_info=error)
         self.state.fail(error)
         with self.lock:

@@ -63,7 +63,7 @@ def test_an_unknown_count_leaves_the_index_to_tell():
 
 
 def test_ledgers_that_name_each_other_end():
-    """Headers that nobody wrote can form a ring; it is walked once."""
+    """Headers that no writer wrote can form a ring; it is walked once."""
     headers = [header(1, previous=(2, 5)), header(2, previous=(1, 5))]
     assert stated(chain_of(headers)) == [(1, 0, 5, 0), (2, 0, None, None)]
 
@@ -145,7 +145,7 @@ def test_a_torn_tail_of_the_newest_ledger_is_no_damage(cut_folder):
         assert log.next_index == 6
 
 
-def test_store_goes_on_behind_lost_entries(cut_folder, open_store):
+def test_store_goes_on_after_lost_entries(cut_folder, open_store):
     """The index of new entries continues after those that were lost."""
     store = open_store()
     topic = store.open_topic(TOPIC)

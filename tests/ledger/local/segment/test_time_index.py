@@ -312,7 +312,7 @@ def test_lookup_costs_at_most_one_read(bench):
     assert 0 < io.bytes_read <= 66_000
 
 
-def test_file_that_vanishes_or_rots_later_is_told(bench):
+def test_file_removed_or_damaged_later_is_reported(bench):
     """A chunk that cannot be read back any more is an error, never a wrong row."""
     rows = Rows.some(10_000)
     index = bench.index(capacity=0)
