@@ -97,9 +97,9 @@ ONE = b"\0\0\0\2\x18\1x"
     ("body", "reason"),
     [
         (batch_of(ONE, 2), "message 1 of 2: no metadata"),
-        (batch_of(ONE + ONE, 1), "7 bytes behind"),
-        (batch_of(b"x", 0), "1 bytes behind"),
-        (batch_of(b"x", -1), "1 bytes behind"),
+        (batch_of(ONE + ONE, 1), "7 bytes after"),
+        (batch_of(b"x", 0), "1 bytes after"),
+        (batch_of(b"x", -1), "1 bytes after"),
         (batch_of(b"\0\0\0\2\x18\2x", 1), "cut off"),
         (batch_of(b"\0\0\0\x0b\x18" + b"\xff" * 9 + b"\1", 1), "cut off"),
         (batch_of(b"\0\0\0\0", 1), "cut off"),
