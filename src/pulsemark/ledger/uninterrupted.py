@@ -98,7 +98,9 @@ class UninterruptedWork:
         self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if threaded:
-            self._thread = threading.Thread(target=self._run, name="pulsemark-uninterrupted", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="pulsemark-uninterrupted", daemon=True
+            )
             self._thread.start()
 
     def run(self, function: Callable[[], _T]) -> _T:
