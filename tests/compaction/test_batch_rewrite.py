@@ -97,9 +97,9 @@ ONE = b"\0\0\0\2\x18\1x"
     ("body", "reason"),
     [
         (batch_of(ONE, 2), "message 1 of 2: no metadata"),
-        (batch_of(ONE + ONE, 1), "7 bytes behind"),
-        (batch_of(b"x", 0), "1 bytes behind"),
-        (batch_of(b"x", -1), "1 bytes behind"),
+        (batch_of(ONE + ONE, 1), "7 bytes after"),
+        (batch_of(b"x", 0), "1 bytes after"),
+        (batch_of(b"x", -1), "1 bytes after"),
         (batch_of(b"\0\0\0\2\x18\2x", 1), "cut off"),
         (batch_of(b"\0\0\0\x0b\x18" + b"\xff" * 9 + b"\1", 1), "cut off"),
         (batch_of(b"\0\0\0\0", 1), "cut off"),
@@ -114,7 +114,7 @@ ONE = b"\0\0\0\2\x18\1x"
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_malformed(body, reason):
-    """What is no batch of that many messages is refused, and the reason told."""
+    """Bytes that are not a batch of that many messages are refused, with the reason."""
     with pytest.raises(BatchFormatError, match=reason) as caught:
         opened(body)
     assert caught.value.reason == str(caught.value)
@@ -149,7 +149,7 @@ def broker():
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
 def test_official_client(broker, compression):
-    """The client's own batches are compacted; sent anew, it reads what stayed, in its place."""
+    """The client's own batches are compacted; sent again, it reads what stayed, in its place."""
     written = f"persistent://public/default/written-{compression}"
     compacted = f"persistent://public/default/compacted-{compression}"
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)

@@ -158,7 +158,7 @@ class Several:
         )
 
     def messages(self) -> list[tuple[str | None, bool]] | str:
-        """Key, and whether it deletes, of each message; WHOLE where none can be told."""
+        """Key, and whether it deletes, of each message; WHOLE where they are not known."""
         if self.encrypted:
             return WHOLE
         return [(m.key, self.flagged or not m.value) for m in self.members]
@@ -276,7 +276,7 @@ class Model:
         return dict(sorted(kept.items()))
 
     def survivors(self) -> list[Entry]:
-        """The entries that stay, as they were, and all behind the horizon."""
+        """The entries that stay, as they were, and all after the horizon."""
         kept = self.kept()
         return [
             entry
@@ -373,24 +373,24 @@ def check_moves(log: CompactedLog, model: Model, expected: list[Entry]) -> None:
     assert log.last_position == (positions[-1] if positions else None)
     assert log.next_index == sum(entry.message_count for entry in model.stored)
     for position in [EARLIEST, *(entry.position for entry in model.stored), end]:
-        behind = [p for p in positions if p > position]
-        assert log.next_position(position) == (behind[0] if behind else end)
+        after = [p for p in positions if p > position]
+        assert log.next_position(position) == (after[0] if after else end)
         before = [p for p in positions if p < position]
         if before:
             assert log.previous_position(position) == before[-1]
-        at_or_behind = [entry for entry in expected if entry.position >= position]
-        first = at_or_behind[0].first_index if at_or_behind else log.next_index
+        at_or_after = [entry for entry in expected if entry.position >= position]
+        first = at_or_after[0].first_index if at_or_after else log.next_index
         assert log.index_before(position) == first
-        assert log.count_entries(position, end) == len(at_or_behind)
-        assert log.message_count(position, end) == sum(e.message_count for e in at_or_behind)
+        assert log.count_entries(position, end) == len(at_or_after)
+        assert log.message_count(position, end) == sum(e.message_count for e in at_or_after)
         assert log.count_entries(EARLIEST, position) == len(before)
-        for count in (0, 1, 2, len(at_or_behind) - 1):
-            far = at_or_behind[count].position if 0 <= count < len(at_or_behind) else None
-            assert count < 0 or log.entry_behind(position, count) == far
+        for count in (0, 1, 2, len(at_or_after) - 1):
+            far = at_or_after[count].position if 0 <= count < len(at_or_after) else None
+            assert count < 0 or log.entry_after(position, count) == far
         here = [entry.message_count for entry in expected if entry.position == position]
         assert log.entry_message_count(position) == (here[0] if here else None)
         read = log.read(position, max_entries=1)
-        assert [entry.position for entry in read] == [e.position for e in at_or_behind[:1]]
+        assert [entry.position for entry in read] == [e.position for e in at_or_after[:1]]
 
 
 def small_parts() -> ExitStack:
@@ -511,8 +511,8 @@ def test_nothing_left(topic):
     log = compacted_log(topic)
     assert (log.first_position, log.last_position) == (None, None)
     assert (log.first_index, log.next_index) == (3, 3)
-    behind = put(topic, "a", b"3")
-    assert positions(log) == [behind]
+    after = put(topic, "a", b"3")
+    assert positions(log) == [after]
 
 
 def test_twice(topic):
@@ -566,7 +566,7 @@ def test_the_null_of_the_python_client(topic):
 
 
 def test_long_keys(topic):
-    """Keys that are remembered by their hash are told apart, and found again."""
+    """Keys that are kept as hashes are distinguished, and found again."""
     long = "x" * 300
     put(topic, long + "1", b"1")
     kept = put(topic, long + "2", b"2")
@@ -718,12 +718,12 @@ def test_entries_that_vanish(topic):
 def test_damaged_entry(topic):
     """An entry that cannot be read is named; an older message of its key counts as the latest."""
     first = put(topic, "a", b"1")
-    rotten = put(topic, "a", b"2")
+    damaged = put(topic, "a", b"2")
     last = put(topic, "b", b"3")
     topic.store.checkpoint()
-    damage(topic, rotten)
+    damage(topic, damaged)
     report = compact(topic)
-    assert report.damaged == (rotten,)
+    assert report.damaged == (damaged,)
     assert positions(compacted_log(topic)) == [first, last]
 
 
@@ -790,10 +790,10 @@ def test_the_log_is_cut(topic, open_store):
     log = compacted_log(topic)
     assert positions(log) == [kept, last]
     assert (log.first_index, log.next_index) == (0, 2)
-    behind = put(topic, "a", b"3")
-    assert positions(log) == [kept, last, behind]
+    after = put(topic, "a", b"3")
+    assert positions(log) == [kept, last, after]
     compact(topic)
-    assert positions(log) == [last, behind]
+    assert positions(log) == [last, after]
 
 
 def test_the_tail_is_cut(topic):

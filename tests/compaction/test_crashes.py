@@ -44,7 +44,7 @@ def fill(topic: ManagedLedger, value: bytes, numbers: range) -> None:
 
 
 def prepare(simulated: SimulatedStore, files: FaultyFiles) -> ManagedLedger:
-    """A topic with a view, whose log was trimmed up to the horizon, and newer messages behind."""
+    """A topic with a view, whose log was trimmed up to the horizon, and newer messages after."""
     topic = simulated.open(files).open_topic(TOPIC)
     fill(topic, b"old", range(KEYS))
     compact(topic)

@@ -1,4 +1,4 @@
-"""Readers of a compacted topic beside compaction and retention."""
+"""Readers of a compacted topic during compaction and retention."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def content(topic: ManagedLedger) -> list[bytes]:
 
 @pytest.fixture(params=[True, False], ids=["has a view", "first compaction"])
 def topic(request, open_store: Callable[..., LocalStore]) -> ManagedLedger:
-    """One key in the old view, where there is one; two more, one of them twice, behind it."""
+    """One key in the old view, where there is one; two more, one of them twice, after it."""
     ledger = open_store(ledger_entries=3).open_topic(TOPIC)
     ledger.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
     put(ledger, "a", b"a1")

@@ -72,7 +72,7 @@ def written(request, open_store) -> Iterator[tuple[ManagedLedger, CompactedView]
 def test_summary(written):
     """What the footer says of the view is what it was finished with."""
     _, view = written
-    assert (view.horizon, view.behind_horizon) == (HORIZON, Position(40, 1))
+    assert (view.horizon, view.after_horizon) == (HORIZON, Position(40, 1))
     assert (view.summary.next_index, view.summary.time_max_ms) == (400, 77)
     assert (view.name, view.topic, view.generation) == ("compacted/1/1", TOPIC, 1)
 

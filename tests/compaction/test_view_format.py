@@ -1,4 +1,4 @@
-"""Bytes of a compacted view, against worked examples; and what is none of them."""
+"""Bytes of a compacted view, compared with worked examples; and bytes that are refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_worked_examples():
 
 @given(row=rows, prefix_size=st.integers(0, 2**16 - 1), stored=st.binary(max_size=20))
 def test_entry_both_ways(row, prefix_size, stored):
-    """An entry's header gives back its row; where it stands is told by the ledger."""
+    """An entry's header gives back its row; the ledger gives its place."""
     record = pack_entry_header(row, prefix_size) + stored
     assert unpack_entry_header(record, row.at) == (row, prefix_size)
 
@@ -90,7 +90,7 @@ def test_footer_and_property_both_ways(summary, blocks, generation):
 
 
 def test_cut_anywhere():
-    """A record that is cut off is none, wherever it is cut."""
+    """A record that is cut off is not accepted, wherever it is cut."""
     readers = {
         ENTRY_HEX: lambda data: unpack_entry_header(data, Position(0, 0)),
         BLOCK_HEX: lambda data: ViewBlock(data, 0),

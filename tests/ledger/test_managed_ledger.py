@@ -152,7 +152,7 @@ def test_entry_without_messages_takes_no_index(topic):
 
 
 def test_time_never_goes_back(topic, clock):
-    """While the clock stands behind the last stamp, stamps stand still: time = max(now, last)."""
+    """While the clock is earlier than the last stamp, stamps stand still: time = max(now, last)."""
     topic.stampers = STAMPS
     random = Random(1)
     last = 0
@@ -169,7 +169,7 @@ def test_time_never_goes_back(topic, clock):
 
 
 def test_time_never_goes_back_over_a_restart(open_store, clock):
-    """A restart with the clock far behind goes on from the last stamp, rolls or not."""
+    """A restart with a clock that is far too early goes on from the last stamp, rolls or not."""
     clock.set(2_000_000_000_000)
     store = open_store()
     last = append_all(store.open_topic(ORDERS), [b"x", b"y"])[-1].time_ms
@@ -299,7 +299,7 @@ def test_bodies_are_stored_byte_by_byte_whatever_their_items_are(open_store):
 )
 def test_body_that_is_no_contiguous_buffer_is_refused(topic, body):
     """It is a typed error before anything is stored, and the topic goes on."""
-    with pytest.raises(InvalidEntryError, match=r"orders: a .* is no contiguous bytes"):
+    with pytest.raises(InvalidEntryError, match=r"orders: a .* is not contiguous bytes"):
         topic.append(body)
     topic.append(b"x").commit.wait(10)
     assert [bytes(e.body) for e in everything(topic)] == [b"x"]
@@ -414,7 +414,7 @@ def thirty(open_store):
 
 @pytest.mark.parametrize("cut", [0, 1, 9, 10, 15, 29])
 def test_trim_removes_whole_segments_before(thirty, open_store, cut):
-    """Trimming removes segments wholly before the position, and never what stands behind it."""
+    """Trimming removes segments wholly before the position, and never what stands after it."""
     store, topic, appended = thirty
     files_before = {s.path for s in topic.segments()}
     removed = topic.trim(appended[cut].position)
@@ -551,7 +551,7 @@ def test_topic_name_beyond_the_header_is_refused(open_store):
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_indexes_and_times_go_on_behind_a_head_that_was_removed(memory_folder, clock, left):
+def test_indexes_and_times_go_on_after_a_removed_head(memory_folder, clock, left):
     """Also when the removed entries were all there were, and the index file is lost."""
     simulated = SimulatedStore(memory_folder / "data", clock=clock)
     topic = simulated.open().open_topic(ORDERS)

@@ -62,7 +62,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nobody_waits_where_nothing_is_pending(topic, sleeps, way):
+def test_no_reader_waits_while_nothing_is_pending(topic, sleeps, way):
     """Reading alone costs no pause."""
     assert WAYS[way][0](topic) == COUNT
     assert sleeps == []

@@ -176,10 +176,10 @@ def test_compaction_holds(topic, clock):
     kept = topic.last_position
     compact(topic)
     topic.append(body).commit.wait()
-    behind = topic.last_position
+    after = topic.last_position
     assert apply(topic, retention_time_ms=0) == 12
-    assert left(topic) == [behind]
-    assert left(compacted_log(topic)) == [kept, behind]
+    assert left(topic) == [after]
+    assert left(compacted_log(topic)) == [kept, after]
 
 
 def test_running_compaction_holds(topic):
@@ -194,7 +194,7 @@ def test_running_compaction_holds(topic):
 
 
 def test_wrong_producer_clock(topic, clock):
-    """Neither a producer's clock ahead nor one behind changes when its entries go."""
+    """A producer's clock, fast or slow, does not change when its entries are removed."""
     before = left(topic)
     fill(topic, clock, [(0, 2**50, False, 1), (10, 0, False, 1), (10, 2**50, False, 1)])
     assert apply(topic, now_ms=1_200, retention_time_ms=85) == len(before) + 2
@@ -205,9 +205,9 @@ def test_expiry_by_append_time_without_stamps(topic, clock):
     """Publish times neither hurry expiry nor hold it up, also where there are no stamps."""
     before = left(topic)
     fill(topic, clock, [(0, 500, False, 1), (0, 9_099, False, 1), (0, 500, False, 1)])
-    behind_the_stamped = left(topic)[10:]
+    after_the_stamped = left(topic)[10:]
     assert expire_position(topic, now_ms=1_110, ttl_ms=15) == before[-1]
-    assert expire_position(topic, now_ms=1_116, ttl_ms=15) == behind_the_stamped[2]
+    assert expire_position(topic, now_ms=1_116, ttl_ms=15) == after_the_stamped[2]
 
 
 def test_damaged_entries_do_not_stop_it(topic):

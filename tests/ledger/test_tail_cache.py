@@ -28,7 +28,7 @@ ORDERS = "persistent://public/default/orders"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
 
 
-def behind(entry):
+def after(entry):
     """Where to read on."""
     return Position(entry.position.ledger_id, entry.position.entry_id + 1)
 
@@ -54,7 +54,7 @@ def walk(read):
     entries, position = [], EARLIEST
     while part := read(position, max_entries=3, max_bytes=400):
         entries += part
-        position = behind(part[-1])
+        position = after(part[-1])
     return entries
 
 
@@ -80,7 +80,7 @@ def append(topic, *bodies):
 
 
 class TailMachine(RuleBasedStateMachine):
-    """Reading through the cache beside reading from the disk, whatever happens to the log."""
+    """Reading through the cache equals reading from the disk, whatever happens to the log."""
 
     def __init__(self):
         super().__init__()
@@ -156,11 +156,11 @@ class TailMachine(RuleBasedStateMachine):
         same = min(len(cached), len(direct))
         assert shown(cached)[:same] == shown(direct)[:same]
         if cached:
-            self.readers[number] = behind(cached[-1])
+            self.readers[number] = after(cached[-1])
 
     @rule(number=st.integers(0, 2))
     def read_from_the_beginning(self, number):
-        """A reader begins anew."""
+        """A reader begins again."""
         self.readers[number] = EARLIEST
 
     def check_places(self, entries):
@@ -376,7 +376,7 @@ def test_the_size_is_what_it_takes(open_store):
 
 
 def test_a_view_keeps_no_large_batch_in_memory(topic):
-    """A large commit is kept in pieces, so that an entry held for long holds little beside it."""
+    """A large commit is kept in pieces, so that one entry keeps little else in memory."""
     bodies = [b"%4d" % number * 500 for number in range(400)]
     first = append(topic, *bodies)[0].position
     entries = topic.recent.read(first, 1_000, 1 << 30)
@@ -463,7 +463,7 @@ def test_readers_in_threads_follow_the_tail(open_store):
             while len(bodies) < 2_000:
                 for entry in topic.read(position, max_entries=7):
                     bodies.append(bytes(entry.body))
-                    position = behind(entry)
+                    position = after(entry)
         except Exception as error:
             failures.append(error)
 

@@ -80,8 +80,8 @@ def check(log, model):
         | {Position(p.ledger_id + 1, 3) for p in positions}
         | {Position(p.ledger_id - 1, 10**9) for p in positions}
     )
-    behind = [how_many_before(positions, place) for place in places]
-    for place, number in zip(places, behind, strict=True):
+    after = [how_many_before(positions, place) for place in places]
+    for place, number in zip(places, after, strict=True):
         expected = model[number : number + 4]
         got = log.read(place, max_entries=4)
         assert [(e.position, e.message_count, bytes(e.body)) for e in got] == expected
@@ -95,7 +95,7 @@ def check(log, model):
                 positions[0].ledger_id, positions[0].entry_id - 1
             )
         assert log.index_before(place) == sum(counts[:number])
-    for (one, from_), (other, to) in pairwise(zip(places, behind, strict=True)):
+    for (one, from_), (other, to) in pairwise(zip(places, after, strict=True)):
         assert log.count_entries(one, other) == to - from_
         assert log.message_count(one, other) == sum(counts[from_:to])
         assert log.count_entries(other, one) == log.message_count(other, one) == 0

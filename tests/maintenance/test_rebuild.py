@@ -149,7 +149,7 @@ def test_missing_catalog_and_a_journal(filled, open_store, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["older", "empty file", "empty database"])
-def test_catalog_that_knows_less_than_the_folder(filled, open_store, how):
+def test_catalog_that_has_less_than_the_folder(filled, open_store, how):
     """A catalog from a backup gets what it lacks; nothing of the folder is written over."""
     filled.checkpoint()
     older = filled.folder.parent / "older.sqlite"
@@ -251,7 +251,7 @@ def test_of_two_topics_with_one_name_the_newer_counts(filled, open_store):
 
 
 def test_owner_salvages_by_what_the_catalog_says(filled, open_store):
-    """A topic's only header, rotten beyond reading: the owner still knows whose it was."""
+    """A topic's only header is damaged: the owner still knows the topic from the catalog."""
     expected = everything(filled)
     segment = filled.open_topic(AUDIT).segments()[0]
     filled.close()
@@ -297,8 +297,8 @@ def test_compacted_view_counts_again(filled, open_store):
     assert not set(views) & set(store.topic_names())
 
 
-def test_segment_of_an_unknown_topic_is_kept_while_the_catalog_is_behind(open_store):
-    """Only a catalog that knows all ledgers may decide that a segment is nobody's."""
+def test_segment_of_an_unknown_topic_is_kept_while_the_catalog_is_older(open_store):
+    """Only a catalog that has all ledgers may decide that a segment belongs to no topic."""
     with open_store() as store:
         append(store.open_topic(ORDERS), b"order")
     header = SegmentHeader(AUDIT, 77, 5000, 0, 0, 0, 0, 0, -1, 0)

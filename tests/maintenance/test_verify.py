@@ -74,7 +74,7 @@ def kinds(folder, severity=Severity.NOTE, **more):
 
 
 def damages(folder):
-    """What is damaged, as it is told."""
+    """The findings of damage."""
     return [f for f in verify_folder(folder) if f.severity is Severity.DAMAGE]
 
 
@@ -259,8 +259,8 @@ def test_every_flipped_bit_of_a_segment_is_found(folder):
     assert list(verify_folder(folder)) == []
 
 
-def test_every_flipped_bit_of_an_index_file_is_told(folder):
-    """Index files are only caches; what turns in them is told all the same."""
+def test_every_flipped_bit_of_an_index_file_is_reported(folder):
+    """Index files are only caches; a flipped bit in one is reported all the same."""
     random = Random(2)
     for path in folder.glob("ledgers/*.idx"):
         good = path.read_bytes()
@@ -333,7 +333,7 @@ def test_wrong_index_with_right_checksums_is_found(folder):
     data[-28] ^= 1
     data[-36:-32] = crc32c(bytes(data[-32:]), seed).to_bytes(4, "little")
     path.write_bytes(data)
-    assert [f.reason for f in damages(folder)] == ["the trailer's numbers are others"]
+    assert [f.reason for f in damages(folder)] == ["the trailer's numbers differ from the records'"]
 
 
 def test_cut_off_segment_in_the_middle(folder):
@@ -350,7 +350,7 @@ def test_cut_off_segment_in_the_middle(folder):
 
 
 def test_cut_off_newest_segment(folder):
-    """At the very end only the index file knows how many there were; without it, nobody does."""
+    """At the very end only the index file says how many entries there were."""
     segment = segments(folder, AUDIT)[-1]
     with segment.path.open("r+b") as file:
         file.truncate(segment.row(segment.entry_count - 1).offset + 7)
@@ -387,8 +387,8 @@ def test_lost_ledger(folder):
     assert gap.found_index - gap.expected_index == 2 * 4
 
 
-def test_rotten_header(folder):
-    """A damaged header is damage, told with whether the entries can still be read."""
+def test_damaged_header(folder):
+    """A damaged header is reported as damage, and whether its entries can still be read."""
     segment = segments(folder, AUDIT)[1]
     flip(segment.path, 300)
     (found,) = damages(folder)
@@ -433,7 +433,7 @@ def test_catalog_that_does_not_know_a_segment(folder):
 
 
 def test_leftovers_are_no_damage(folder):
-    """What a crash or a deleted topic leaves is told apart from damage."""
+    """What a crash or a deleted topic leaves is not reported as damage."""
     ledgers = folder / "ledgers"
     deleted = segments(folder, AUDIT)[0]
     (ledgers / f"{999:016x}-00000000.log").write_bytes(b"")
@@ -460,7 +460,7 @@ def test_leftovers_are_no_damage(folder):
     ]
 
 
-def test_what_never_counted_is_told(folder, open_store):
+def test_what_never_counted_is_reported(folder, open_store):
     """Entries cut back by a new leader, and segments of deleted topics, are leftovers."""
     store = open_store(segment_size_bytes=600)
     orders = store.open_topic(ORDERS)
@@ -501,7 +501,7 @@ def test_journal_restores(live, tmp_path):
 
 
 def test_damaged_journal(live, tmp_path):
-    """A block that is not whole, with a whole one behind it, was one once."""
+    """A block that is not whole, with a whole one after it, was one once."""
     for number in range(5):
         live.open_topic(AUDIT).append(b"entry %d" % number).commit.wait(10)
     copy = tmp_path / "copy"
@@ -514,7 +514,7 @@ def test_damaged_journal(live, tmp_path):
 
 
 def test_one_topic(folder):
-    """With topics given, only these are verified, and damage in others is not reported."""
+    """Asked for some topics, only they are read; damage in others is not reported."""
     flip(segments(folder, AUDIT)[0].path, 8 * 200)
     checked = Checked()
     assert list(verify_folder(folder, topics=[ORDERS], checked=checked)) == []

@@ -1,1 +1,1 @@
-"""Topic compaction: the latest message of each key, in a view beside the log."""
+"""Topic compaction: the latest message of each key, in a view next to the log."""

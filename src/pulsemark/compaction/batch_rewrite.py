@@ -1,7 +1,7 @@
-"""Taking a producer's batch apart, and putting it together again with holes.
+"""Splitting a producer's batch into messages, and writing it again with holes.
 
 Source: Pulsar's binary protocol, and what its compaction stores. A batch's payload, once
-decompressed, is its messages one behind the other::
+decompressed, is its messages one after another::
 
     [size u32 big-endian][SingleMessageMetadata][payload]  ...
 
@@ -12,10 +12,10 @@ a part of its id and of its index:
 - A removed message becomes a hole: metadata that says ``compacted_out``, nothing else, no payload.
   Clients count it and do not deliver it.
 - A message that stays is copied byte by byte.
-- The header keeps all its fields; only ``uncompressed_size`` is set anew. The payload is
-  compressed as it was, and the CRC32C is made new, also where very old clients sent none.
+- The header keeps all its fields; only ``uncompressed_size`` is new. The payload is
+  compressed as it was, and has a new CRC32C, even if a very old client sent none.
 
-Bytes come from producers: whatever breaks the form raises `BatchFormatError`.
+The bytes come from producers: bytes in a wrong format raise `BatchFormatError`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def _member(metadata: SingleMessageMetadata) -> bytes:
 
 
 HOLE = _member(SingleMessageMetadata(compacted_out=True, payload_size=0))
-"""What stands in the place of a removed message."""
+"""The hole that replaces a removed message."""
 
 
 class BatchFormatError(ValueError):
-    """A batch cannot be taken apart.
+    """A batch cannot be split into its messages.
 
     Attributes:
-        reason: what is wrong, in words.
+        reason: what is wrong, as text.
     """
 
     def __init__(self, reason: str) -> None:
@@ -68,19 +68,19 @@ class BatchMember:
     """One message of a batch."""
 
     key: bytes | None
-    """As it came over the wire."""
+    """The key as it came over the wire."""
     empty: bool
-    """A null value, or no payload: what deletes its key."""
+    """Whether it has a null value, or no payload, and so deletes its key."""
     hole: bool
-    """Removed by an earlier compaction."""
+    """Whether an earlier compaction removed it."""
     start: int
     end: int
-    """Its bytes in the payload, size and metadata included."""
+    """Its bytes in the payload, with size and metadata."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """A batch taken apart."""
+    """A batch, split into its messages."""
 
     payload: bytes
     """Decompressed."""
@@ -88,10 +88,10 @@ class Batch:
 
 
 def open_batch(metadata: MessageMetadata, headers_and_payload: Buffer, max_bytes: int) -> Batch:
-    """Take a batch apart.
+    """Split a batch into its messages.
 
     Args:
-        metadata: the batch's header, whose ``num_messages_in_batch`` says how many there are.
+        metadata: the batch's header, whose ``num_messages_in_batch`` says how many messages it has.
         headers_and_payload: the producer's bytes.
         max_bytes: the largest decompressed payload that is opened.
 
@@ -100,7 +100,7 @@ def open_batch(metadata: MessageMetadata, headers_and_payload: Buffer, max_bytes
         CompressionUnavailableError: the library for its compression is not installed.
     """
     if metadata.compacted_batch_indexes:
-        raise BatchFormatError("another broker has left messages out of it")
+        raise BatchFormatError("another broker has removed messages from it")
     try:
         payload = decompress(
             compression_of(metadata),
@@ -140,12 +140,12 @@ def _walk(payload: bytes, count: int) -> list[BatchMember]:
             )
         )
     if end != len(payload):
-        raise BatchFormatError(f"{len(payload) - end} bytes behind its {count} messages")
+        raise BatchFormatError(f"{len(payload) - end} bytes after its {count} messages")
     return members
 
 
 def rewrite_batch(metadata: MessageMetadata, batch: Batch, kept: Container[int]) -> bytes:
-    """The batch with only the messages in the places ``kept``, as headers-and-payload.
+    """The batch as headers-and-payload, with holes for all messages not in ``kept``.
 
     Raises CompressionUnavailableError.
     """

@@ -1,13 +1,13 @@
 """A topic as consumers of its compacted form read it: the view up to its horizon, then the log.
 
-Positions, indexes, times and stamps are those of the log; what was left out is a gap. The same
-questions can be asked as of a `TopicLog`, so a cursor can walk either. The one exception are
-segments: a view has none of its own, and is searched by `CompactedView.find` (the finder's
-CompactedFinder joins it with the log's search).
+Positions, indexes, times and stamps are those of the log; messages that were left out are gaps. It
+has the same methods as a `TopicLog`, so a cursor can use either. Segments are the one exception: a
+view has none, and is searched by `CompactedView.find` (the finder's CompactedFinder joins it with
+the log's search).
 
-The view may be replaced at any time by a newer one, which goes further and leaves out more. Every
-call is answered by one view and the log as it stood while that view was current (`ask`), and
-positions mean the same in all views, so reading simply goes on.
+A newer view may replace the view at any time; it goes further and leaves out more. Each call uses
+one view, and the log as it was while that view was current (`ask`). Positions mean the same in all
+views, so reading simply goes on.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class CompactedLog:
 
     Args:
         log: the topic.
-        view: gives the view that is current; None while the topic has none, in which case all
-            answers are the log's.
+        view: returns the current view; None while the topic has none. Then all answers are the
+            log's.
     """
 
     def __init__(self, log: TopicLog, view: Callable[[], CompactedView | None]) -> None:
@@ -41,16 +41,16 @@ class CompactedLog:
 
     @property
     def view(self) -> CompactedView | None:
-        """The view that is current."""
+        """The current view."""
         return self._current()
 
     def ask(self, question: Callable[[CompactedView], T], without: Callable[[], T]) -> T:
-        """The answer of ``question`` to the current view, or of ``without`` where there is none.
+        """The answer of ``question`` to the current view; without a view that of ``without``.
 
-        View and log of an answer belong together. What stands behind a view's horizon is in the
-        log for as long as that view is current: only then compaction lays claim to less, and
-        the log may be trimmed further. So an answer counts where the view is still current after
-        it was given; else it is asked for again, and what was raised meanwhile does not count.
+        View and log of an answer belong together. Entries after a view's horizon are in the log for
+        as long as that view is current: only with a newer one does compaction need less, and the
+        log may be trimmed further. So an answer counts only if the view is still current after it;
+        else ``question`` is asked again, and an error that was raised meanwhile is dropped.
         """
         view = self._current()
         while True:
@@ -65,38 +65,42 @@ class CompactedLog:
             if view is before:
                 return answer
 
-    # What there is
+    # What the log has
 
     @property
     def horizon(self) -> Position | None:
-        """The last entry that went into the view; None without a view."""
+        """The last entry that the view covers; None without a view."""
         view = self._current()
         return view.horizon if view is not None else None
 
     @property
     def first_position(self) -> Position | None:
-        """Position of the first entry; None where there is none."""
+        """Position of the first entry; None if there is none."""
 
         def question(view: CompactedView) -> Position | None:
             row = view.find(Key.POSITION, EARLIEST)
-            return row.position if row is not None else self._first_behind(view)
+            return row.position if row is not None else self._first_after_horizon(view)
 
         return self.ask(question, lambda: self.log.first_position)
 
-    def _first_behind(self, view: CompactedView) -> Position | None:
-        end = self.log.end_position  # first: what is appended meanwhile lies behind it
+    def _first_after_horizon(self, view: CompactedView) -> Position | None:
+        end = self.log.end_position  # read first: entries appended meanwhile are after it
         position = self.log.next_position(view.horizon)
         return position if position < end else None
 
     @property
     def last_position(self) -> Position | None:
-        """Position of the last entry; None where there is none."""
+        """Position of the last entry; None if there is none."""
 
         def question(view: CompactedView) -> Position | None:
             last = self.log.last_position
-            if last is not None and last > view.horizon and self._first_behind(view) is not None:
+            if (
+                last is not None
+                and last > view.horizon
+                and self._first_after_horizon(view) is not None
+            ):
                 return last
-            row = view.find_before(view.behind_horizon)
+            row = view.find_before(view.after_horizon)
             return row.position if row is not None else None
 
         return self.ask(question, lambda: self.log.last_position)
@@ -108,12 +112,12 @@ class CompactedLog:
 
     @property
     def first_index(self) -> int:
-        """Index of the first message of the first entry; ``next_index`` where there is none."""
+        """Index of the first message of the first entry; ``next_index`` if there is none."""
         return self.index_before(EARLIEST)
 
     @property
     def next_index(self) -> int:
-        """Index the message behind the log's last durable entry gets."""
+        """The index of the next message after the log's last durable entry."""
         return self.log.next_index
 
     # Reading
@@ -121,10 +125,10 @@ class CompactedLog:
     def read(
         self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
     ) -> list[Entry]:
-        """Entries from the first one at or behind ``start``, across the horizon.
+        """Entries from the first one at or after ``start``, across the horizon.
 
-        At least one if there is any, else []. Damage as in `TopicLog.read`: CorruptEntryError
-        where the very first is damaged, else the list ends before it.
+        At least one if there is any, else []. The list ends before a damaged entry. If the very
+        first one is damaged, raises CorruptEntryError, as `TopicLog.read` does.
         """
 
         def question(view: CompactedView) -> list[Entry]:
@@ -147,11 +151,11 @@ class CompactedLog:
         max_entries -= len(entries)
         max_bytes -= sum(len(entry.stored) for entry in entries)
         if not entries:
-            return self.log.read(view.behind_horizon, max_entries=max_entries, max_bytes=max_bytes)
+            return self.log.read(view.after_horizon, max_entries=max_entries, max_bytes=max_bytes)
         if max_entries > 0 and max_bytes > 0:
             try:
                 rest = self.log.read(
-                    view.behind_horizon, max_entries=max_entries, max_bytes=max_bytes
+                    view.after_horizon, max_entries=max_entries, max_bytes=max_bytes
                 )
             except CorruptEntryError:
                 return entries
@@ -162,7 +166,7 @@ class CompactedLog:
     # Moving along
 
     def next_position(self, position: Position) -> Position:
-        """Position of the entry behind ``position``; ``end_position`` behind the last."""
+        """Position of the entry after ``position``; ``end_position`` after the last."""
 
         def question(view: CompactedView) -> Position:
             if position < view.horizon:
@@ -174,14 +178,14 @@ class CompactedLog:
         return self.ask(question, lambda: self.log.next_position(position))
 
     def previous_position(self, position: Position) -> Position:
-        """Position of the entry before ``position``; before the first, one before that."""
+        """Position of the entry before ``position``; for the first one, the entry id before it."""
 
         def question(view: CompactedView) -> Position:
-            if position > view.behind_horizon:
+            if position > view.after_horizon:
                 previous = self.log.previous_position(position)
                 if previous > view.horizon and self.log.count_entries(previous, position):
                     return previous
-            row = view.find_before(min(position, view.behind_horizon))
+            row = view.find_before(min(position, view.after_horizon))
             if row is not None:
                 return row.position
             first = view.find(Key.POSITION, EARLIEST)
@@ -192,33 +196,33 @@ class CompactedLog:
         return self.ask(question, lambda: self.log.previous_position(position))
 
     def count_entries(self, start: Position, end: Position) -> int:
-        """How many entries stand in [start, end)."""
+        """How many entries are in [start, end)."""
 
         def question(view: CompactedView) -> int:
             def before(position: Position) -> int:
                 row = view.find(Key.POSITION, position)
                 return row.ordinal if row is not None else view.summary.entry_count
 
-            behind = self.log.count_entries(max(start, view.behind_horizon), end)
-            return max(0, before(end) - before(start)) + behind
+            after = self.log.count_entries(max(start, view.after_horizon), end)
+            return max(0, before(end) - before(start)) + after
 
         return self.ask(question, lambda: self.log.count_entries(start, end))
 
     def message_count(self, start: Position, end: Position) -> int:
-        """How many messages the entries in [start, end) hold, holes in batches included."""
+        """How many messages the entries in [start, end) have, including holes in batches."""
 
         def question(view: CompactedView) -> int:
             def before(position: Position) -> int:
                 row = view.find(Key.POSITION, position)
                 return row.messages_before if row is not None else view.summary.message_count
 
-            behind = self.log.message_count(max(start, view.behind_horizon), end)
-            return max(0, before(end) - before(start)) + behind
+            after = self.log.message_count(max(start, view.after_horizon), end)
+            return max(0, before(end) - before(start)) + after
 
         return self.ask(question, lambda: self.log.message_count(start, end))
 
     def entry_message_count(self, position: Position) -> int | None:
-        """How many messages the entry at ``position`` holds; None: it is not there."""
+        """How many messages the entry at ``position`` has; None: it is not there."""
 
         def question(view: CompactedView) -> int | None:
             if position > view.horizon:
@@ -228,38 +232,38 @@ class CompactedLog:
 
         return self.ask(question, lambda: self.log.entry_message_count(position))
 
-    def entry_behind(self, start: Position, count: int) -> Position | None:
-        """Position of the entry ``count`` entries behind the first at or behind ``start``."""
+    def entry_after(self, start: Position, count: int) -> Position | None:
+        """Position of the entry ``count`` entries after the first one at or after ``start``."""
 
         def question(view: CompactedView) -> Position | None:
             row = view.find(Key.POSITION, start)
             in_view = 0 if row is None else view.summary.entry_count - row.ordinal
             if row is None or count >= in_view:
-                return self.log.entry_behind(max(start, view.behind_horizon), count - in_view)
+                return self.log.entry_after(max(start, view.after_horizon), count - in_view)
             return _row_at(view, row, row.ordinal + count).position
 
-        return self.ask(question, lambda: self.log.entry_behind(start, count))
+        return self.ask(question, lambda: self.log.entry_after(start, count))
 
     @property
     def epoch(self) -> tuple[int, int]:
-        """Changes whenever entries that were there may be gone: with the tail, or with a view."""
+        """Changes whenever entries may have been removed: with a cut tail, or a new view."""
         view = self._current()
         return self.log.epoch, view.generation if view is not None else 0
 
     def index_before(self, position: Position) -> int:
-        """Index of the first message of the first entry at or behind ``position``."""
+        """Index of the first message of the first entry at or after ``position``."""
 
         def question(view: CompactedView) -> int:
             row = view.find(Key.POSITION, position)
             if row is not None:
                 return row.next_index - row.message_count
-            return self.log.index_before(max(position, view.behind_horizon))
+            return self.log.index_before(max(position, view.after_horizon))
 
         return self.ask(question, lambda: self.log.index_before(position))
 
 
 def _row_at(view: CompactedView, row: ViewRow, ordinal: int) -> ViewRow:
-    """The row of that ordinal, which is there, at or behind ``row``: by indexes, which grow."""
+    """The row with that ordinal, at or after ``row``; it exists. Found by indexes, which grow."""
     low, high = row.next_index + 1, view.summary.next_index + 1
     while low < high:
         middle = (low + high) // 2
@@ -268,10 +272,10 @@ def _row_at(view: CompactedView, row: ViewRow, ordinal: int) -> ViewRow:
             high = middle
         else:
             row, low = found, found.next_index + 1
-    # Entries that took no index are found by their positions alone.
+    # Entries that took no index can only be found by their positions.
     while row.ordinal < ordinal:
-        behind = Position(row.position.ledger_id, row.position.entry_id + 1)
-        following = view.find(Key.POSITION, behind)
+        after = Position(row.position.ledger_id, row.position.entry_id + 1)
+        following = view.find(Key.POSITION, after)
         assert following is not None, "the ordinal is the view's"
         row = following
     return row

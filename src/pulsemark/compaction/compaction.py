@@ -1,16 +1,16 @@
 """Topic compaction, as in Pulsar: a view beside the log that holds the latest message per key.
 
-The log itself stays as it is, and cleaning it never trims the view. What becomes of which entry
-is told in `compaction_keys`, the view's bytes in `compacted_format`, how it is read in
-`compacted_log`, which view counts in `current_view`; docs/compaction.md puts it together.
+The log itself stays as it is, and cleaning it never trims the view. `keys` says which entries are
+kept, `view_format` has the view's bytes, `compacted_log` reads it, and `current_view` says which
+view counts; docs/compaction.md explains the whole.
 
-Two passes, since payloads are much larger than positions. The first reads everything up to the
-horizon (the last entry there is, or ``until``) and remembers the latest position of each key. The
-second copies what is to be kept: prefix and index as they are, batches with holes. Both read the
-compacted form of the topic, that is the last view and the log behind its horizon. So what was
-once compacted is neither read again from the log, nor lost when the log is trimmed.
+There are two passes, because payloads are much larger than positions. The first reads everything up
+to the horizon (the last entry, or ``until``) and notes the latest position of each key. The second
+copies what is kept: prefix and index as they are, batches with holes. Both read the compacted form
+of the topic: the last view, and the log after its horizon. So what was once compacted is not read
+again from the log, and is not lost when the log is trimmed.
 
-The steps, and what counts after a crash in or behind each:
+The steps, and which view counts after a crash in or after each:
 
 1. remove views that do not count            the old view
 2. create the new view's topic               the old view
@@ -19,7 +19,7 @@ The steps, and what counts after a crash in or behind each:
                                              the new one
 5. remove the old view                       the new view
 
-What is left lying about is removed by step 1 of the next compaction.
+Step 1 of the next compaction removes what an unfinished one left.
 """
 
 from __future__ import annotations
@@ -63,37 +63,37 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction did."""
+    """The result of a compaction."""
 
     topic: str
     changed: bool
-    """False: there was nothing behind the old view's horizon, and it stays."""
+    """False: the log had nothing after the old view's horizon, so the old view stays."""
     horizon: Position | None
-    """The last entry that went into the view; None: the topic never had any."""
+    """The last entry that the view covers; None: the topic never had any."""
     generation: int = 0
-    """Of the view that counts now; 0: there is none."""
+    """The generation of the view that counts now; 0: there is none."""
     entries_kept: int = 0
-    """Entries of the view that counts now. What follows is about this compaction alone."""
+    """Entries of the view that counts now. The fields below are about this compaction only."""
     entries_rewritten: int = 0
-    """Of those: batches that got holes."""
+    """How many of those are batches with new holes."""
     keys: int = 0
-    """Keys with a message in the view, those in encrypted batches aside."""
+    """Keys with a message in the view, not counting those in encrypted batches."""
     entries_read: int = 0
     messages_read: int = 0
     tombstones: int = 0
     unkeyed: int = 0
     unreadable: int = 0
-    """Entries that do not open, and were kept whole."""
+    """Entries that could not be parsed, and were kept whole."""
     damaged: tuple[Position, ...] = ()
-    """Entries that could not be read. An older message of their keys counts as the latest."""
+    """Entries that could not be read. For their keys, an older message counts as the latest."""
     messages_missing: int = 0
-    """Messages that should be in the old view, or in the log between its horizon and this one, and
-    are not: they were in damaged entries, or lost with their ledger's file."""
+    """Messages missing from the old view, or from the log between its horizon and this one: they
+    were in damaged entries, or lost with their ledger's file."""
     view_lost: bool = False
-    """There was an old view, and nothing of it could be opened: keys that lived only there are
-    gone, and this view begins with what the log still has."""
+    """There was an old view, and no part of it could be opened. Keys that were only in it are lost,
+    and this view begins with what the log still has."""
     bytes_read: int = 0
-    """By the first pass; the second reads what is kept."""
+    """Bytes read by the first pass; the second reads only what is kept."""
     bytes_written: int = 0
     duration_s: float = 0.0
 
@@ -106,19 +106,19 @@ def compact(
     check: Callable[[], None] = lambda: None,
     spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
-    """Make a new compacted view of a topic, and let it count. Blocks; may take long.
+    """Make a new compacted view of a topic, and make it current. Blocks; may take long.
 
     Args:
         ledger: the topic.
-        until: the last entry to take in; None: the last there is. The view never goes back.
+        until: the last entry to take in; None: the last. It cannot be before the old horizon.
         max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
-        check: called between reads; what it raises ends the compaction, and the old view stays.
-        spent: told how many bytes were read, or written, before the next ``check``.
+        check: called between reads; an error from it ends the compaction, and the old view stays.
+        spent: called with the bytes read or written since, before the next ``check``.
 
     Raises:
-        CompactionRunningError: one at a time.
-        CompactionFailedError: entries vanished before they were copied.
-        CompressionUnavailableError: there are batches whose compression needs the extra.
+        CompactionRunningError: the topic is already being compacted.
+        CompactionFailedError: entries were removed before they were copied.
+        CompressionUnavailableError: a batch needs a library that is missing.
         FencedError, StoreClosedError, OSError, sqlite3.Error: the view could not be written.
     """
     with compacting(ledger):
@@ -143,17 +143,17 @@ def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
 
 
 def _horizon(log: TopicLog, until: Position | None) -> Position | None:
-    """The last entry there is, up to ``until``."""
+    """The last entry, not after ``until``."""
     first, last = log.first_position, log.last_position
     if first is None or last is None:
         return None
     if until is not None and until < last:
-        last = log.previous_position(_behind(until))
+        last = log.previous_position(_position_after(until))
     return last if last >= first else None
 
 
 class _Compaction:
-    """One run, up to a horizon behind that of the old view."""
+    """One run, up to a horizon after that of the old view."""
 
     def __init__(
         self,
@@ -179,11 +179,11 @@ class _Compaction:
         self._next_index = ledger.first_index if old is None else old.summary.next_index
 
     def run(self) -> CompactionReport:
-        """Make the view and let it count."""
+        """Make the view and make it current."""
         started = time.perf_counter()
         ledger, store = self._ledger, store_of(self._ledger)
         latest = self._latest()
-        # Counted now: chunked messages are forgotten while they are copied.
+        # Counted now: chunked messages are dropped while they are copied.
         keys = latest.key_count
         generation = newest_generation(ledger) + 1
         log = store.open_view(view_name(ledger.topic_id, generation))
@@ -193,7 +193,7 @@ class _Compaction:
             summary = self._finish(writer)
             log.close()
             if store.options.sync_interval_ms:
-                # The catalog is durable at once, entries only later: they must not come second.
+                # The catalog is durable at once, entries are later: so entries come first.
                 store.checkpoint()
             switch_view(ledger, CompactedView(log, ledger.name, generation, summary))
         except BaseException:
@@ -251,11 +251,11 @@ class _Compaction:
                 if entry.position <= self._horizon:
                     self._count_missing(entry)
                     latest.take(entry)
-            position = _behind(entries[-1].position)
+            position = _position_after(entries[-1].position)
         return latest
 
     def _count_missing(self, entry: Entry) -> None:
-        """Note a gap of indexes in the log; of the old view, that less of it is missing."""
+        """Count missing messages: gaps in the log, and what the old view should have."""
         if self._old is not None and entry.position <= self._old.horizon:
             self._missing -= entry.message_count
         else:
@@ -274,7 +274,7 @@ class _Compaction:
             self._spent(writer.bytes_written - before_bytes)
 
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
-        """A batch without the members that are not in ``places``; None: it stays as it is."""
+        """A batch with holes for the members not in ``places``; None: it stays as it is."""
         metadata = read_message_metadata(entry.body)
         if not is_batch(metadata):
             return None
@@ -286,7 +286,7 @@ class _Compaction:
         return rewrite_batch(metadata, batch, kept)
 
     def _times(self, entry: Entry) -> tuple[int, int]:
-        """An entry's own time, and the highest in the log up to it."""
+        """An entry's own time, and the highest time in the log up to it."""
         if self._old is not None and entry.position <= self._old.horizon:
             row = self._old.find(Key.POSITION, entry.position)
             if row is None or row.position != entry.position:
@@ -296,19 +296,19 @@ class _Compaction:
         return own_ms, self._time_max_ms(entry.position)
 
     def _time_max_ms(self, position: Position) -> int:
-        """The highest entry time in the log up to an entry that is there: the time index's row."""
+        """The highest entry time in the log up to an entry that exists, from the time index."""
         number = bisect_right(self._segments, position, key=_first_position) - 1
         segment = self._segments[number]
         return segment.row(position.entry_id - segment.first_entry_id).time_ms
 
     def _finish(self, writer: ViewWriter) -> ViewSummary:
-        behind = _behind(self._horizon)
-        next_index = self._ledger.index_before(behind)
+        after = _position_after(self._horizon)
+        next_index = self._ledger.index_before(after)
         return writer.finish(self._horizon, next_index, self._time_max_ms(self._horizon))
 
 
 class _Window:
-    """Entries fetched in order; as many at a time as turn out to be wanted together."""
+    """Entries read in order; it reads more at a time if more are needed together."""
 
     def __init__(
         self, log: CompactedLog, check: Callable[[], None], spent: Callable[[int], None]
@@ -344,7 +344,7 @@ class _Window:
         return entries[0]
 
 
-def _behind(position: Position) -> Position:
+def _position_after(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id + 1)
 
 

@@ -2,9 +2,9 @@
 
 Each view is a topic of its own in the store, with a name that no client can choose:
 ``compacted/<topic id>/<generation>``. The catalog's property (kind ``compaction``, key the topic's
-id) names the generation that counts; any other is the rest of something that did not end, and is
-removed by the next compaction. The views of a topic go when it is deleted; ids are never used
-again, so a topic never inherits the view of one that had its name.
+id) says which generation counts. Any other one is left from a compaction that did not finish, and
+the next compaction removes it. Deleting a topic removes its views. Topic ids are never used again,
+so a new topic of the same name never gets the old views.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class CompactionState:
-    """What this process knows of a topic's compaction."""
+    """This process's state of a topic's compaction."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -47,13 +47,13 @@ class CompactionState:
         self.loaded = False
         self.view: CompactedView | None = None
         self.part: tuple[tuple[CompactedView, Position, int], CompactedView] | None = None
-        """The part of ``view`` that counts where the log's tail was cut, and what made it so."""
+        """After a cut of the log's tail: the part of ``view`` that counts, and the cut's key."""
         self.view_lost = False
-        """There was a view, and none of it can be opened."""
+        """Whether there was a view of which no part can be opened."""
 
 
 def compacted_log(ledger: ManagedLedger) -> CompactedLog:
-    """The topic as consumers of its compacted form read it. Blocks when first asked.
+    """The topic as consumers of its compacted form read it. The first call blocks.
 
     Raises UnsupportedVersionError for a view that a newer version wrote.
     """
@@ -62,11 +62,11 @@ def compacted_log(ledger: ManagedLedger) -> CompactedLog:
 
 
 def current_view(ledger: ManagedLedger) -> CompactedView | None:
-    """The view that counts; None where there is none. Blocks when first asked.
+    """The view that counts; None if there is none. The first call blocks.
 
-    Where the log's tail was cut off before the view's horizon (by a new leader), the part counts
-    that lies before what the log still has: nothing else has it. A view whose horizon was lost
-    with its file counts as a whole.
+    If the log's tail was cut off before the view's horizon (by a new leader), only the part counts
+    that is before what the log still has: only the view has those entries. If the log lost the
+    horizon with a file, the whole view counts.
     """
     state = _loaded(ledger)
     view = state.view
@@ -86,7 +86,7 @@ def current_view(ledger: ManagedLedger) -> CompactedView | None:
 def claim_of(ledger: ManagedLedger) -> Position | None:
     """The last entry that compaction no longer needs from the log, as a cursor's mark delete.
 
-    EARLIEST: it needs all. None: the topic is not compacted, and nothing is needed.
+    EARLIEST: it needs all entries. None: the topic is not compacted; it needs nothing.
     """
     state = _loaded(ledger)
     view = current_view(ledger)
@@ -97,25 +97,25 @@ def claim_of(ledger: ManagedLedger) -> Position | None:
 
 @contextmanager
 def claim_kept(ledger: ManagedLedger) -> Iterator[Position | None]:
-    """`claim_of`, which no compaction widens meanwhile: one that begins waits until the end."""
+    """`claim_of`, kept for the length of the block: a compaction that begins waits for its end."""
     with _loaded(ledger).lock:
         yield claim_of(ledger)
 
 
 def newest_generation(ledger: ManagedLedger) -> int:
-    """The generation of the view that counts, or counted until the log's tail was cut; else 0."""
+    """The generation of the view that counts, or counted before the log's tail was cut; else 0."""
     view = _loaded(ledger).view
     return view.generation if view is not None else 0
 
 
 def is_view_lost(ledger: ManagedLedger) -> bool:
-    """Whether the topic had a view of which nothing can be opened any more."""
+    """Whether the topic had a view of which no part can be opened any more."""
     return _loaded(ledger).view_lost
 
 
 @contextmanager
 def compacting(ledger: ManagedLedger) -> Iterator[None]:
-    """Lay claim to the log while compacting it. Raises CompactionRunningError."""
+    """Keep the log from being trimmed while compacting it. Raises CompactionRunningError."""
     state = _loaded(ledger)
     with state.lock:
         if state.running:
@@ -128,7 +128,7 @@ def compacting(ledger: ManagedLedger) -> Iterator[None]:
 
 
 def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
-    """From now on ``view`` counts, durably, in one transaction. Blocks."""
+    """Make ``view`` the one that counts, durably, in one transaction. Blocks."""
     value = view.summary.pack(view.generation)
     ledger.store.catalog.put(VIEW_PROPERTY_KIND, str(ledger.topic_id), value)
     state = _loaded(ledger)
@@ -148,7 +148,7 @@ def view_name(topic_id: int, generation: int) -> str:
 
 
 def remove_other_views(store: TopicStore, topic_id: int, generation: int) -> None:
-    """Remove a topic's views but one. What cannot be removed now is left to the next time."""
+    """Remove all but one of a topic's views. What fails, the next call tries again."""
     for other in _generations(store).get(topic_id, ()):
         if other != generation:
             _remove(store, topic_id, other)
@@ -159,7 +159,7 @@ def _remove(store: TopicStore, topic_id: int, generation: int) -> None:
     try:
         store.delete_view(name)
     except (OSError, sqlite3.Error, LedgerError) as error:
-        _log.warning("%s is not removed: %s", name, error)
+        _log.warning("%s could not be removed; the next compaction tries again: %s", name, error)
 
 
 def _generations(store: TopicStore) -> dict[int, list[int]]:
@@ -174,7 +174,7 @@ def _generations(store: TopicStore) -> dict[int, list[int]]:
 
 _making = threading.Lock()
 _states: WeakKeyDictionary[ManagedLedger, CompactionState] = WeakKeyDictionary()
-"""The ledger knows nothing of compaction; what is known of one goes with it."""
+"""By ledger. A weak mapping: the ledger package does not refer to compaction."""
 
 
 def _loaded(ledger: ManagedLedger) -> CompactionState:
@@ -191,7 +191,7 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
 
 
 def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
-    """The view that counts, and whether there was one of which nothing can be opened."""
+    """The view that counts, and whether there was one of which no part can be opened."""
     store, topic_id = store_of(ledger), ledger.topic_id
     value = store.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
     if value is None:
@@ -200,8 +200,8 @@ def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:
         generation, summary = unpack_property(value, ledger.name)
         return _open_view(ledger, generation, summary), False
     except (BadViewError, TopicNotFoundError) as error:
-        _log.error("%s: the compacted view that counts is lost: %s", ledger.name, error)
-    # Any that was finished is better than none: the log may no longer have what it holds.
+        _log.error("%s: the current compacted view cannot be opened: %s", ledger.name, error)
+    # Any finished view is better than none: the log may no longer have its entries.
     for generation in reversed(_generations(store).get(topic_id, [])):
         try:
             return _open_view(ledger, generation, None), False

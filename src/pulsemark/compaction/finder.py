@@ -1,13 +1,13 @@
 """Search by broker time and by index in a compacted topic.
 
-The answer is the first entry that survived at or behind the one that the full log gives. Both
-roads of the log's search go on into the view: INDEX asks the view's index blocks (one bisect in
-memory, at most two reads), PREFIXES its records alone (bisection over whole records, for where the
-blocks are not to be trusted). Behind the view's horizon it is the search of the log itself.
+The answer is the first surviving entry at or after the one that the full log gives. Both roads of
+the log's search go on in the view. INDEX searches the view's index blocks (one bisect in memory, at
+most two reads). PREFIXES searches only its records (bisection over whole records, for when the
+blocks are not to be trusted). After the view's horizon the log itself is searched.
 
-What the full log would give is told by running maxima of entry times, as everywhere; the view's
-rows carry those of the log, entries that did not survive included. So the two agree also where
-times are not in order, and for moments of which neither view nor log has an entry any more.
+The full log searches by running maxima of entry times. The view's rows have the running maxima of
+the log, including entries that did not survive. So both agree even if times are not in order, and
+for times of which neither view nor log has an entry any more.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ class CompactedFinder:
 
     def __init__(self, log: CompactedLog, *, check: Callable[[], None] = lambda: None) -> None:
         self._log = log
-        self._behind = Finder(log.log, check=check)
+        self._log_finder = Finder(log.log, check=check)
 
     def by_time(self, time_ms: int, *, road: Road = Road.INDEX) -> Found:
-        """The first entry that survived at or behind the log's first whose time is >= ``time_ms``.
+        """The first surviving entry at or after the log's first whose time is >= ``time_ms``.
 
-        Its own time may be lower, where times are not in order. The end if there is none.
+        Its own time may be lower if times are not in order. The end if there is none.
         """
         return self._log.ask(
             lambda view: self._by_time(view, time_ms, road),
-            lambda: self._behind.by_time(time_ms, road=road),
+            lambda: self._log_finder.by_time(time_ms, road=road),
         )
 
     def _by_time(self, view: CompactedView, time_ms: int, road: Road) -> Found:
         if view.summary.time_max_ms < time_ms:
-            # Up to the horizon no entry is as late as that.
-            return self._behind.by_time(time_ms, road=road)
+            # No entry up to the horizon is as late as that.
+            return self._log_finder.by_time(time_ms, road=road)
         io = IoCount()
         row = view.find(Key.TIME, time_ms, by_records=road is Road.PREFIXES, io=io)
-        place = _place_of(row) if row is not None else self._first_behind(view, io)
+        place = _place_of(row) if row is not None else self._first_after_horizon(view, io)
         if place is not None:
             return Found(*place, False, io.reads, io.bytes_read)
         end, next_index = self._log.end_position, self._log.next_index
         return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
 
     def by_index(self, index: int, *, road: Road = Road.INDEX) -> IndexPlace:
-        """The first entry that survived at or behind the one that holds the message ``index``.
+        """The first surviving entry at or after the one that has the message ``index``.
 
-        ``batch_index`` is the message's place, 0 in an entry behind its own. Where no entry
-        survived there, it is the end: ``message_count`` 0, ``position`` where the next entry goes.
+        ``batch_index`` is the message's place in its entry; 0 in a later entry. If no entry
+        survived there, the answer is the end: ``message_count`` 0, ``position`` of the next entry.
         Raises IndexOutOfRangeError for an index that no message ever had.
         """
         return self._log.ask(
             lambda view: self._by_index(view, index, road),
-            lambda: self._behind.by_index(index, road=road),
+            lambda: self._log_finder.by_index(index, road=road),
         )
 
     def _by_index(self, view: CompactedView, index: int, road: Road) -> IndexPlace:
@@ -71,12 +71,12 @@ class CompactedFinder:
         if not 0 <= index < next_index:
             raise IndexOutOfRangeError(index, 0, next_index)
         if index >= max(view.summary.next_index, log.log.first_index):
-            return self._behind.by_index(index, road=road)
+            return self._log_finder.by_index(index, road=road)
         io = IoCount()
         row = None
         if index < view.summary.next_index:
             row = view.find(Key.INDEX, index + 1, by_records=road is Road.PREFIXES, io=io)
-        place = _place_of(row) if row is not None else self._first_behind(view, io)
+        place = _place_of(row) if row is not None else self._first_after_horizon(view, io)
         position, first, last, count, time_ms = place or (
             log.end_position,
             next_index,
@@ -89,9 +89,9 @@ class CompactedFinder:
         )
 
     def range(self, from_ms: int, to_ms: int, *, road: Road = Road.INDEX) -> IndexRange:
-        """What survived between two moments: indexes [first_index, end_index).
+        """The surviving range between two times: indexes [first_index, end_index).
 
-        ``count`` is that of the indexes; fewer messages may have survived. Raises ValueError when
+        ``count`` is the number of indexes; fewer messages may have survived. Raises ValueError when
         ``to_ms`` is before ``from_ms``.
         """
         if to_ms < from_ms:
@@ -108,10 +108,10 @@ class CompactedFinder:
             first.bytes_read + end.bytes_read,
         )
 
-    def _first_behind(self, view: CompactedView, io: IoCount) -> _Place | None:
-        """The log's first entry behind the horizon."""
+    def _first_after_horizon(self, view: CompactedView, io: IoCount) -> _Place | None:
+        """The log's first entry after the horizon."""
         log = self._log.log
-        log_end = log.end_position  # first: what is appended meanwhile lies behind it
+        log_end = log.end_position  # read first: entries appended meanwhile are after it
         position = log.next_position(view.horizon)
         if position >= log_end:
             return None

@@ -1,6 +1,6 @@
 """Compaction's first pass: which messages are the latest of their keys.
 
-What an entry means to compaction, as in Pulsar where nothing else is said:
+What compaction does with an entry (as in Pulsar, except where noted):
 
 ==================================  =========================================================
 entry                               what becomes of it
@@ -19,20 +19,20 @@ chunks that are not all there       kept as long as the rest may still come: as 
                                     are not older than `INCOMPLETE_CHUNKS_AGE_MS`
 ==================================  =========================================================
 
-A tombstone takes its key away, and is left out itself. A message is one if
+A tombstone deletes its key, and is left out itself. A message is a tombstone if
 
 - its null_value flag is set, in the message's or in the batch member's header;
-- or it is empty: no payload. Of one that is compressed or encrypted the header's uncompressed
-  size tells, if it is there;
-- or the entry's prefix carries our ``tombstone`` field: then all its messages are.
+- or it is empty: it has no payload. For a compressed or encrypted message the header's uncompressed
+  size decides, if it is there;
+- or the entry's prefix has our ``tombstone`` field: then all its messages are tombstones.
 
-Pulsar 4.0.8 goes by the size alone, and takes for the size of an unbatched message without
-uncompressed size that of its header as well, which is never 0: so nulls sent by the Python client
-without compression and batching stay as the latest value. Here they delete, as was meant.
+Pulsar 4.0.8 uses the size alone. If an unbatched message has no uncompressed size, Pulsar takes the
+size of payload and header, which is never 0: so nulls that the Python client sends without
+compression and batching stay as the latest value. Here they delete, as they were meant to.
 
-Memory goes by the number of keys, not of messages: some 200 bytes each. Keys of 24 bytes and more
-are remembered by a 24-byte hash (BLAKE2b), so that their length does not count. Each message kept
-whole by the rules above costs 16 bytes, or nothing if it stands next to another one.
+Memory depends on the number of keys, not of messages: some 200 bytes each. Of keys of 24 bytes and
+more a 24-byte hash (BLAKE2b) is kept, so that their length does not matter. Each message kept whole
+by the rules above costs 16 bytes, or nothing if it is next to another one.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _ENTRY_MASK = (1 << _ENTRY_BITS) - 1
 
 
 def is_batch(metadata: MessageMetadata) -> bool:
-    """Whether the payload is made of messages with headers of their own; 1 is a batch, too."""
+    """Whether the payload is messages with their own headers; a batch may have only one."""
     return metadata.HasField("num_messages_in_batch")
 
 
 @dataclass(slots=True)
 class _Chunks:
-    """The chunks of a message that have come so far."""
+    """The chunks of a message that were read so far."""
 
     numbers: list[int] = field(default_factory=list)
     append_time_ms: int = 0
@@ -75,20 +75,20 @@ class _Chunks:
 
 @dataclass(slots=True)
 class PassCounts:
-    """What the first pass came across."""
+    """Counts of the first pass."""
 
     entries: int = 0
     messages: int = 0
-    """Without those that an earlier compaction removed."""
+    """Messages, without those that an earlier compaction removed."""
     bytes_read: int = 0
     tombstones: int = 0
     unkeyed: int = 0
     unreadable: int = 0
-    """Entries kept whole because they do not open."""
+    """Entries kept whole because they could not be parsed."""
 
 
 class LatestPerKey:
-    """Takes entries in order, and knows what is to be kept of them."""
+    """Takes entries in order, and decides what is kept of them."""
 
     def __init__(self, max_uncompressed_bytes: int) -> None:
         self._max_bytes = max_uncompressed_bytes
@@ -104,7 +104,7 @@ class LatestPerKey:
         return len(self._latest)
 
     def take(self, entry: Entry) -> None:
-        """The next entry of the log."""
+        """Take the next entry of the log."""
         counts = self.counts
         counts.entries += 1
         counts.bytes_read += len(entry.stored)
@@ -156,7 +156,7 @@ class LatestPerKey:
             self._latest[key] = message
 
     def _take_chunk(self, entry: Entry, metadata: MessageMetadata) -> None:
-        """Gather chunks as consumers do: in order, from the first; one sent twice counts once."""
+        """Gather chunks as consumers do: in order, from the first; a repeated one counts once."""
         uuid = (metadata.producer_name, metadata.uuid)
         if metadata.chunk_id == 0:
             self._chunks[uuid] = _Chunks()
@@ -173,7 +173,7 @@ class LatestPerKey:
             self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes=False)
 
     def kept(self) -> Iterator[Kept]:
-        """What is to be kept, in the order of the log. Ends this object's use."""
+        """What is kept, in the order of the log. The object cannot be used afterwards."""
         numbers: list[int] = []
         for latest in self._latest.values():
             if isinstance(latest, tuple):
@@ -191,11 +191,11 @@ class LatestPerKey:
 
 @dataclass(slots=True)
 class Kept:
-    """An entry with something to keep."""
+    """An entry of which something is kept."""
 
     position: Position
     places: list[int] | None
-    """Places of a batch, from 0; [0] for a message alone; None: whatever it is, it stays whole."""
+    """Kept places of a batch, from 0; [0] for a single message; None: the entry is kept whole."""
 
 
 def _walk(numbers: list[int], whole: _PositionRuns) -> Iterator[Kept]:
@@ -234,7 +234,7 @@ def _is_empty(entry: Entry, metadata: MessageMetadata) -> bool:
 
 
 class _PositionRuns:
-    """Positions, added in order; neighbours cost nothing."""
+    """Positions, added in order; consecutive ones cost no memory."""
 
     def __init__(self) -> None:
         self._ledgers: array[int] = array("Q")

@@ -1,9 +1,9 @@
 """Reading a compacted view: the entries that survived, found by position, time or index.
 
-A view is written once and never changed. Its index blocks are what is searched: the footer, kept
-in memory, picks the block, and one read brings it (a few blocks are kept). Where footer or block
-is damaged the records themselves are searched instead, by bisection over whole entries: slower,
-with the same answers. So damage costs the entry it hits, never more.
+A view is written once and never changed. A search uses its index blocks: the footer, kept in
+memory, gives the block, and one read fetches it (a few blocks are cached). If the footer or a block
+is damaged, the records themselves are searched, by bisection over whole entries: slower, with the
+same answers. So damage costs only the entry it hits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BLOCKS_KEPT = 16
 
 
 class Key(Enum):
-    """What a view can be searched by."""
+    """The keys by which a view can be searched."""
 
     POSITION = "position"
     TIME = "time_max_ms"
@@ -60,8 +60,8 @@ class CompactedView:
     ) -> None:
         """Open the view of ``topic`` that is in ``log``.
 
-        ``summary`` is what the catalog says of it, for a view whose footer is damaged. Raises
-        UnsupportedVersionError; CorruptEntryError without a footer and ``summary``.
+        ``summary`` is the catalog's, used if the footer is damaged. Raises UnsupportedVersionError;
+        CorruptEntryError if there is neither footer nor ``summary``.
         """
         self._log = log
         self.topic = topic
@@ -76,7 +76,7 @@ class CompactedView:
             if summary is None:
                 end = log.end_position
                 raise CorruptEntryError(topic, end, end, "the view has no footer") from error
-            _log.error("%s: searched without its index: %s", log.name, error)
+            _log.error("%s: the footer is damaged; searching is slower: %s", log.name, error)
             self.summary = summary
             return
         self._firsts = {
@@ -87,17 +87,17 @@ class CompactedView:
 
     @property
     def name(self) -> str:
-        """The view's own ledger's name."""
+        """The name of the view's own ledger."""
         return self._log.name
 
     @property
     def horizon(self) -> Position:
-        """The last entry of the log that went into the view."""
+        """The last entry of the log that the view covers."""
         return self.summary.horizon
 
     @property
-    def behind_horizon(self) -> Position:
-        """Where reading goes on in the log."""
+    def after_horizon(self) -> Position:
+        """The position where reading goes on in the log."""
         return Position(self.horizon.ledger_id, self.horizon.entry_id + 1)
 
     @property
@@ -115,7 +115,7 @@ class CompactedView:
         )
 
     def before(self, limit: Position, limit_index: int) -> CompactedView:
-        """The part of the view that lies before a position of the topic's log, and an index."""
+        """The part of the view that is before a position of the topic's log, and an index."""
         first_out = self.find(Key.INDEX, limit_index + 1)
         end = limit if first_out is None else min(limit, first_out.position)
         last = self.find_before(end)
@@ -133,7 +133,7 @@ class CompactedView:
         last = self._log.last_position
         if last is None:
             raise BadViewError("it is empty")
-        # A footer in pieces ends with the view: go back to where it begins.
+        # A footer in several pieces ends the view: go back to its first piece.
         at = last
         while True:
             record = self._log.read(at, max_entries=1)[0].body
@@ -152,10 +152,10 @@ class CompactedView:
     ) -> ViewRow | None:
         """The first entry whose ``key`` is >= ``value``; None if there is none.
 
-        By time: since a row's time is the highest up to it in the whole log, that is the first
-        entry that survived at or behind the one that the log gives for that time.
+        By time: a row's time is the highest time up to it in the whole log. So the result is the
+        first surviving entry at or after the one that the log gives for that time.
 
-        ``by_records`` searches the records, not the index blocks.
+        ``by_records`` searches the records instead of the index blocks.
         """
         row = self._find(key, value, by_records, io or IoCount())
         return row if row is None or row.ordinal < self.summary.entry_count else None
@@ -165,12 +165,12 @@ class CompactedView:
             try:
                 return self._find_in_blocks(self._blocks, key, value, io)
             except (BadViewError, CorruptEntryError) as error:
-                _log.error("%s: an index block is damaged: %s", self.name, error)
+                _log.error("%s: an index block is damaged; searching records: %s", self.name, error)
         return self._records.find(key, value, io)
 
     def find_before(self, position: Position) -> ViewRow | None:
         """The last entry before ``position``; None if there is none."""
-        position = min(position, self.behind_horizon)
+        position = min(position, self.after_horizon)
         if self._blocks is not None:
             try:
                 number = bisect_left(self._firsts[Key.POSITION], position) - 1
@@ -179,7 +179,7 @@ class CompactedView:
                 block = self._block(self._blocks, number, IoCount())
                 return block.row(bisect_left(block.positions, position) - 1)
             except (BadViewError, CorruptEntryError) as error:
-                _log.error("%s: an index block is damaged: %s", self.name, error)
+                _log.error("%s: an index block is damaged; searching records: %s", self.name, error)
         return self._records.find_before(position)
 
     def _find_in_blocks(
@@ -232,7 +232,7 @@ class CompactedView:
             raise CorruptEntryError(
                 self.topic,
                 position,
-                following.position if following is not None else self.behind_horizon,
+                following.position if following is not None else self.after_horizon,
                 str(error),
             ) from error
         return entries
@@ -295,7 +295,7 @@ class _Records:
         return None
 
     def _lower_bound(self, key: Key, value: _Value, io: IoCount) -> tuple[int, ViewRow | None]:
-        """Where the record of the first such entry can be looked for from, and its row."""
+        """A record at or before the first such entry's, to search from; and the entry's row."""
         low, high = 0, self._count
         found: ViewRow | None = None
         while low < high:
@@ -310,7 +310,7 @@ class _Records:
         return low, found
 
     def _first_entry(self, number: int, end: int, io: IoCount) -> tuple[int, ViewRow | None]:
-        """The first entry's record from ``number`` on; others, and damaged ones, are skipped."""
+        """The first entry's record from ``number`` on; other and damaged records are skipped."""
         while number < end:
             row = self._row(number, io)
             if row is not None:

@@ -1,8 +1,8 @@
-r"""Bytes of a compacted view. Nothing else does arithmetic on them.
+r"""Bytes of a compacted view. No other module computes their offsets.
 
 A view is a ledger of its own in the same store (`compaction` says when it is made and which one
-counts), so that each record here is the body of one of its entries: header, checksums and
-recovery are the ledger's. All integers are little-endian. Every record begins::
+counts), so each record here is the body of one of its entries, and the ledger gives headers,
+checksums and recovery. All integers are little-endian. Every record begins::
 
      0  record type       u8    1 entry, 2 index block, 3 footer, 4 more of the record before
      1  flags             u8    1: the record goes on in the next one
@@ -23,7 +23,7 @@ those two bytes only. An entry::
     64  messages before   u64   their message counts, added up
     72  stored bytes            prefix, then headers-and-payload
 
-Behind every `BLOCK_ROWS` entries and behind the last one, an index block::
+After every `BLOCK_ROWS` entries and after the last one, an index block::
 
      2  zero              u16
      4  rows              u32
@@ -36,7 +36,7 @@ The footer ends the view; without it the view was not finished::
 
      2  version           u16   newer than ours: unsupported
      4  blocks            u32
-     8  summary                 6 x u64: ledger and entry of the horizon, next index behind it, time
+     8  summary                 6 x u64: ledger and entry of the horizon, next index after it, time
                                 maximum at it; entries and messages in the view
     56  for each block          6 x u64: ledger, entry, next index, time maximum of its first row;
                                 ledger and entry of the block's record in the view
@@ -81,7 +81,7 @@ class ViewRow:
     """One entry of a view."""
 
     position: Position
-    """In the topic's log."""
+    """Its position in the topic's log."""
     message_count: int
     next_index: int
     append_time_ms: int
@@ -91,11 +91,11 @@ class ViewRow:
     ordinal: int
     messages_before: int
     at: Position = EARLIEST
-    """Of its record, in the view's own ledger."""
+    """The position of its record, in the view's own ledger."""
 
 
 def pack_entry_header(row: ViewRow, prefix_size_bytes: int) -> bytes:
-    """What stands in front of an entry's stored bytes."""
+    """The bytes before an entry's stored bytes."""
     return _ENTRY.pack(
         RecordType.ENTRY,
         0,
@@ -114,7 +114,7 @@ def pack_entry_header(row: ViewRow, prefix_size_bytes: int) -> bytes:
 def unpack_entry_header(record: Buffer, at: Position) -> tuple[ViewRow, int]:
     """An entry's row and the size of its prefix. Raises BadViewError."""
     if len(record) < ENTRY_HEADER_BYTES or record[0] != RecordType.ENTRY:
-        raise BadViewError("no entry")
+        raise BadViewError("the record is not an entry")
     (_, _, prefix_size, count, ledger_id, entry_id, next_index, append_time, entry_time,
      time_max, ordinal, messages_before) = _ENTRY.unpack_from(record)  # fmt: skip
     row = ViewRow(
@@ -153,7 +153,7 @@ def pack_block(rows: Sequence[ViewRow]) -> bytes:
 
 
 class ViewBlock:
-    """An index block, taken apart for searching."""
+    """An index block, unpacked for searching."""
 
     def __init__(self, record: Buffer, first_ordinal: int) -> None:
         """Raises BadViewError."""
@@ -168,7 +168,7 @@ class ViewBlock:
         except struct.error as error:
             raise BadViewError("an index block is cut off") from error
         if kind != RecordType.BLOCK or at != len(record) or not count:
-            raise BadViewError("no index block")
+            raise BadViewError("the record is not an index block")
         self._first_ordinal = first_ordinal
         (self._counts, ledgers, entries, self.next_indexes, self._append_times, self._entry_times,
          at_ledgers, at_entries, self.time_maxima, self._messages_before) = columns  # fmt: skip
@@ -195,7 +195,7 @@ class ViewBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """What the footer says of an index block: its first row, and where it stands in the view."""
+    """The footer's fields of an index block: its first row, and its place in the view."""
 
     position: Position
     next_index: int
@@ -234,7 +234,7 @@ def unpack_footer(record: Buffer, name: str) -> tuple[ViewSummary, list[BlockPla
     except struct.error as error:
         raise BadViewError("the footer is cut off") from error
     if kind != RecordType.FOOTER or len(places) != count:
-        raise BadViewError("no footer")
+        raise BadViewError("the record is not a footer")
     return ViewSummary.of(numbers), [
         BlockPlace(Position(ledger, entry), next_index, time_max, Position(at_ledger, at_entry))
         for ledger, entry, next_index, time_max, at_ledger, at_entry in places

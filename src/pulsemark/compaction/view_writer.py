@@ -1,8 +1,8 @@
 """Writing a compacted view into a ledger of its own.
 
-Entries come in the order of the log. They are written in lots of about a megabyte, each durable
-before the next is begun, so that producers who share the group commit never wait for much more
-than that. Where one lot fails the view is given up as a whole.
+Entries come in the order of the log. They are written in lots of about a megabyte; each is durable
+before the next one begins, so that producers, which share the group commit, never wait for much
+more than that. If one lot fails, the whole view is given up.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class ViewWriter:
 
         Args:
             entry: as read from the log.
-            body: its new headers-and-payload; None: as they were.
+            body: its new headers-and-payload; None: unchanged.
             entry_time_ms: the entry's own time.
             time_max_ms: the highest entry time in the log up to and with it.
 
-        Raises FencedError when a lot could not be made durable, and what the ledger raises.
+        Raises FencedError if a lot could not be made durable, and what the ledger raises.
         """
         row = ViewRow(
             entry.position,
@@ -86,7 +86,7 @@ class ViewWriter:
         summary = ViewSummary(
             horizon, next_index, time_max_ms, self.entry_count, self.message_count
         )
-        # Nothing of a view without footer counts, so the footer must not be there before the rest.
+        # A view counts once it has its footer, so everything else must be durable before that.
         self._settle()
         self._append(pack_footer(summary, self._blocks))
         self._settle()
@@ -98,7 +98,7 @@ class ViewWriter:
         self._rows.clear()
 
     def _append(self, record: bytes) -> Position:
-        """Append a record, in pieces where the store does not take it whole; where it begins."""
+        """Append a record, in pieces if it is too large for the store; returns where it begins."""
         limit = self._record_max_bytes
         if len(record) <= limit:
             return self._append_piece(record)

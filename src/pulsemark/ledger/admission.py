@@ -1,4 +1,4 @@
-"""What an entry must be to be appended, and which checksum and time it brings along."""
+"""What an entry must be to be appended, and which checksum guards its body."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
 
 
 def plain_body(topic: str, body: object) -> Buffer:
-    """The body as a buffer of its own whose ``len`` is its size in bytes.
+    """The body as a buffer whose ``len`` is its size in bytes.
 
-    A view of ours also keeps the caller from resizing or closing what is yet to be written.
-    Raises InvalidEntryError for what is no buffer, or not contiguous.
+    The view also keeps the caller from resizing or closing bytes that are not yet written.
+    Raises InvalidEntryError if the body is not a buffer, or not contiguous.
     """
     try:
         view = memoryview(body)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def plain_body(topic: str, body: object) -> Buffer:
         return view if is_plain else view.cast("B")
     except (TypeError, ValueError) as error:
         what = type(body).__name__
-        raise InvalidEntryError(topic, f"a {what} is no contiguous bytes: {error}") from error
+        raise InvalidEntryError(topic, f"a {what} is not contiguous bytes: {error}") from error
 
 
 def check_kind(topic: str, kind: int) -> EntryKind:
@@ -44,11 +44,11 @@ def check_kind(topic: str, kind: int) -> EntryKind:
     try:
         return EntryKind(kind)
     except ValueError as error:
-        raise InvalidEntryError(topic, f"{kind!r} is no kind of entry") from error
+        raise InvalidEntryError(topic, f"{kind!r} is not a kind of entry") from error
 
 
 def check_count(topic: str, message_count: object) -> int:
-    """The messages that an entry counts for: none where there are none or fewer, as in Pulsar.
+    """The number of messages that an entry counts for: 0 where it is 0 or negative, as in Pulsar.
 
     Raises InvalidEntryError.
     """
@@ -62,9 +62,9 @@ def check_count(topic: str, message_count: object) -> int:
 
 
 def body_check_of(topic: str, body: Buffer) -> int:
-    """Whether the producer's own checksum, verified here, guards the body, or ours is to.
+    """Which checksum guards the body: the producer's own, verified here, or one of ours.
 
-    Raises AlreadyStampedError for a body with a prefix, ChecksumError.
+    Raises ChecksumError, and AlreadyStampedError for a body that begins with a prefix.
     """
     magic = body[:2]
     if magic == _MESSAGE_MAGIC:

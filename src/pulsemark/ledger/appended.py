@@ -10,7 +10,7 @@ from .position import Position
 
 @dataclass(slots=True)
 class Appended:
-    """What an entry got. It counts once ``commit`` is done without error."""
+    """Position and index of a new entry. It is stored once ``commit`` is done without error."""
 
     ledger_id: int
     entry_id: int
@@ -21,5 +21,5 @@ class Appended:
 
     @property
     def position(self) -> Position:
-        """Where the entry stands."""
+        """The entry's position."""
         return Position(self.ledger_id, self.entry_id)

@@ -10,19 +10,19 @@ from .position import Position
 
 
 class EntryKind(IntEnum):
-    """DATA came from a producer; CONTROL is the broker's own mark: consumers never see it."""
+    """DATA came from a producer. CONTROL is the broker's own entry; consumers never see it."""
 
     DATA = 0
     CONTROL = 1
 
 
 LAST_KIND = max(EntryKind)
-"""Records of any kind above are of a newer version."""
+"""A newer version wrote records whose kind is higher than this."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One entry with what its record header says.
+    """One entry with the fields of its record header.
 
     ``stored`` is the entry exactly as Pulsar would store it: prefix (PIP-70), then the
     producer's headers-and-payload. ``prefix`` and ``body`` are views on it, without a copy.
@@ -32,7 +32,7 @@ class Entry:
     kind: EntryKind
     message_count: int
     index: int
-    """Index of the entry's LAST message (PIP-70); the one before it when it has none."""
+    """Index of the entry's LAST message (PIP-70); without messages, the index before it."""
     append_time_ms: int
     """The broker's clock at append, stamps on or off."""
     prefix_size_bytes: int
@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def prefix(self) -> memoryview:
-        """The broker entry prefix, empty where the entry was stored without."""
+        """The broker entry prefix; empty if the entry was stored without one."""
         return self.stored[: self.prefix_size_bytes]
 
     @property

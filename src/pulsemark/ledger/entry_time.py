@@ -1,7 +1,7 @@
-"""The one time of an entry, which searching, expiry, compaction and statistics go by (PIP-70).
+"""The one time of an entry: searching, expiry, compaction and statistics all use it (PIP-70).
 
-The broker's time where the entry is stamped with one, else the time at which its producer says it
-was published. What has neither (control entries, cursors, foreign bytes) has its append time.
+It is the broker's time if the entry's stamp has one, else the publish time that its producer set.
+An entry with neither (control entries, cursors, foreign bytes) has its append time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..metadata import (
 
 
 def time_of_entry(append_time_ms: int, prefix: Buffer, body: Buffer) -> int:
-    """The time of a stored entry. ``prefix`` may be all of the entry, which begins with it."""
+    """The time of a stored entry. ``prefix`` may also be the whole entry."""
     try:
         return entry_time_ms(peek(prefix), body)
     except (PrefixError, MessageFormatError):
@@ -25,7 +25,7 @@ def time_of_entry(append_time_ms: int, prefix: Buffer, body: Buffer) -> int:
 
 
 def time_of_unstamped(header: MessageHeader, append_time_ms: int) -> int:
-    """The time of an entry that is just being appended without a stamp of time."""
+    """The time of an entry that is being appended without a stamp of time."""
     try:
         return header.publish_time_ms()
     except MessageFormatError:

@@ -1,7 +1,7 @@
-"""Leader epochs: who was the leader from which index on, and cutting a tail back to there.
+"""Leader epochs: which leader began at which index, and cutting a log's tail back to an index.
 
-An epoch begins a ledger, so the map from epoch to first index is what the segments' own headers
-say; nothing else is stored.
+Each epoch begins a ledger, so the segments' own headers say which epoch begins at which index;
+nothing else is stored.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def check_epoch(topic: str, epoch: int, current: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TailCut:
-    """Where a log is to end: which segments stay, the last one of them shortened."""
+    """Where a log will end: the segments that stay, the last of which is shortened."""
 
     kept: tuple[Run, ...]
     dropped: tuple[Run, ...]
     last_count: int
-    """How many entries of the last segment that is kept stay."""
+    """How many entries stay in the last segment that is kept."""
 
     def make(self) -> None:
         """Shorten the last segment. Raises OSError before anything has changed."""
@@ -76,14 +76,14 @@ def find_cut(segments: Sequence[Run], index: int) -> TailCut:
         row = last.find_message(index - last.first_index, last.entry_count)
         if last.index_before(row) != index:
             raise ValueError(f"index {index} lies inside a batch")
-        last.chunk(row)  # now it is read what `make` goes by
+        last.chunk(row)  # read now what `make` needs
     return TailCut(tuple(segments[:kept]), tuple(segments[kept:]), row)
 
 
 def _begins_before(segment: Run, index: int) -> bool:
-    """Whether a segment has entries that stand before the message with ``index``, or none at all.
+    """Whether a segment has entries before the message with ``index``, or no entries.
 
-    Entries of no messages at its beginning do, where its first message has that index.
+    Entries without messages at its beginning are before it, if its first message has that index.
     """
     if segment.first_index < index or not segment.entry_count:
         return True

@@ -3,26 +3,26 @@
 LedgerError
  +-- FolderLockedError         another process owns the data folder
  +-- ForeignFolderError        the folder holds something that is not a pulsemark data folder
- +-- UnsupportedVersionError   a newer format than this code reads (never taken for damage)
+ +-- UnsupportedVersionError   a newer format than this code reads (not damage)
  +-- TopicNotFoundError
  +-- ReservedTopicError        a name that the store keeps for itself
  +-- CorruptFileError          a file's own header is damaged
  +-- CorruptEntryError         one entry is damaged; the rest stays readable
  +-- CatalogError              the catalog could not be read or written
  |    +-- CatalogFullError     its disk is full: nothing has changed
- |    +-- CorruptCatalogError  it is damaged, and has to be made again (a CorruptFileError, too)
+ |    +-- CorruptCatalogError  it is damaged, and must be rebuilt (a CorruptFileError, too)
  +-- AlreadyStampedError       the body begins with a broker entry prefix (PIP-70 magic 0x0e02)
- +-- InvalidEntryError         the body is no plain buffer, or it holds more messages than can be
+ +-- InvalidEntryError         the body is not a plain buffer, or has too many messages
  +-- EntryTooLargeError
- +-- StaleEpochError           a leader of an earlier epoch, or an epoch that has begun already
+ +-- StaleEpochError           the leader's epoch is over, or a new epoch is not higher
  +-- FencedError               the append was not made durable and never will be
  +-- StoreClosedError
- +-- StoreFailedError          the store stopped: something in it failed that it cannot repair
+ +-- StoreFailedError          the store stopped after a failure that it cannot repair
  +-- OwnershipLostError        another owner has taken over what the store writes to
  +-- ForkedStoreError          the store was opened by the parent of this process
- +-- CallbackError             it would wait for the thread that calls the callback it stands in
+ +-- CallbackError             a callback made a call that waits for the callback's own thread
 
-Each carries the facts as attributes, so that a caller needs not parse the message.
+Each has its facts as attributes, so that a caller need not parse the message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ForeignFolderError(LedgerError):
 
 
 class UnsupportedVersionError(LedgerError):
-    """The file was written by a newer format than this code knows."""
+    """The file was written by a newer format than this code can read."""
 
     def __init__(self, path: Path, what: str, found: int, supported: int) -> None:
         self.path = path
@@ -69,7 +69,7 @@ class UnsupportedVersionError(LedgerError):
 
 
 class TopicNotFoundError(LedgerError):
-    """No topic of that name in the data folder."""
+    """The store has no topic of that name."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -120,7 +120,7 @@ class CatalogFullError(CatalogError):
 
 
 class CorruptCatalogError(CatalogError, CorruptFileError):
-    """The catalog is damaged. The segments tell most of what it said: it can be made again."""
+    """The catalog is damaged. It can be made again: most of its content is also in the segments."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -133,7 +133,7 @@ class CorruptCatalogError(CatalogError, CorruptFileError):
 
 
 class AlreadyStampedError(LedgerError):
-    """The body begins with 0x0e02: it would be read as the broker's own prefix (PIP-70)."""
+    """The body begins with 0x0e02: readers would take it for the broker's prefix (PIP-70)."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -141,7 +141,7 @@ class AlreadyStampedError(LedgerError):
 
 
 class InvalidCursorError(LedgerError):
-    """A cursor with such a name or such properties cannot be stored; nothing was."""
+    """A cursor with such a name or such properties cannot be stored; nothing has changed."""
 
     def __init__(self, topic: str, name: str, reason: str) -> None:
         super().__init__(f"{topic}: the cursor {name!r} cannot be stored: {reason}")
@@ -150,13 +150,13 @@ class InvalidCursorError(LedgerError):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[InvalidCursorError], tuple[str, str, str]]:
-        """Carry the facts through pickling, as between processes."""
+        """Keep the facts when the error is pickled, as between processes."""
         return type(self), (self.topic, self.name, self.reason)
 
 
 class InvalidEntryError(LedgerError, ValueError):
-    """The entry cannot be stored: its body is no contiguous buffer, its kind is none, its count is
-    no integer or above MAX_MESSAGE_COUNT, or its index above 2^63-1.
+    """The entry cannot be stored: its body is not a contiguous buffer, its kind is not one that
+    exists, its count is not an integer or is above MAX_MESSAGE_COUNT, or its index is above 2^63-1.
     """
 
     def __init__(self, topic: str, reason: str) -> None:
@@ -176,7 +176,7 @@ class EntryTooLargeError(LedgerError):
 
 
 class FencedError(LedgerError):
-    """The entry did not become durable; its position and index were never handed on."""
+    """The entry is not durable and never will be; readers never saw its position and index."""
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic
@@ -203,9 +203,9 @@ class StoreClosedError(LedgerError):
 
 
 class StoreFailedError(LedgerError):
-    """The store stopped: something failed that it cannot repair. Open the folder again.
+    """The store stopped after a failure that it cannot repair. Open the folder again.
 
-    What was acknowledged is on disk. Appends that were not may be there or not.
+    What was acknowledged is on disk. Entries that were not acknowledged may be on disk or not.
     """
 
     def __init__(self, folder: Path, reason: str) -> None:
@@ -215,7 +215,7 @@ class StoreFailedError(LedgerError):
 
 
 class OwnershipLostError(LedgerError):
-    """Another owner has taken over: nothing that this one does gets in any more."""
+    """Another owner has taken over: writes of this one are refused."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -231,7 +231,7 @@ class ForkedStoreError(LedgerError):
 
 
 class CallbackError(LedgerError):
-    """The call would wait for the very thread that it is made in, and so for ever."""
+    """The call would wait for the thread that makes it, and so never end."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -239,7 +239,7 @@ class CallbackError(LedgerError):
 
 
 class CompactionRunningError(LedgerError):
-    """The topic is being compacted already."""
+    """The topic is already being compacted."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -247,7 +247,7 @@ class CompactionRunningError(LedgerError):
 
 
 class CompactionFailedError(LedgerError):
-    """Nothing came of a compaction; what was compacted before still counts."""
+    """A compaction failed; the compacted view from before it still counts."""
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic

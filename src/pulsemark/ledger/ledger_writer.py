@@ -1,13 +1,13 @@
 """A topic's chain of ledgers, written: append, roll, trim.
 
-Position, time and index of an entry are assigned at append, under the store's lock, and never
-again: ``time = max(clock, last)``, ``index = last + messages``. What cannot be made durable is
-not taken back one by one: the ledger is fenced at its last durable entry and the topic goes on in
-a new one, whose header says how many entries of the one before count. So the index has no gaps and
-no number is given twice. Every opening of a topic begins a new ledger, too.
+An entry gets its position, time and index at append, under the store's lock, and keeps them:
+``time = max(clock, last)``, ``index = last + messages``. Entries that cannot be made durable are
+not removed one by one. Instead the ledger is fenced at its last durable entry, and the topic
+continues in a new ledger, whose header says how many entries of the previous one count. So indexes
+have no gaps, and none is given twice. Every opening of a topic begins a new ledger, too.
 
-Every change is made in this order: all that may fail, then one run of assignments that nothing can
-interrupt, then what cannot fail. What takes more than that runs aside (`Aside`).
+Every change is made in this order: first all that may fail, then one run of assignments that
+nothing can interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LedgerWriter(TopicLog):
         *,
         index_floor: int = 0,
     ) -> None:
-        """``index_floor``: indexes below it were given, though the ledger that had them is lost."""
+        """``index_floor``: indexes below it are in use, though the ledger that had them is lost."""
         super().__init__(name, segments)
         self._store = store
         self._engine = store.engine
@@ -56,7 +56,7 @@ class LedgerWriter(TopicLog):
         self._committer = store.committer
         self._pending = store.committer.pending
         self._group: Group | None = None
-        """Where the last append went."""
+        """The group of the last append."""
         self._index_floor = index_floor
         self._opened_at_ledger_id = ledger_id
         self.topic_id = topic_id
@@ -64,12 +64,12 @@ class LedgerWriter(TopicLog):
         """Called after each commit that added entries, where callbacks run."""
         self.cursors: dict[str, Cursor] = {}
         self.recent = store.tail_cache.of_topic(self._mark_deletes)
-        """The newest entries, kept for those who read at the end of the log."""
+        """The newest entries, kept for readers at the end of the log."""
         self.stampers = StamperChain()
         self._closed = False
         self._deleted = False
         self._removing = threading.Lock()
-        """Held while entries are removed from the head: one removal after another."""
+        """Held while entries are removed from the head, so that one removal runs at a time."""
         self.tail = self._tail_at_opening(ledger_id)
         """Changed under the lock, by appends and by the committer."""
 
@@ -97,7 +97,7 @@ class LedgerWriter(TopicLog):
 
     @property
     def stampers(self) -> StamperChain:
-        """Who stamps new entries; an empty chain stores them without prefix."""
+        """The stampers of new entries; with an empty chain they have no prefix."""
         return self._builder.chain
 
     @stampers.setter
@@ -106,9 +106,9 @@ class LedgerWriter(TopicLog):
 
     @property
     def end_position(self) -> Position:
-        """Where the first entry that is not yet durable stands, or the next one will.
+        """Position of the first entry that is not yet durable, or of the next one.
 
-        A topic at rest: in the current ledger, even if that has no entry yet.
+        While nothing is pending: in the current ledger, even if that has no entry yet.
         """
         tail = self.tail
         end = (
@@ -125,7 +125,7 @@ class LedgerWriter(TopicLog):
 
     @property
     def next_index(self) -> int:
-        """Index the message behind the last durable entry gets."""
+        """The index of the next message after the last durable entry."""
         next_index = super().next_index
         if self._index_floor:
             last = self._last_visible()
@@ -173,11 +173,11 @@ class LedgerWriter(TopicLog):
         )
 
     def check_can_read(self) -> None:
-        """Raise StoreClosedError, StoreFailedError or ForkedStoreError once the store is over."""
+        """Raise StoreClosedError, StoreFailedError or ForkedStoreError unless the store is open."""
         self._state.check()
 
     def give_way(self) -> bool:
-        """Let commits pass: see `read_turns`."""
+        """Let commits run first: see `read_turns`."""
         turns = self._committer.read_turns
         if self._pending.size_bytes or turns.are_due():
             turns.wait()
@@ -198,17 +198,17 @@ class LedgerWriter(TopicLog):
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
-        ``body`` is a producer's headers-and-payload (or any contiguous buffer), which must not
-        change until then. ``message_count`` 0 or below takes no index and gets no prefix, as in
-        Pulsar. ``base`` are prefix fields of the store itself, written even where stamps are off.
-        ``epoch`` is the leader epoch the caller believes to lead, ``sender`` the producer on whose
-        connection the entry came, for stampers. Waits while too much is pending.
+        ``body`` is a producer's headers-and-payload (or any contiguous buffer). It must not change
+        until then. An entry with ``message_count`` 0 or below takes no index and gets no prefix, as
+        in Pulsar. ``base`` are prefix fields of the store itself, written even without stamps.
+        ``epoch`` is the leader epoch in which the caller believes to lead. ``sender`` is the
+        producer whose connection sent the entry, for stampers. Waits while too much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
         wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
         StoreClosedError, StoreFailedError, ForkedStoreError, CatalogError, and StampingError from
-        a plugin: nothing is stored then. After an exception out of a signal handler the entry may
-        be stored or not.
+        a plugin: nothing is stored then. After an exception from a signal handler the entry may be
+        stored or not.
         """
         if self._state.is_over:
             self._state.check()
@@ -236,10 +236,10 @@ class LedgerWriter(TopicLog):
                 appended = self._add(tail, record) if type(record) is tuple else None
             if appended is not None:
                 return appended
-            self._store.aside.run(partial(self._make_room, entry))
+            self._store.uninterrupted.run(partial(self._make_room, entry))
 
     def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
-        """Under the lock: append what was built at ``tail``, to the group that gathers."""
+        """Under the lock: append a record that was built at ``tail`` to the group that gathers."""
         parts, row, size_bytes, next_index, age_ms, clock_ms = record
         pending = self._pending
         segment = tail.segment
@@ -306,7 +306,7 @@ class LedgerWriter(TopicLog):
         first_entry_id: int,
         last_count: int | None = None,
     ) -> Tail:
-        """``tail`` with a new segment, behind ``kept``; nothing has changed yet."""
+        """``tail`` with a new segment, after ``kept``; nothing has changed yet."""
         previous = next(
             (s for s in reversed(kept) if s.ledger_id != tail.ledger_id and self._assigned(s)), None
         )
@@ -337,13 +337,13 @@ class LedgerWriter(TopicLog):
         return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
 
     def _assigned(self, segment: Run) -> int:
-        """How many entries of a segment have got their number."""
+        """How many entries of a segment have an entry id assigned."""
         tail = self.tail
         assigned = tail.assigned_count if segment is tail.segment else segment.assigned_count
         return max(segment.entry_count, assigned)
 
     def _begin(self, tail: Tail) -> None:
-        """Go on at ``tail``, whose segment is new. Cannot fail."""
+        """Continue at ``tail``, whose segment is new. Cannot fail."""
         assert tail.segment is not None
         self._engine.began(tail.segment)
         self._leave_segment()
@@ -358,7 +358,7 @@ class LedgerWriter(TopicLog):
         segment.assigned_count = self.tail.assigned_count
         if segment.assigned_count:
             self._engine.sealed(segment)
-        else:  # it was begun for an entry that did not come
+        else:  # it was begun for an entry that was not appended
             self._segments = tuple(s for s in self._segments if s is not segment)
             self._engine.void(segment)
         self.tail = replace(self.tail, segment=None, entry_id=0, offset=0)
@@ -368,7 +368,7 @@ class LedgerWriter(TopicLog):
     def fence(self) -> None:
         """Under the lock: drop what is not durable; the next entry begins a new ledger.
 
-        Reads no file: rows of entries that are not durable are in no index.
+        Reads no file: no index has rows of entries that are not durable.
         """
         tail = self.tail
         kept = tuple(s for s in self._segments if s.entry_count)
@@ -390,7 +390,7 @@ class LedgerWriter(TopicLog):
             epoch=last.header.epoch if last else 0,
             needs_ledger_id=True,
         )
-        # On a full disk the catalog may fail as well: then the next append asks again.
+        # On a full disk the catalog may fail as well: then the next append tries again.
         with suppress(CatalogError):
             ledger_id = self._store.next_ledger_id()
             self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)

@@ -6,17 +6,17 @@ MAX_ENTRY_ID = 2**32 - 1
 MAX_PREFIX_BYTES = 2**16 - 1
 MAX_TOPIC_NAME_BYTES = 4096
 MAX_RUN_BYTES = 2**32 - 1
-"""Of one run of entries, and so twice of the largest entry."""
+"""The largest size of one run of entries, and so twice the size of the largest entry."""
 MAX_RUN_MESSAGES = 2**32 - 1
 MAX_MESSAGE_COUNT = 2**20
-"""Messages in one entry. A batch of Pulsar's largest size, 5 MiB, cannot hold as many: each takes
-six bytes at least. Higher counts would end a run every few entries, for a run's messages are
-counted in 32 bits."""
+"""Messages in one entry. No batch of Pulsar's largest size, 5 MiB, can hold as many: each message
+takes at least six bytes. Higher counts would end a run every few entries, because a run's messages
+are counted in 32 bits."""
 MAX_INDEX = 2**63 - 1
 
 BODY_CRC_OURS = 0
-"""The body brings no checksum: the engine has to keep one."""
+"""The body has no checksum of its own: the engine must store one."""
 BODY_CRC_PRODUCER = 1
 """The body begins with Pulsar's magic and a CRC32C that was verified."""
 CHECKED_BODY_BYTES = 6
-"""The first bytes of such a body: the producer's magic and CRC32C."""
+"""Size of the first bytes of such a body: the producer's magic and CRC32C."""

@@ -1,6 +1,6 @@
-"""What was used last, up to a number of things; the least recently used go first.
+"""A cache of a limited number of values: the least recently used one is dropped first.
 
-For values that can be had again. Files that are in use must stay open, and so have a cache of
+For values that can be computed or read again. Files in use must stay open, so they have a cache of
 their own (`local.io.fd_cache`).
 """
 
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class Lru(Generic[K, V]):
-    """The values used last. Safe between threads, without a lock: each step is one of a dict's."""
+    """The last used values. Safe between threads without a lock: each step is one of a dict's."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -26,7 +26,7 @@ class Lru(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """The value, if it is here; makes it the youngest."""
+        """The value, if it is here; marks it as the last used."""
         value = self._values.get(key)
         if value is not None:
             with suppress(KeyError):  # another thread just dropped it; ours is still good
@@ -34,7 +34,7 @@ class Lru(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value as the youngest; the oldest one goes where there are too many."""
+        """Keep a value as the last used; drop the least recently used one if there are too many."""
         self._values[key] = value
         with suppress(KeyError):  # another thread was faster
             self._values.move_to_end(key)
@@ -45,7 +45,7 @@ class Lru(Generic[K, V]):
         """Drop all."""
         self._values.clear()
 
-    def forget(self, goes: Callable[[K], bool]) -> None:
-        """Drop the values of the keys that ``goes`` says."""
-        for key in [key for key in list(self._values) if goes(key)]:
+    def forget(self, is_dropped: Callable[[K], bool]) -> None:
+        """Drop the values of all keys for which ``is_dropped`` is true."""
+        for key in [key for key in list(self._values) if is_dropped(key)]:
             self._values.pop(key, None)

@@ -1,6 +1,6 @@
-"""One topic of a store, open for appending: leader epochs, removing entries, cursors, closing.
+"""One topic of a store, open for appending: leader epochs, removal of entries, cursors, closing.
 
-How entries are appended is the matter of `LedgerWriter`.
+`LedgerWriter` appends entries.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class ManagedLedger(LedgerWriter):
     def append_control(
         self, control_type: ControlType, *, tags: Mapping[str, bytes] | None = None
     ) -> Appended:
-        """Add a control entry: the broker's own mark, with application tags and no payload.
+        """Add a control entry: the broker's own entry, with tags and no payload.
 
-        It takes one index, audits count it, consumers never see it.
+        It takes one index, and audits count it. Consumers never see it.
         """
         base = _control(control_type, self.tail.epoch)
         if tags:
@@ -84,12 +84,12 @@ class ManagedLedger(LedgerWriter):
     def begin_epoch(self, epoch: int) -> Appended:
         """A new leader takes over: appends of earlier epochs are refused from now on.
 
-        The epoch begins a ledger, whose first entry is a control entry that says so. Where that
-        cannot be made durable, the epoch before goes on. Raises StaleEpochError unless ``epoch`` is
-        higher than the current one, ValueError above 2^32-1, and as ``append``: nothing has changed
-        then.
+        The epoch begins a ledger, whose first entry is a control entry that names the epoch. If
+        that entry cannot be made durable, the previous epoch goes on. Raises StaleEpochError unless
+        ``epoch`` is higher than the current one, ValueError above 2^32-1, and what ``append``
+        raises: nothing has changed then.
         """
-        return self._store.aside.run(partial(self._begin_epoch, epoch))
+        return self._store.uninterrupted.run(partial(self._begin_epoch, epoch))
 
     def _begin_epoch(self, epoch: int) -> Appended:
         with self._committer.lock:
@@ -102,12 +102,12 @@ class ManagedLedger(LedgerWriter):
     def truncate_tail(self, index: int, *, epoch: int) -> Appended:
         """Drop every message from ``index`` on and begin ``epoch`` there. Blocks until durable.
 
-        After a crash either nothing is dropped or all is, and the epoch has begun. Raises
-        StaleEpochError, and ValueError where ``index`` is not the first of an entry, or outside
-        the log, or the epoch above 2^32-1; StampingError, CatalogError, OSError and FencedError.
-        Nothing is dropped then; only after a FencedError and a crash it may be.
+        After a crash either nothing is dropped, or everything is and the epoch has begun. Raises
+        StaleEpochError; ValueError if ``index`` is not the first of an entry, or is outside the
+        log, or if the epoch is above 2^32-1; StampingError, CatalogError, OSError and FencedError.
+        Nothing is dropped then. Only a FencedError followed by a crash may leave it dropped.
         """
-        return self._store.aside.run(partial(self._truncate_tail, index, epoch))
+        return self._store.uninterrupted.run(partial(self._truncate_tail, index, epoch))
 
     def _truncate_tail(self, index: int, epoch: int) -> Appended:
         engine, committer = self._engine, self._committer
@@ -132,7 +132,7 @@ class ManagedLedger(LedgerWriter):
                 raise
             try:
                 cut.make()
-            except OSError as error:  # the folder says what memory cannot be brought to say
+            except OSError as error:  # the folder has the cut already, but memory could not follow
                 self._state.fail(error)
                 raise self._state.error() from error
             self.recent.clear()
@@ -146,20 +146,20 @@ class ManagedLedger(LedgerWriter):
         return appended
 
     def _drop(self, dropped: Sequence[Run]) -> None:
-        """Forget runs that a later header has cut off; what fails, the next opening does."""
+        """Remove runs that a later header has cut off. If that fails, the next opening does it."""
         for segment in dropped:
             segment.mark_removed()
         try:
             self._engine.remove(self.topic_id, dropped)()
         except (OSError, LedgerError) as error:
-            _log.warning("%s: a tail that was cut off still takes space: %s", self.name, error)
+            _log.warning("%s: files of a cut-off tail could not be removed: %s", self.name, error)
 
     def _mark(
         self, epoch: int, index: int, kept: Sequence[Run], last_count: int | None = None
     ) -> tuple[Tail, Record]:
-        """A new ledger behind ``kept``, and the control entry that begins ``epoch`` there.
+        """A new ledger after ``kept``, and the control entry that begins ``epoch`` there.
 
-        Changes nothing but that a ledger id is used. Raises what ``append`` does.
+        Changes nothing except that it uses up a ledger id. Raises what ``append`` does.
         """
         base = _control(CONTROL_LEADER_CHANGE, epoch)
         ended = replace(
@@ -180,7 +180,7 @@ class ManagedLedger(LedgerWriter):
 
     def roll(self) -> None:
         """End the current ledger; the next entry begins a new one. Raises CatalogError."""
-        self._store.aside.run(self._roll)
+        self._store.uninterrupted.run(self._roll)
 
     def _roll(self) -> None:
         with self._committer.lock:
@@ -191,12 +191,12 @@ class ManagedLedger(LedgerWriter):
                 self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
 
     def trim(self, before: Position) -> int:
-        """Remove the segments whose entries all stand before ``before``; how many.
+        """Remove the segments whose entries are all before ``before``; returns how many.
 
-        The last segment with entries stays, whatever ``before`` says: it carries the index on.
-        Blocks. After a crash either all of them are there, or none.
+        The last segment with entries always stays, because its header carries the index on. Blocks.
+        After a crash either all of the segments are there, or none.
         """
-        return len(self._store.aside.run(partial(self._trim_alone, before)))
+        return len(self._store.uninterrupted.run(partial(self._trim_alone, before)))
 
     def _trim_alone(self, before: Position) -> Sequence[Run]:
         self._check_open()
@@ -207,9 +207,9 @@ class ManagedLedger(LedgerWriter):
         """Remove all entries before ``before``, also inside the open ledger; how many. Blocks.
 
         Only durable entries are removed. The removal is durable when this returns; after a crash
-        in between a part of the entries may be there still.
+        in between, some of the entries may still be there.
         """
-        return self._store.aside.run(partial(self._truncate_head, before))
+        return self._store.uninterrupted.run(partial(self._truncate_head, before))
 
     def _truncate_head(self, before: Position) -> int:
         self._check_open()
@@ -217,19 +217,19 @@ class ManagedLedger(LedgerWriter):
             count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
             if not self._segments:
                 return count
-            # Where the first segment ends before ``before`` it is the last one with entries.
+            # If the first segment ends before ``before``, it is the last one with entries.
             first = self._segments[0]
             row = rows_before(first, before)
             cut = row - first.cut_rows
             if cut <= 0:
                 return count
             self._engine.freeing(partial(first.cut_head, row))
-            with self._committer.lock:  # what is just being shown comes first
+            with self._committer.lock:  # a commit that is being shown comes first
                 self.recent.removed_before(Position(first.ledger_id, first.first_entry_id + row))
             return count + cut
 
     def _trim(self, before: Position) -> Sequence[Run]:
-        """Remove whole segments, as `trim` says; which they were."""
+        """Remove whole segments, as `trim` says; returns the removed ones."""
         with self._store.committer.lock:
             gone = segments_before(self._segments, before)
         if gone:
@@ -249,7 +249,7 @@ class ManagedLedger(LedgerWriter):
         properties: dict[str, int] | None = None,
         subscription_properties: dict[str, str] | None = None,
     ) -> Cursor:
-        """The cursor of a subscription: as it was left, or a new one that reads from ``initial``.
+        """The cursor of a subscription: the existing one, or a new one that reads from ``initial``.
 
         ``initial`` may be EARLIEST or LATEST. A cursor that is not durable lives in memory.
         ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
@@ -273,7 +273,7 @@ class ManagedLedger(LedgerWriter):
 
     @contextmanager
     def refusing_appends(self) -> Iterator[None]:
-        """Refuse appends (StoreClosedError) until the end, and for good where it was deleted."""
+        """Refuse appends (StoreClosedError) inside the block; also after it, if it was deleted."""
         with self._store.committer.lock:
             before, self._closed = self._closed, True
         try:
@@ -283,7 +283,7 @@ class ManagedLedger(LedgerWriter):
                 self._closed = before or self._deleted
 
     def deleted(self) -> None:
-        """The topic is no more: nothing can be appended, and its files are about to go."""
+        """The topic was deleted: nothing can be appended, and its files will be removed."""
         with self._store.committer.lock:
             self._deleted = True
             self._end()
@@ -293,7 +293,7 @@ class ManagedLedger(LedgerWriter):
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
-        self._store.aside.run(self._close)
+        self._store.uninterrupted.run(self._close)
 
     def _close(self) -> None:
         with self._committer.lock:
@@ -312,9 +312,9 @@ def _control(control_type: ControlType, epoch: int) -> BrokerEntryMetadata:
 
 
 def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
-    """The first runs, whose entries all stand before ``before``.
+    """The first runs whose entries are all before ``before``.
 
-    The last one with visible entries is none of them: it carries the index on.
+    The last run with visible entries is never among them: its header carries the index on.
     """
     keep = next(
         (n for n, s in enumerate(segments) if Position(s.ledger_id, s.end_entry_id) > before),
@@ -325,7 +325,7 @@ def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
 
 
 def rows_before(segment: Run, before: Position) -> int:
-    """How many of a run's visible rows stand before ``before``, in whatever ledger that is."""
+    """How many of a run's visible rows are before ``before``, which may be in any ledger."""
     if segment.ledger_id == before.ledger_id:
         return min(segment.entry_count, max(0, before.entry_id - segment.first_entry_id))
     return segment.entry_count if segment.ledger_id < before.ledger_id else 0

@@ -11,35 +11,35 @@ MAX_SYNC_INTERVAL_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreOptions:
-    """Limits and rolling rules. Raises ValueError for what cannot work, naming the field."""
+    """Limits and rolling rules. Raises ValueError for a bad value, naming the field."""
 
     max_entry_size_bytes: int = 32 * 1024 * 1024
     """Largest entry, prefix included."""
     segment_size_bytes: int = 256 * 1024 * 1024
-    """A segment ends before it grows beyond this, unless one entry alone does."""
+    """A segment ends before it grows beyond this, unless one entry alone is larger."""
     ledger_size_bytes: int = 2 * 1024 * 1024 * 1024
     ledger_entries: int = 50_000_000
     ledger_age_ms: int = 4 * 60 * 60 * 1000
-    """A ledger ends when its first entry's stamp is this old. Never by file times."""
+    """A ledger ends when its first entry's stamp is this old. File times are never used."""
     journal_size_bytes: int = 128 * 1024 * 1024
-    """The journal's file is ended, and a checkpoint made, at about this size."""
+    """At about this size the journal's file ends, and a checkpoint is made."""
     sync_interval_ms: int = 0
-    """0: nothing is acknowledged before it is synced. Above: acknowledged once written, synced
-    within so many milliseconds; a power cut may lose the entries of the last interval."""
+    """0: an entry is acknowledged only after it is synced. Above: it is acknowledged once written,
+    and synced within so many milliseconds; a power cut may lose the last interval's entries."""
     checkpoint_interval_ms: int = 10_000
-    """A checkpoint is made at least this often while there is something new."""
+    """A checkpoint is made at least this often while there are new entries."""
     max_pending_bytes: int = 256 * 1024 * 1024
-    """Appends wait while more than this is not yet durable."""
+    """Appends wait while more bytes than this are not yet durable."""
     max_unacked_ranges_to_persist: int = 10_000
-    """Ranges of single acknowledgements that are stored of one cursor; those above the first so
-    many are made good by redelivery after a restart."""
+    """How many ranges of single acknowledgements are stored of one cursor, the first ones first.
+    Messages of further ranges are redelivered after a restart."""
     max_batch_deleted_index_to_persist: int = 10_000
-    """Partly acknowledged batches that are stored of one cursor, likewise."""
+    """How many partly acknowledged batches are stored of one cursor, likewise."""
     tail_cache_bytes: int = 32 * 1024 * 1024
-    """The newest entries of topics that are read at their end are kept in memory, all topics
-    together up to this; 0: none are."""
+    """Memory for the newest entries of topics that are read at their end, for all topics together;
+    0: no entry is kept."""
     fd_limit: int | None = None
-    """Files kept open; None: half of what the process may, at most 4096."""
+    """Files kept open; None: half of what the process may open, at most 4096."""
 
     def __post_init__(self) -> None:
         limits = {

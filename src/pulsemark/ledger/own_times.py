@@ -1,10 +1,10 @@
-"""Running maxima of the entry times of one run, without those of entries that are gone.
+"""Running maxima of the entry times of one run, without those of removed entries.
 
-The index has running maxima over all that was ever appended. Where a producer's clock was wrong by
-years, and the entry is trimmed by now, that one time stays the maximum of all rows after it: then
-the index tells nothing, and a search has to read entries. What it reads is kept here, one maximum
-for STRIDE_ROWS entries, so that no entry is read for this a second time. It is filled only as far
-as searches need it.
+The index has running maxima over all entries ever appended. If a producer's clock was wrong by
+years, and its entry is trimmed by now, that one time stays the maximum of all rows after it. Then
+the index does not help, and a search has to read entries. The times that it reads are kept here,
+one maximum for STRIDE_ROWS entries, so that no entry is read twice for this. It is filled only as
+far as searches need it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STRIDE_ROWS = 64
 
 
 class TimedRun(Protocol):
-    """What is asked of a run (see `Run`)."""
+    """The methods of a `Run` that are used here."""
 
     cut_rows: int
     entry_count: int
@@ -30,14 +30,14 @@ class TimedRun(Protocol):
         """One entry's row."""
 
     def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
-        """What entries say of themselves."""
+        """What entries say about themselves."""
 
     def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
         """The time of an entry without a stamp."""
 
 
 class OwnTimes:
-    """Of the entries from ``run.cut_rows`` on, as it is when this is made."""
+    """Times of the entries from ``run.cut_rows`` on, as that was when this object was made."""
 
     def __init__(self, run: TimedRun) -> None:
         self._run = run
@@ -46,7 +46,7 @@ class OwnTimes:
         self._filling = threading.Lock()
 
     def max_before(self, row: int) -> int:
-        """A time that no entry before ``row`` exceeds that is counted here; 0: there are none."""
+        """A time that no entry counted here before ``row`` exceeds; 0: there are none."""
         strides = -(-(row - self._first_row) // STRIDE_ROWS)
         known = min(strides, len(self._maxima))
         return self._maxima[known - 1] if known > 0 else 0
@@ -67,7 +67,7 @@ class OwnTimes:
         return None
 
     def _fill(self, time_ms: int, check: Callable[[], None], io: IoCount) -> None:
-        """Go on up to the stride that reaches ``time_ms``, or the last full one."""
+        """Read on up to the stride that reaches ``time_ms``, or to the last full one."""
         maximum = self._maxima[-1] if self._maxima else 0
         row = self._first_row + len(self._maxima) * STRIDE_ROWS
         while maximum < time_ms and row + STRIDE_ROWS <= self._run.entry_count:

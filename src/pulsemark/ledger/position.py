@@ -1,4 +1,4 @@
-"""Where an entry stands: ledger id and entry id, ordered as Pulsar orders them."""
+"""The place of an entry: ledger id and entry id, ordered as Pulsar orders them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A sparse sample of one run, for searching by prefixes: one row in thirteen, in memory.
 
-A search bisects the sample without any read, then reads record headers with their prefixes from
-the sampled record on: at most fourteen small reads, whatever the size of the run, and no
-payload. Costs 16 bytes per thirteen entries, built when first used and extended as the run
-grows.
+A search first bisects the sample without any read. Then it reads record headers with their prefixes
+from the sampled record on: at most fourteen small reads, whatever the size of the run, and no
+payload. A sample costs 16 bytes per thirteen entries. It is built when first used, and extended as
+the run grows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STRIDE_ROWS = 13
 
 
 class SampledRun(Protocol):
-    """What is asked of a run (see `Run`)."""
+    """The methods of a `Run` that are used here."""
 
     entry_count: int
 
@@ -39,7 +39,7 @@ class PrefixSample:
         self.offsets: array[int] = array("I")
 
     def extend(self) -> None:
-        """Take in what the run shows by now. Several threads may search at once."""
+        """Add the rows that became visible since. Several threads may search at once."""
         with self._extending:
             self._extend()
 
@@ -50,7 +50,7 @@ class PrefixSample:
             chunk = self._run.chunk(row)
             first = row - chunk.first_row
             last = min(len(chunk.times), count - chunk.first_row)
-            # Offsets first: a search that is under way bisects the others, then looks there.
+            # Offsets first: a running search bisects the other two, then reads the offset.
             self.offsets.extend(chunk.offsets[first:last:STRIDE_ROWS])
             self.nexts.extend(chunk.nexts[first:last:STRIDE_ROWS])
             self.times.extend(chunk.times[first:last:STRIDE_ROWS])

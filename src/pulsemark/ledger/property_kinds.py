@@ -1,11 +1,11 @@
 """Kinds of values that the ledger itself keeps in the metadata store, by topic id.
 
-`view_property` has the one of compacted views; others are the broker's.
+`view_property` has the kind of compacted views; the broker has further kinds.
 """
 
 from __future__ import annotations
 
 DELETING_KIND = "deleting"
-"""The topic is being deleted. Stored in the change that takes it off the list of topics."""
+"""The topic is being deleted. Stored in the change that removes it from the topics."""
 SEEN_PROPERTY_KIND = "retention-seen"
-"""What `retention` knows of entries whose append times are no use."""
+"""The notes of `retention` about entries whose append times cannot be used."""

@@ -1,14 +1,14 @@
 """Readers' turns while commits are under way: reading must not starve writing.
 
 A thread that reads a log holds the interpreter's lock nearly all the time. A commit gives that
-lock away at each of its system calls, and would get it back only after the interpreter's switch
+lock up at each of its system calls, and would get it back only after the interpreter's switch
 interval, 5 ms: one reader alone made durable appends many times slower. So while commits are
 pending, or have just been made, readers read in short slices and take turns. Before each slice
-they sleep, one after another, until the commit waits for the disk: that is when nobody else needs
-the interpreter. Each reader gets an equal part of that time, and a slice at least every few
-milliseconds, however long a commit takes. Where nothing is written, readers do not wait at all.
+they sleep, one after another, until the commit waits for the disk: then no commit needs the
+interpreter. Each reader gets an equal part of that time, and a slice at least every few
+milliseconds, however long a commit takes. While nothing is written, readers do not wait at all.
 
-The thread that commit callbacks are handed to (an event loop's) never waits here.
+The thread in which commit callbacks run (an event loop's) never waits here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable
 
 SLICE_S = 0.00005
-"""A reader who has had less than this since its last pause reads on."""
+"""A reader that has read for less than this since its last pause reads on."""
 PAUSE_S = 0.001
-"""How long a reader sleeps before a slice at least."""
+"""The shortest sleep of a reader before a slice."""
 LOOK_S = 0.0001
 LOOKS = 16
-"""How often, and at most how many times more, it then looks for a good moment."""
+"""After that sleep it looks for a good moment, this often and at most this many times."""
 RECENT_S = 0.02
-"""Commits that come closer together than this are taken for a stream of them."""
+"""Commits closer together than this count as one stream of commits."""
 
 
 class _LastTurn(threading.local):
@@ -38,8 +38,8 @@ class ReadTurns:
     """One for each store.
 
     Args:
-        is_good_moment: tells whether no commit needs the interpreter.
-        never_waits: the thread that must not sleep; -1: there is none.
+        is_good_moment: returns whether no commit needs the interpreter.
+        never_waits: returns the id of the thread that must not sleep; -1: no thread.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ReadTurns:
         self._committed_s = time.perf_counter()
 
     def are_due(self) -> bool:
-        """Whether a batch was committed a moment ago."""
+        """Whether readers must take turns: a batch was committed a moment ago."""
         return time.perf_counter() - self._committed_s < RECENT_S
 
     def wait(self) -> None:

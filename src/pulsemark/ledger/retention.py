@@ -1,20 +1,21 @@
 """Cleaning by broker time and size, and the expiry of messages.
 
 Retention, as in Pulsar: an entry may be removed once every durable subscription has acknowledged
-it (or there is none) and compaction has taken it in; until then it stays, whatever its age. What
-may be removed is kept for the retention time, and as long as the topic is not larger than the
-retention size; the first of the two limits that is passed lets it go. Without a limit (None,
-Pulsar's -1) that limit is never passed; a limit of 0 is passed at once.
+it (or the topic has none) and compaction has read it; until then it stays, whatever its age. An
+entry that may be removed is kept for the retention time, and as long as the topic is not larger
+than the retention size. When one of the two limits is exceeded, the entry is removed. Without a
+limit (None, Pulsar's -1) that limit is never exceeded; a limit of 0 is exceeded at once.
 
-Ages go by the append time in the record headers: the broker's clock when it took the entry, stamps
-on or off, never decreasing within a topic. A producer's clock cannot hold up cleaning, nor hurry
-it. Sizes are those of the records on disk. Whole segments go by removing their files, and the
-head of the segment where the cut falls goes as well (Pulsar removes whole ledgers only).
+The age of an entry is that of its append time in the record header: the broker's clock when it took
+the entry, with stamps or without, never decreasing within a topic. So a producer's clock can
+neither delay cleaning nor hurry it. Sizes are those of the records on disk. Whole segments are
+removed with their files, and the segment in which the cut falls loses its first entries (Pulsar
+removes whole ledgers only).
 
-Message expiry (TTL) does not remove anything: it says up to where a subscription may forget what
-it has not acknowledged. It goes by the same append times, with stamps and without: a producer's
-publish time, which counts for searching, could let messages of a clock that is behind expire as
-they come, and keep those of a clock that is ahead.
+Message expiry (TTL) does not remove entries: it says up to where a subscription may skip messages
+that it has not acknowledged. It uses the same append times, with stamps and without. A producer's
+publish time counts for searching, but not here: messages of a clock that is slow would expire as
+they come, and those of a clock that is fast would stay too long.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .topic_log import TopicLog
 
 _SEEN = struct.Struct("<3Q")
 _AHEAD_MS = 1000
-"""A clock that is corrected by less than this makes no difference worth a note."""
+"""Append times less than this in the future need no note (`first_seen`)."""
 
 
 def retention_cut(
@@ -45,15 +46,15 @@ def retention_cut(
     acked: Position | None,
     seen: Seen | None = None,
 ) -> Position:
-    """The first entry to keep; everything before it may be removed. ``end_position``: all may.
+    """The first entry to keep; all entries before it may be removed. ``end_position``: all.
 
     Args:
         log: the topic.
         now_ms: the broker's time.
-        retention_time_ms: None is without limit, 0 at once.
-        retention_size_bytes: None is without limit, 0 at once.
-        acked: mark delete of the slowest subscription; None: there is none.
-        seen: entries whose append times are no use, and since when they are surely there.
+        retention_time_ms: None: no limit; 0: remove at once.
+        retention_size_bytes: None: no limit; 0: remove at once.
+        acked: mark delete of the slowest subscription; None: the topic has no subscription.
+        seen: entries whose append times cannot be used, and a time when they already existed.
 
     Raises:
         ValueError: a limit is negative.
@@ -83,12 +84,12 @@ def apply_retention(
     retention_size_bytes: int | None,
     claim: Position | None,
 ) -> int:
-    """Remove what `retention_cut` lets go; how many entries. Blocks.
+    """Remove the entries before `retention_cut`; returns how many. Blocks.
 
-    Safe beside the thread that uses the cursors: where each one stands is read once. What it had
-    acknowledged then may go, even if it is moved back, or made, meanwhile. Subscriptions that are
-    not durable hold nothing, as in Pulsar. ``claim`` is
-    what compaction still needs, as a mark delete; the caller keeps it from growing meanwhile:
+    Safe beside the thread that uses the cursors: the place of each cursor is read once. Entries
+    acknowledged at that moment may be removed, even if a cursor is moved back or created meanwhile.
+    Subscriptions that are not durable hold no entries back, as in Pulsar. ``claim`` says what
+    compaction still needs, as a mark delete; the caller keeps it from changing meanwhile:
     ``with claim_kept(ledger) as claim`` (see `compaction.current_view`).
     """
     cursors = tuple(ledger.cursors.values())
@@ -109,22 +110,22 @@ def apply_retention(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """That entries were there at some moment, which is all one knows of their age."""
+    """A note that entries existed at some time; nothing else is known about their age."""
 
     time_ms: int
     """When they were seen, by the broker's clock."""
     end: Position
-    """One past the last of them."""
+    """One past the last entry that existed then."""
 
 
 def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
-    """Since when entries are surely there, where append times lie in the future.
+    """When entries were first seen whose append times are in the future; None: there are none.
 
     Append times never decrease. So after a step of the clock, a day ahead and back, say, new
-    entries get times of tomorrow for a day, and would be kept for a day too long. Then the
-    catalog notes when that was first seen and how far the log went: what was there is at least
-    as old as the note. A note holds until its entries are gone, so that it survives restarts and
-    costs one change of the catalog per retention time. Blocks. Raises CatalogError.
+    entries get tomorrow's times for a day, and would be kept for a day too long. In that case the
+    metadata store notes the time when that was first seen, and how far the log went: the entries up
+    to there are at least as old as the note. A note is kept until its entries are removed, so it
+    survives restarts, and costs one change per retention time. Blocks. Raises CatalogError.
     """
     catalog, key = ledger.store.catalog, str(ledger.topic_id)
     stored = catalog.get(SEEN_PROPERTY_KIND, key)
@@ -143,9 +144,9 @@ def first_seen(ledger: ManagedLedger, now_ms: int) -> Seen | None:
 
 
 def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | None:
-    """The last entry of those at the log's head that are older than ``ttl_ms``; None: none is.
+    """The last entry of the log's head that is older than ``ttl_ms``; None: there is none.
 
-    To be acknowledged cumulatively, by subscriptions that are not there yet.
+    Subscriptions that are not there yet acknowledge it cumulatively.
 
     Raises ValueError unless ``ttl_ms`` is positive.
     """
@@ -160,7 +161,7 @@ def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | No
 
 def _cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position:
     """The first entry that is not older than the retention time."""
-    end = log.end_position  # first of all: what is appended meanwhile is not too old
+    end = log.end_position  # read first: entries appended meanwhile are not too old
     if retention_time_ms == 0:
         return end
     oldest_ms = now_ms - retention_time_ms
@@ -173,7 +174,7 @@ def _cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position
 
 
 def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:
-    """The first entry that lies within the last ``size_bytes`` of the topic, as a whole."""
+    """The first entry that lies wholly within the last ``size_bytes`` of the topic."""
     cut = log.end_position
     for segment in reversed(log.segments()):
         end = segment.row(segment.entry_count - 1).end_offset
@@ -187,7 +188,7 @@ def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:
 
 
 def _first_row_at(segment: Run, offset: int) -> int:
-    """The first row whose record begins at ``offset`` or behind; ``entry_count`` if none does."""
+    """The first row whose record begins at or after ``offset``; ``entry_count`` if none does."""
     rows = range(segment.cut_rows, segment.entry_count)
     return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
 
@@ -204,7 +205,7 @@ def _append_time_max_ms(segment: Run) -> int:
 def _first_row_appended(segment: Run, time_ms: int) -> int:
     """The first row that was appended at ``time_ms`` or later; ``entry_count`` if there is none.
 
-    Append times never decrease. A damaged row tells nothing; it goes with those behind it.
+    Append times never decrease. A damaged row has no known time; it counts as the row after it.
     """
     low, high = segment.cut_rows, segment.entry_count
     while low < high:

@@ -1,4 +1,4 @@
-"""What a run's rows say: one row an entry, in columns, and what reading them cost."""
+"""The rows of a run: one row per entry, in columns; and what reading them cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 
 class DamagedRecordError(Exception):
-    """The row's entry cannot be given; the log turns this into a CorruptEntryError."""
+    """The row's entry cannot be read; the log raises a CorruptEntryError for it."""
 
     def __init__(self, row: int, reason: str) -> None:
         self.row = row
@@ -18,7 +18,7 @@ class DamagedRecordError(Exception):
 
 @dataclass(slots=True)
 class IoCount:
-    """What a search cost: calls that read, and the bytes they brought."""
+    """The cost of a search: number of reads, and bytes read."""
 
     reads: int = 0
     bytes_read: int = 0
@@ -38,20 +38,20 @@ class Row(NamedTuple):
     """Messages of the run up to and with this entry."""
     offset: int
     end_offset: int
-    """Where the entry stands in the run, in bytes: for sizes, and for ``probes``."""
+    """The entry's place in the run, in bytes: for sizes, and for ``probes``."""
 
 
 class Rows(Protocol):
-    """Some rows that follow one another, as columns; a run says how many at once."""
+    """Some consecutive rows, as columns; the run decides how many at once."""
 
     @property
     def first_row(self) -> int:
-        """Number of the first of them."""
+        """Number of the first row."""
         ...
 
     @property
     def next_before(self) -> int:
-        """Messages of the run before them."""
+        """Messages of the run before these rows."""
         ...
 
     @property
@@ -72,11 +72,11 @@ class Rows(Protocol):
 
 @dataclass(slots=True)
 class Probe:
-    """One entry, as far as a search wants to know it."""
+    """What a search needs to know about one entry."""
 
     row: int
     stamp_ms: int
-    """Its broker time; -1 where it was stored without."""
+    """Its broker time; -1 if it was stored without one."""
     append_time_ms: int
     index: int
     message_count: int

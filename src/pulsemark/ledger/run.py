@@ -1,12 +1,13 @@
 """A run: entries of one ledger that follow one another, as their engine keeps them.
 
-A topic's log is a list of runs, oldest first. What a run is in an engine is the engine's matter:
-a segment file of the local engine, a list in the memory engine, a whole ledger in BookKeeper.
-Rows count a run's entries from 0: row = entry id - first entry id. ``entry_count`` is what readers
-may see; an entry is shown once it is durable, and never before.
+A topic's log is a list of runs, oldest first. Each engine decides what a run is: a segment file in
+the local engine, a list in the memory engine, a whole ledger in BookKeeper. Rows count a run's
+entries from 0: row = entry id - first entry id. Readers may see the first ``entry_count`` entries;
+an entry is shown once it is durable, and never before.
 
-Reading takes no lock, and beside a removal it either succeeds or raises DamagedRecordError or
-FileNotFoundError. The caller then asks ``is_gone``: what was removed is no damage.
+Reading takes no lock. While entries are removed, a read either succeeds or raises
+DamagedRecordError or FileNotFoundError. The caller then asks ``is_gone``: a removed entry is not
+damage.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from .rows import DamagedRecordError, IoCount, Probe, Row, Rows
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What a run says of itself. Durable with the run's first entry, or before it.
+    """The facts about a run. Durable with the run's first entry, or before it.
 
-    The headers alone say which runs make a topic's log: each ledger names the one before it, and
-    how many of that one's entries count.
+    The headers alone say which runs make a topic's log: each ledger names the previous one, and how
+    many of its entries count.
     """
 
     topic: str
     topic_id: int
     ledger_id: int
     segment_no: int
-    """Which run of its ledger it is, from 0."""
+    """The number of the run in its ledger, from 0."""
     first_entry_id: int
     first_index: int
     entry_time_floor_ms: int
@@ -43,14 +44,14 @@ class RunHeader:
     stamp_floor_ms: int
     """The last append time of the topic before this run."""
     previous_ledger_id: int
-    """The ledger before this run's; -1: there is none."""
+    """The ledger before this run's; -1: this is the topic's first one."""
     previous_entry_count: int
     epoch: int = 0
     """The leader epoch of all entries of the run."""
 
 
 class Run(ABC):
-    """See the module. The author of an engine fills in what is abstract here."""
+    """A run of entries. An engine implements the abstract methods."""
 
     def __init__(self, header: RunHeader) -> None:
         self.ledger_id = header.ledger_id
@@ -60,41 +61,41 @@ class Run(ABC):
         """The last append time of the entries that are shown."""
         self.entry_count = 0
         self.cut_rows = 0
-        """First entries that were removed; readers do not see them."""
+        """How many of the first entries were removed; readers do not see them."""
         self._removed = False
         self.assigned_count = 0
-        """Set when the run ends: entries that have got their number. Those at or behind
-        ``entry_count`` are not yet durable."""
+        """Set when the run ends: how many entries have an entry id assigned. Those from
+        ``entry_count`` on are not yet durable."""
         self._next_message = 0
         self._sample: PrefixSample | None = None
         self._own_times: OwnTimes | None = None
 
-    # What the engine says of it
+    # What the engine implements
 
     @property
     @abstractmethod
     def header(self) -> RunHeader:
-        """What it was begun with."""
+        """The header with which the run was begun."""
 
     @property
     @abstractmethod
     def time_max_ms(self) -> int:
-        """The highest entry time up to the last written entry, the topic's earlier ones
-        included. May count entries that are not yet shown.
+        """The highest entry time up to the last written entry, also of the topic's earlier
+        entries. May include entries that are not yet shown.
         """
 
     @property
     @abstractmethod
     def written_count(self) -> int:
-        """Entries that are written, shown or not."""
+        """How many entries are written, shown or not."""
 
     @abstractmethod
     def row(self, row: int, io: IoCount | None = None) -> Row:
-        """One entry's row; ``io`` counts what had to be read for it."""
+        """One entry's row; ``io`` counts the reads that it took."""
 
     @abstractmethod
     def chunk(self, row: int, io: IoCount | None = None) -> Rows:
-        """Some rows, among them ``row``. The first of them begins a stretch of the engine's."""
+        """The block of rows, as the engine keeps them, that has ``row``."""
 
     @abstractmethod
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
@@ -117,19 +118,19 @@ class Run(ABC):
     ) -> list[memoryview]:
         """As ``read``, but only the stored bytes of each entry: prefix and body.
 
-        ``mapped`` allows views on memory that the disk stands behind.
+        ``mapped`` allows views on a mapped file (see ``TopicLog.read_stored``).
         """
 
     @abstractmethod
     def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
-        """What up to ``count`` entries from ``row`` on say of themselves, without their payload.
+        """The facts of up to ``count`` entries from ``row`` on, without their payload.
 
         ``offset`` is where the first one begins. Damaged entries are left out.
         """
 
     @abstractmethod
     def head(self, row: int, io: IoCount | None = None) -> RecordHead:
-        """All of an entry but its payload. Raises DamagedRecordError."""
+        """All of an entry except its payload. Raises DamagedRecordError."""
 
     @abstractmethod
     def is_gone(self, row: int) -> bool:
@@ -137,25 +138,25 @@ class Run(ABC):
 
     @abstractmethod
     def truncate(self, entry_count: int) -> None:
-        """Forget all entries from ``entry_count`` on: they count no more, or never did.
+        """Drop all entries from ``entry_count`` on: they no longer count, or never did.
 
-        It is a later header that says so durably. Raises OSError before anything has changed,
-        never after that.
+        A later run's header says so durably. Raises OSError before anything has changed, never
+        after that.
         """
 
     @abstractmethod
     def cut_head(self, rows: int) -> None:
         """Remove the first ``rows`` entries: durable before they disappear. Raises OSError."""
 
-    # What appending asks
+    # What appending needs
 
     overhead_bytes: tuple[int, int]
-    """What an entry takes in the run beside its own bytes: with BODY_CRC_OURS, and with
+    """How many bytes an entry takes in the run beside its own: with BODY_CRC_OURS, and with
     BODY_CRC_PRODUCER."""
 
     @abstractmethod
     def first_bytes(self) -> bytes:
-        """What is written before the first entry; may be b""."""
+        """The bytes written before the first entry; may be b""."""
 
     @abstractmethod
     def pack(
@@ -169,17 +170,18 @@ class Run(ABC):
         body: Buffer,
         body_check: int,
     ) -> tuple[Buffer, ...]:
-        """What is written for one entry: prefix and body, and what the engine adds to give all of
-        it back; ``overhead_bytes`` more than the two. ``body_check`` says who guards the body.
+        """The bytes written for one entry: prefix and body, and what the engine adds so that it
+        can read the entry again, ``overhead_bytes`` in all. ``body_check`` says which checksum
+        guards the body.
         """
 
     @abstractmethod
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        """What makes entries of this run's ledger of their packed bytes, one after another, as
-        views on them. For the tail cache: it keeps bytes, and no run.
+        """A function that turns packed bytes of this run's ledger into entries, which are views on
+        those bytes. For the tail cache, which keeps bytes but no run.
         """
 
-    # What is the same for all
+    # The same for all engines
 
     @property
     def first_position(self) -> Position:
@@ -193,7 +195,7 @@ class Run(ABC):
 
     @property
     def next_index(self) -> int:
-        """Index the message after the last visible entry gets."""
+        """The index of the next message after the last visible entry."""
         return self.first_index + self._next_message
 
     def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
@@ -208,7 +210,7 @@ class Run(ABC):
         return self._removed
 
     def mark_removed(self) -> None:
-        """Its entries count no more; readers that meet it are told so."""
+        """Mark the run as removed, so that readers do not take it for damaged."""
         self._removed = True
 
     def index_before(self, row: int) -> int:
@@ -223,7 +225,7 @@ class Run(ABC):
         return self._sample
 
     def own_times(self, time_ms: int) -> OwnTimes:
-        """Running maxima of the entries that are still there, good for finding ``time_ms``."""
+        """Running maxima over the entries that are still there, filled for finding ``time_ms``."""
         own = self._own_times
         if own is None or own.max_before(self.cut_rows) >= time_ms:
             own = self._own_times = OwnTimes(self)
@@ -237,7 +239,7 @@ class Run(ABC):
             return None
 
     def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
-        """The time of an entry without a stamp of time, which is read; None: it is damaged."""
+        """The time of an entry without a stamp of time: reads the entry; None: it is damaged."""
         entry = self.entry_or_none(row)
         if entry is None:
             return None

@@ -1,10 +1,10 @@
-"""The seam between a topic's log and what keeps it: ledgers of entries, and metadata.
+"""The interface of a storage engine: ledgers of entries, and metadata.
 
-`ManagedLedger`, cursors, finder, broker and jobs stand on these two protocols. Above the seam, and
-so the same for every engine: positions, stamps, index and time, group commit and receipts, when a
-ledger ends, leader epochs, retention, cursors. An engine gets entries whose bytes begin with the
-broker's prefix, in order, and keeps them. ARCHITECTURE.md lists each method with its promise, and
-with what Apache BookKeeper and ZooKeeper would do for it.
+`ManagedLedger`, cursors, finder, broker and jobs use these two protocols. The same for every
+engine, and so above these protocols: positions, stamps, index and time, group commit and receipts,
+the end of a ledger, leader epochs, retention, cursors. An engine gets entries whose bytes begin
+with the broker's prefix, in order, and keeps them. ARCHITECTURE.md lists each method with its
+promise, and with what Apache BookKeeper and ZooKeeper would do for it.
 
 `pulsemark.testing.conformance` is the suite that every engine has to pass.
 """
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class MetadataStore(Protocol):
-    """What changes seldom: topics by name, ledger ids, and values by kind and key.
+    """Data that seldom changes: topics by name, ledger ids, and values by kind and key.
 
-    Each change is made as a whole, and durable when the call returns; where it raises CatalogError
-    nothing has changed. Calls block. Safe between threads.
+    Each change is made as a whole, and is durable when the call returns. If a call raises
+    CatalogError, nothing has changed. Calls block. Safe between threads.
     """
 
     def topics(self) -> dict[str, int]:
@@ -33,19 +33,19 @@ class MetadataStore(Protocol):
         ...
 
     def create_topic(self, name: str) -> int:
-        """Add a topic and return its id, never given before; the id it has, if it is there."""
+        """Add a topic and return its id, which is new; if the topic exists, its existing id."""
         ...
 
     def reserve_ledger_ids(self, count: int) -> int:
-        """Reserve ``count`` ledger ids, higher than all before, never given again; the first."""
+        """Reserve ``count`` ledger ids, higher than all before; returns the first."""
         ...
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """What is stored under (kind, key); None where nothing is."""
+        """The value stored under (kind, key); None if there is none."""
         ...
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
-        """All of a kind, by key."""
+        """All (key, value) pairs of a kind, ordered by key."""
         ...
 
     def put(self, kind: str, key: str, value: bytes) -> None:
@@ -53,7 +53,7 @@ class MetadataStore(Protocol):
         ...
 
     def delete(self, kind: str, key: str) -> bool:
-        """Remove (kind, key); whether it was there."""
+        """Remove (kind, key); returns whether it was there."""
         ...
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
@@ -62,10 +62,10 @@ class MetadataStore(Protocol):
 
 
 class LedgerStore(Protocol):
-    """An engine: makes, appends to, reads, seals and removes ledgers. One owner at a time.
+    """An engine: creates, appends to, reads, seals and removes ledgers. One owner at a time.
 
-    Making one takes the ownership: a second owner is refused (FolderLockedError), or the first one
-    is fenced from then on. A fenced owner's writes raise OwnershipLostError.
+    Creating the engine takes the ownership: a second owner is refused (FolderLockedError), or the
+    first one is fenced from then on. A fenced owner's writes raise OwnershipLostError.
     """
 
     @property
@@ -75,27 +75,27 @@ class LedgerStore(Protocol):
 
     @property
     def writer(self) -> EntryWriter:
-        """Appends entries; see there."""
+        """What appends entries."""
         ...
 
     def start(self, committer: GroupCommit) -> None:
-        """The store is made: the engine may work in the background, and fence owners."""
+        """The store is ready: the engine may work in the background, and fence owners."""
         ...
 
     # Ledgers
 
     def create(self, header: RunHeader) -> Run:
-        """A run to append to. Nothing has to be durable before its first entry is. Raises OSError.
+        """A new run to append to. Nothing must be durable before its first entry. Raises OSError.
 
         ``header.segment_no`` 0 begins a ledger; above that the ledger goes on in a new run.
         """
         ...
 
     def open(self, name: str, topic_id: int) -> list[Run]:
-        """The runs with entries that make a topic's log, oldest first: recovered, and sealed.
+        """The runs with entries that make a topic's log, oldest first; recovered and sealed.
 
-        All entries that were acknowledged are there, with their indexes; no one appends to these
-        runs any more. Raises CatalogError, OSError, UnsupportedVersionError.
+        They have all acknowledged entries with their indexes, and no other owner appends to them
+        any more. Raises CatalogError, OSError, UnsupportedVersionError.
         """
         ...
 
@@ -104,20 +104,21 @@ class LedgerStore(Protocol):
         ...
 
     def sealed(self, segment: Run) -> None:
-        """Under the lock: no entry follows in this run once those are written that are pending."""
+        """Under the lock: no entry follows in this run after those that are pending."""
         ...
 
     def void(self, segment: Run) -> None:
-        """Under the lock: nothing of this run, which began here, became durable or ever will."""
+        """Under the lock: no entry of this run, begun by this owner, is or will be durable."""
         ...
 
     # Removing
 
     def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
-        """Decide, durably, that a topic no longer has these runs.
+        """Remove these runs from a topic, durably.
 
-        Returns what gives their space back, to be called once they are out of sight. Should that
-        not happen, the next owner does it. Raises CatalogError, OSError: nothing has changed then.
+        Returns a function that frees their space, to be called once no reader can see them. If it
+        is never called, the next owner does it. Raises CatalogError, OSError: nothing has changed
+        then.
         """
         ...
 
@@ -130,18 +131,18 @@ class LedgerStore(Protocol):
         ...
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do what makes room, or must not fail for want of room, as far as the engine can help."""
+        """Do work that frees space, or must work on a full disk, with what help the engine has."""
         ...
 
     # The whole
 
     def probe(self) -> None:
-        """See whether writes are taken just now. Blocks. Raises OSError."""
+        """Check whether writes are possible now. Blocks. Raises OSError."""
         ...
 
     def checkpoint(self) -> None:
-        """Have everything that was acknowledged where reading finds it at the next opening without
-        repeating anything. Blocks. Raises CatalogError, OSError.
+        """Bring everything that was acknowledged to its final place, so that the next opening has
+        nothing to repeat. Blocks. Raises CatalogError, OSError.
         """
         ...
 

@@ -1,17 +1,17 @@
-"""What the topics of a store share: engine, state, group commit, clock, ledger ids."""
+"""The parts that all topics of a store share: engine, state, group commit, clock, ledger ids."""
 
 from __future__ import annotations
 
 import threading
 
 from ..metadata import Clock
-from .aside import Aside
 from .commit.delivery import Delivery, Notify
 from .commit.group_commit import GroupCommit
 from .options import StoreOptions
 from .store import LedgerStore, MetadataStore
 from .store_state import StoreState
 from .tail_cache import TailCache
+from .uninterrupted import UninterruptedWork
 
 _LEDGER_IDS_AT_ONCE = 64
 
@@ -34,7 +34,7 @@ class StoreCore:
         self.clock = clock
         self.options = options
         self.tail_cache = TailCache(options.tail_cache_bytes, clock)
-        """The entries committed last, for those who read a topic at its end."""
+        """The entries committed last, for readers at the end of a topic."""
         self._ids_lock = threading.Lock()
         self._spare_ids: list[int] = []
         self._delivery = Delivery(notify, threaded=threaded)
@@ -46,8 +46,8 @@ class StoreCore:
             interval_ms=options.sync_interval_ms,
             threaded=threaded,
         )
-        self.aside = Aside(state, self.committer.lock, threaded=threaded)
-        """Runs what must not be left half done."""
+        self.uninterrupted = UninterruptedWork(state, self.committer.lock, threaded=threaded)
+        """Runs work that must not be left half done."""
 
     @property
     def catalog(self) -> MetadataStore:
@@ -65,4 +65,4 @@ class StoreCore:
     def _stop_threads(self) -> None:
         self.committer.stop()
         self._delivery.stop()
-        self.aside.stop()
+        self.uninterrupted.stop()

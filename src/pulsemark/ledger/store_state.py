@@ -1,9 +1,9 @@
-"""Whether a store may be used: not once it was closed, or failed, nor in a child process.
+"""Whether a store can be used: not after it was closed or failed, and not in a child process.
 
 A store belongs to the process that opened it. After a fork the child has a copy of its memory
-without its threads, with locks in whatever state they were in. There every method raises
-ForkedStoreError before it takes a lock or touches a file; ``close`` does nothing. The child's copy
-of the folder's lock is closed at once, so that the parent alone holds it.
+without its threads, and its locks are in any state. There every method raises ForkedStoreError
+before it takes a lock or touches a file; ``close`` does nothing. The child's copy of the folder's
+lock is closed at once, so that only the parent holds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _states: weakref.WeakSet[StoreState] = weakref.WeakSet()
 
 
 class StoreState:
-    """Of one store. ``on_fork`` is called in a child process."""
+    """The state of one store. ``on_fork`` is called in a child process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,14 +38,14 @@ class StoreState:
         self.is_over = self.is_closed = True
 
     def fail(self, error: BaseException) -> None:
-        """The store cannot go on."""
+        """Mark the store as failed: it cannot go on."""
         if self._failure is None:
             self._failure = error
         self.is_over = True
 
     @property
     def name(self) -> str:
-        """What the store is called in errors: its folder."""
+        """The store's name in errors: its folder."""
         return str(self._folder)
 
     @property
@@ -54,7 +54,7 @@ class StoreState:
         return self._failure is not None
 
     def error(self) -> LedgerError:
-        """Why nothing may be done."""
+        """The error that says why the store cannot be used."""
         if self.is_foreign:
             return ForkedStoreError(self._folder)
         if self._failure is not None:
@@ -62,7 +62,7 @@ class StoreState:
         return StoreClosedError(str(self._folder))
 
     def check(self) -> None:
-        """Raise ForkedStoreError, StoreFailedError or StoreClosedError if it is over."""
+        """Raise ForkedStoreError, StoreFailedError or StoreClosedError unless it can be used."""
         if self.is_over:
             raise self.error()
 
@@ -83,7 +83,7 @@ class StoreState:
 
 
 class ForeignCatalog:
-    """In place of the catalog in a child process: SQLite's connections must not cross a fork."""
+    """Takes the catalog's place in a child process: SQLite's connections must not cross a fork."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state

@@ -1,21 +1,21 @@
-"""The entries committed last, kept in memory for those who read a topic at its end.
+"""The entries committed last, kept in memory for readers at the end of a topic.
 
-A consumer that keeps up wants each entry right after its commit. Without the cache every
-subscription reads it from the disk's cache again, checks its checksums again and unpacks it again.
-With it the committer hands over the bytes it has just written, the first reader unpacks them, and
-all readers share the entries. As in Pulsar, one cache with one limit in bytes serves all topics
-of a store (managedLedgerCacheSizeMB).
+A consumer that keeps up reads each entry right after its commit. Without the cache every
+subscription reads it from the operating system's cache, checks its checksums and unpacks it again.
+With the cache the committer hands over the bytes it has just written, the first reader unpacks
+them, and all readers share the entries. As in Pulsar, one cache with one limit in bytes serves all
+topics of a store (managedLedgerCacheSizeMB).
 
-- It holds only what is durable and shown: the committer adds entries in the same step, under its
-  lock, that lets readers see them. What was removed from a log is dropped under the same lock,
-  before the removal returns.
+- It has only entries that are durable and shown: the committer adds them in the same step, under
+  its lock, in which readers can first see them. Entries removed from a log are dropped under the
+  same lock, before the removal returns.
 - It is filled only while a topic is read at its end: a topic without such readers costs a test
   per commit and no memory.
-- Entries leave it, oldest first, when the cache is full, when they are older than
+- The oldest entries are dropped first: when the cache is full, when they are older than
   ``MAX_AGE_MS`` (Pulsar: managedLedgerCacheEvictionTimeThresholdMillis), and when all cursors of
   the topic are past them.
-- It holds one run of entries without gaps per topic, of one ledger. Anything else is a miss, and
-  is read from the disk.
+- It has one sequence of entries without gaps per topic, all of one ledger. Any other entry is a
+  miss, and is read from the disk.
 
 Readers take no lock. A block of entries never changes; it is only unpacked, once.
 """
@@ -40,16 +40,16 @@ ENTRY_COST_BYTES = 480
 BLOCK_COST_BYTES = 480
 """What a block takes beside its entries and its bytes."""
 _CURSOR_CHECK_BYTES = 256 * 1024
-"""The cursors are looked at whenever a topic has got so many bytes more."""
+"""The cursors' places are read again after so many more bytes of a topic."""
 
 _stored = attrgetter("stored")
 
 Piece = tuple[int, bytes, Callable[[bytes], list[Entry]]]
-"""How many entries, their bytes as they were written, and what unpacks them."""
+"""Number of entries, their bytes as they were written, and the function that unpacks them."""
 
 
 class _Block:
-    """Entries that follow one another, of one commit: the unit that is kept and dropped."""
+    """Consecutive entries of one commit: they are kept and dropped together."""
 
     __slots__ = (
         "data",
@@ -82,11 +82,11 @@ class TailCache:
     """All that one store keeps, bounded in bytes.
 
     Args:
-        max_size_bytes: what it may hold, the objects around the entries' bytes included; 0: nothing
-            is kept.
-        clock: says how old an entry is.
+        max_size_bytes: the most it may take, including the objects around the entries' bytes; 0:
+            nothing is kept.
+        clock: gives the age of entries.
 
-    Its counters are for metrics. Those of hits and misses are counted without a lock: threads that
+    Its counters are for metrics. Hits and misses are counted without a lock: threads that
     read at the same time may lose a count.
     """
 
@@ -95,24 +95,24 @@ class TailCache:
         self._clock = clock
         self._lock = threading.Lock()
         self._blocks: OrderedDict[_Block, None] = OrderedDict()
-        """Of all topics, oldest first."""
+        """The blocks of all topics, oldest first."""
         self.used_size_bytes = 0
         self.entry_count = 0
         self.inserted_entries = 0
         self.evicted_entries = 0
         self.evictions = 0
-        """How often something was dropped that was full, old or read by all."""
+        """How often blocks were dropped: the cache was full, or they were old or read by all."""
         self.hit_entries = 0
         self.hit_bytes = 0
         self.missed_entries = 0
         self.missed_bytes = 0
 
     def of_topic(self, mark_deletes: Callable[[], Iterable[Position]]) -> RecentEntries:
-        """What is kept of one topic; ``mark_deletes`` tells how far its cursors are."""
+        """The entries kept of one topic; ``mark_deletes`` gives the places of its cursors."""
         return RecentEntries(self, mark_deletes)
 
     def evict_old(self) -> None:
-        """Drop what is too old: to be called from time to time where nothing is committed."""
+        """Drop what is too old. To be called from time to time while nothing is committed."""
         with self._lock:
             self._evict(self._clock.now_ms())
 
@@ -127,7 +127,7 @@ class TailCache:
     def add(
         self, recent: RecentEntries, ledger_id: int, entry_id: int, pieces: list[Piece]
     ) -> None:
-        """Keep entries of a topic that follow one another from ``entry_id`` on."""
+        """Keep consecutive entries of a topic, from ``entry_id`` on."""
         now_ms = self._clock.now_ms()
         with self._lock:
             if (ledger_id, entry_id) != (recent.ledger_id, recent.end_entry_id):
@@ -143,7 +143,7 @@ class TailCache:
             self._evict(now_ms)
 
     def drop_before(self, recent: RecentEntries, position: Position | None) -> None:
-        """Drop what stands before a position (None: everything), and some more."""
+        """Drop what is before a position (None: everything); rounded up to whole blocks."""
         with self._lock:
             self._drop(recent.take_before(position))
 
@@ -173,13 +173,13 @@ class TailCache:
 
 
 class RecentEntries:
-    """What the cache holds of one topic: the end of its log, or a part of it near the end."""
+    """What the cache has of one topic: the end of its log, or a part near the end."""
 
     def __init__(self, cache: TailCache, mark_deletes: Callable[[], Iterable[Position]]) -> None:
         self._cache = cache
         self._mark_deletes = mark_deletes
         self._blocks: dict[int, _Block] = {}
-        """By number, without gaps; replaced when a new run begins."""
+        """Blocks by number, without gaps; replaced when a new sequence begins."""
         self._first_number = 0
         self.end_number = 0
         self.ledger_id = -1
@@ -192,9 +192,9 @@ class RecentEntries:
     # Readers
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[Entry]:
-        """Entries from the one at ``start`` on, at least one; [] if that is not here.
+        """Entries from the one at ``start`` on, at least one; [] if that one is not here.
 
-        Up to ``max_entries`` of up to ``max_bytes``, as ``TopicLog.read``, but it may be fewer than
+        Limited by ``max_entries`` and ``max_bytes``, as ``TopicLog.read``; may be fewer than
         there are.
         """
         blocks = self._blocks
@@ -219,15 +219,15 @@ class RecentEntries:
         return self._hit(found, size) if found else found
 
     def reached_end(self) -> None:
-        """A reader found nothing behind the last entry: from now on it is worth keeping them."""
+        """A reader found nothing after the last entry: from now on keeping entries is useful."""
         self._is_read = True
 
     def reader_left(self) -> None:
-        """The only reader at the end has gone."""
+        """The only reader at the end has left."""
         self._is_read, self._idle_commits = False, IDLE_COMMITS
 
     def missed(self, entries: list[Entry]) -> None:
-        """These were read from the disk."""
+        """Count entries that were read from the disk."""
         cache = self._cache
         cache.missed_entries += len(entries)
         cache.missed_bytes += sum(map(len, map(_stored, entries)))
@@ -240,7 +240,7 @@ class RecentEntries:
         return found
 
     def _find(self, blocks: dict[int, _Block], entry_id: int) -> _Block | None:
-        """The block that may hold an entry; None where it does not, or is dropped meanwhile."""
+        """The block that may have an entry; None if there is none, or it was just dropped."""
         low, high = self._first_number, self.end_number - 1
         block = blocks.get(high)
         if block is None or entry_id >= block.first_entry_id:
@@ -268,28 +268,28 @@ class RecentEntries:
         return self._cache.max_size_bytes > 0
 
     def add(self, ledger_id: int, first_entry_id: int, pieces: list[Piece]) -> None:
-        """Keep entries that are durable and shown, and follow one another."""
+        """Keep consecutive entries, which are durable and shown."""
         self._cache.add(self, ledger_id, first_entry_id, pieces)
 
     def removed_before(self, position: Position) -> None:
-        """Entries before ``position`` were removed from the log."""
+        """Drop entries before ``position``, which were removed from the log."""
         self._cache.drop_before(self, position)
 
     def clear(self) -> None:
-        """Entries were removed from the end of the log, or all of them."""
+        """Drop all: entries were removed from the end of the log, or all of them."""
         self._cache.drop_before(self, None)
 
-    # The cache, under its lock: each hands over blocks that are no longer this topic's
+    # Called by the cache, under its lock: each returns blocks that left this topic
 
     def begin(self, ledger_id: int) -> list[_Block]:
-        """Begin a new run of entries."""
+        """Begin a new sequence of entries."""
         dropped, self._blocks = list(self._blocks.values()), {}
         self._first_number = self.end_number
         self.ledger_id = ledger_id
         return dropped
 
     def append(self, block: _Block) -> _Block:
-        """Add the next block of the run."""
+        """Add the next block of the sequence."""
         self._blocks[block.number] = block
         self.end_entry_id = block.end_entry_id
         self.end_number = block.number + 1
@@ -297,18 +297,18 @@ class RecentEntries:
         return block
 
     def drop_first(self, block: _Block) -> None:
-        """The first block is dropped."""
+        """Drop the first block."""
         self._first_number = block.number + 1
         del self._blocks[block.number]
 
     def take_before(self, position: Position | None) -> list[_Block]:
-        """Let go of the blocks with an entry before ``position``; None: of all."""
+        """Remove and return the blocks with an entry before ``position``; None: all blocks."""
         if position is None:
             return self._take(lambda block: True)
         return self._take(lambda block: (block.ledger_id, block.first_entry_id) < position)
 
     def take_finished(self) -> list[_Block]:
-        """From time to time: let go of the blocks that all cursors are past."""
+        """From time to time: remove and return the blocks that all cursors are past."""
         if self._unchecked_bytes < _CURSOR_CHECK_BYTES:
             return []
         self._unchecked_bytes = 0

@@ -1,11 +1,11 @@
-"""A topic's chain of segments, read: positions, entries and index across ledgers.
+"""Reading a topic's chain of segments: positions, entries and index across ledgers.
 
-ManagedLedger is one that also appends; FolderReader gives read-only ones. Only durable entries
-are visible. Reading takes no lock: the list of segments is replaced as a whole.
+ManagedLedger is a TopicLog that also appends; FolderReader gives read-only ones. Only durable
+entries are visible. Reading takes no lock: the list of segments is replaced as a whole.
 
-Entries may be removed while they are read. Then their bytes are gone from under the reader, which
-looks like damage; so what cannot be read is damage only if it was not removed (`Segment.is_gone`).
-Reading goes on after what was removed, as if it had begun there.
+Entries may be removed while they are read. Then the reader misses bytes, which looks like damage.
+So an entry that cannot be read is damaged only if it was not removed (`Run.is_gone`). Reading goes
+on after the removed entries, as if it had begun there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .rows import DamagedRecordError
 from .run import Run
 
 SLICE_ENTRIES = 32
-"""Read at once where others have more urgent work."""
+"""The entries of one slice, while commits are pending (`read_turns`)."""
 SLICE_ROWS = 1024
-"""As `SLICE_ENTRIES`, of the fast way: one chunk of the local engine's index."""
+"""As `SLICE_ENTRIES`, for `read_stored`: one chunk of the local engine's index."""
 
 
 class _RemovedError(Exception):
-    """The entry to be read was removed meanwhile; reading goes on at ``next_position``."""
+    """The entry was removed while it was read; reading goes on at ``next_position``."""
 
     def __init__(self, next_position: Position) -> None:
         self.next_position = next_position
@@ -40,7 +40,7 @@ class TopicLog:
         self.name = name
         self._segments: tuple[Run, ...] = tuple(segments)
 
-    # What there is
+    # What the log has
 
     def segments(self) -> list[Run]:
         """The segments with visible entries, in order."""
@@ -73,7 +73,7 @@ class TopicLog:
         return Position(last.ledger_id, last.end_entry_id) if last else Position(0, 0)
 
     def _last_visible(self) -> Run | None:
-        """The segment with the last durable entry; without one the first segment, if any."""
+        """The segment with the last durable entry; else the first segment, if any."""
         visible = (s for s in reversed(self._segments) if s.entry_count)
         return next(visible, self._segments[0] if self._segments else None)
 
@@ -84,7 +84,7 @@ class TopicLog:
 
     @property
     def first_index(self) -> int:
-        """Index of the first message still there; ``next_index`` on an empty topic."""
+        """Index of the first message that is still there; ``next_index`` on an empty topic."""
         if not self._segments:
             return 0
         first = self._segments[0]
@@ -92,7 +92,7 @@ class TopicLog:
 
     @property
     def next_index(self) -> int:
-        """Index the message behind the last durable entry gets."""
+        """The index of the next message after the last durable entry."""
         last = self._last_visible()
         return last.next_index if last else 0
 
@@ -101,10 +101,10 @@ class TopicLog:
     def read(
         self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
     ) -> list[Entry]:
-        """Entries from the first one at or behind ``start``, across ledgers.
+        """Entries from the first one at or after ``start``, across ledgers.
 
-        At least one if there is any, else [], whatever ``max_bytes`` says. A damaged entry ends
-        the list before it; where it would be the very first, CorruptEntryError is raised, whose
+        At least one if there is any, whatever ``max_bytes`` says; else []. The list ends before a
+        damaged entry. If the very first one is damaged, raises CorruptEntryError, whose
         ``next_position`` is where to go on.
         """
         while True:
@@ -150,12 +150,12 @@ class TopicLog:
         max_bytes: int = 4 << 20,
         mapped: bool = False,
     ) -> tuple[Position, list[memoryview]]:
-        """The stored bytes of entries that follow one another, and the first one's position.
+        """The stored bytes of consecutive entries, and the first one's position.
 
-        The fast way through a whole log: no object per entry but a view on its bytes. All are of
-        one segment, so the entry ids count up from the first. At the end: ``end_position``, [].
-        ``mapped`` gives views on the mapped file: no copy, but a disk that fails under it ends
-        the process instead of raising OSError.
+        The fast way through a whole log: each entry is only a view on its bytes. All are in one
+        segment, so the entry ids count up from the first. At the end: ``end_position``, [].
+        ``mapped`` gives views on the mapped file: no copy, but if the disk fails while they are
+        read, the process ends instead of an OSError being raised.
         Raises CorruptEntryError as ``read`` does.
         """
         while True:
@@ -180,7 +180,7 @@ class TopicLog:
     def stretches(
         self, start: Position, end: Position | None = None
     ) -> Iterator[tuple[Run, int, int]]:
-        """Where the entries of [start, end) stand: a segment, its first row, one past its last.
+        """Where the entries of [start, end) are: a segment, its first row, one past its last row.
 
         Without those that were removed, and without a segment that has none of them. ``end`` None
         is the end of the log as it is now.
@@ -199,28 +199,28 @@ class TopicLog:
                 yield segment, first, last
 
     def _is_deleted(self, segment: Run) -> bool:
-        """Whether a removed segment is gone with all of its topic, and no other took its place."""
+        """Whether the topic of a removed segment was deleted, so that reading cannot go on."""
         return segment.removed and segment in self._segments
 
     def has_lost(self, segments: Sequence[Run]) -> bool:
-        """Whether some of these, an earlier answer of ``segments``, are no longer in the log."""
+        """Whether some of these, an earlier result of ``segments``, are no longer in the log."""
         return self.segments()[: len(segments)] != list(segments)
 
     def check_can_read(self) -> None:
-        """Raise if the log must not be asked any more. Nothing here; a ManagedLedger's store may
-        be closed (StoreClosedError), or that of another process (ForkedStoreError).
+        """Raise an error if the log can no longer be read. Nothing here; the store of a
+        ManagedLedger may be closed (StoreClosedError), or a parent's (ForkedStoreError).
         """
 
     def give_way(self) -> bool:
-        """Called between slices of reading: wait a little where others have work that is more
-        urgent, and tell whether they have. Nothing here; a ManagedLedger lets commits pass.
+        """Called between slices of reading: wait a little if commits are more urgent, and return
+        whether they are. Nothing here; a ManagedLedger lets commits run first.
         """
         return False
 
     def _unreadable(
         self, segments: Sequence[Run], number: int, row: int, error: Exception
     ) -> Exception:
-        """What is to be raised where the entry of ``row`` could not be read."""
+        """The error to raise if the entry of ``row`` could not be read."""
         segment = segments[number]
         if segment.is_gone(row) and not self._is_deleted(segment):
             rows = segment.entry_count if segment.removed else segment.cut_rows
@@ -237,7 +237,7 @@ class TopicLog:
         return CorruptEntryError(self.name, position, self.next_position(position), damage.reason)
 
     def _locate(self, segments: Sequence[Run], position: Position) -> tuple[int, int]:
-        """Segment number and row of the first entry at or behind ``position``."""
+        """Segment number and row of the first entry at or after ``position``."""
         number = bisect_right(segments, position, key=_first_position) - 1
         if number < 0:
             return 0, segments[0].cut_rows if segments else 0
@@ -250,7 +250,7 @@ class TopicLog:
     # Moving along
 
     def next_position(self, position: Position) -> Position:
-        """Position of the entry behind ``position``; ``end_position`` behind the last."""
+        """Position of the entry after ``position``; ``end_position`` after the last."""
         segments = self._segments
         number, row = self._locate(segments, Position(position[0], position[1] + 1))
         while number < len(segments):
@@ -261,7 +261,7 @@ class TopicLog:
         return self.end_position
 
     def previous_position(self, position: Position) -> Position:
-        """Position of the entry before ``position``; (ledger, -1) before the first."""
+        """Position of the entry before ``position``; (ledger, -1) for the first."""
         segments = self._segments
         number, row = self._locate(segments, position)
         while number >= 0:
@@ -278,7 +278,7 @@ class TopicLog:
         return Position(first.ledger_id, first.first_entry_id + first.cut_rows - 1)
 
     def entry_message_count(self, position: Position) -> int | None:
-        """How many messages (indexes) the durable entry at ``position`` holds; None: there is none.
+        """How many messages (indexes) the durable entry at ``position`` has; None: no such entry.
 
         0 for an entry that took no index.
         """
@@ -293,8 +293,8 @@ class TopicLog:
         before = segment.row(row - 1).next_message if row else 0
         return segment.row(row).next_message - before
 
-    def entry_behind(self, start: Position, count: int) -> Position | None:
-        """Position of the entry ``count`` entries behind the first at or behind ``start``."""
+    def entry_after(self, start: Position, count: int) -> Position | None:
+        """Position of the entry ``count`` entries after the first one at or after ``start``."""
         segments = self._segments
         number, row = self._locate(segments, start)
         for segment in segments[number:]:
@@ -306,8 +306,8 @@ class TopicLog:
         return None
 
     def count_entries(self, start: Position, end: Position) -> int:
-        """How many entries stand in [start, end)."""
-        segments = self._segments  # one list for both: what is removed meanwhile counts for both
+        """How many entries are in [start, end)."""
+        segments = self._segments  # one list for both counts: segments may be removed meanwhile
         return max(0, self._entries_before(segments, end) - self._entries_before(segments, start))
 
     def _entries_before(self, segments: Sequence[Run], position: Position) -> int:
@@ -316,11 +316,11 @@ class TopicLog:
         return before + (min(row, segments[number].entry_count) if number < len(segments) else 0)
 
     def message_count(self, start: Position, end: Position) -> int:
-        """How many messages (indexes) the entries in [start, end) hold."""
+        """How many messages (indexes) the entries in [start, end) have."""
         return max(0, self.index_before(end) - self.index_before(start))
 
     def index_before(self, position: Position) -> int:
-        """Index of the first message at or behind ``position``."""
+        """Index of the first message at or after ``position``."""
         segments = self._segments
         number, row = self._locate(segments, position)
         if number >= len(segments):
@@ -334,9 +334,9 @@ class TopicLog:
     def cut_before(self, position: Position, next_index: int) -> int | None:
         """The index at which the log's tail was cut off, at or before an entry that was there.
 
-        ``next_index`` is the index behind the entry. None: there was no such cut. What was
-        removed from the head, or lost with its file, is none: indexes go on behind it, while
-        those of a cut tail are given again.
+        ``next_index`` is the index after the entry. None: there was no such cut. Entries removed
+        from the head, or lost with their file, are not such a cut: indexes go on after them, while
+        the indexes of a cut tail are given again.
         """
         segments = self._segments
         number = bisect_right(segments, position, key=_first_position) - 1

@@ -1,4 +1,4 @@
-"""The topics of an open store on any engine: opened when first asked for, deleted, closed."""
+"""The topics of an open store, on any engine: opening, deleting and closing them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ T = TypeVar("T")
 class TopicStore(StoreCore):
     """Topics on an engine.
 
-    Its methods, and those of its ledgers and cursors, raise StoreClosedError once it is closed,
-    StoreFailedError once something failed that it cannot repair, and ForkedStoreError in a child
-    of the process that opened it. In a child ``close`` does nothing.
+    After ``close``, its methods and those of its ledgers and cursors raise StoreClosedError; after
+    a failure that it cannot repair, StoreFailedError; in a child of the process that opened it,
+    ForkedStoreError. In a child ``close`` does nothing.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class TopicStore(StoreCore):
         notify: Notify | None = None,
         threaded: bool = True,
     ) -> None:
-        """Take over an engine that was just made. Blocks. Raises as ``open_topic``.
+        """Take over an engine that was just created. Blocks. Raises as ``open_topic``.
 
-        ``notify`` is how commit callbacks are run (``loop.call_soon_threadsafe``): it hands a call
-        over and does not run it. Without one they run in a thread of the store that does nothing
-        else, and may call every method. ``threaded`` False is for simulations: the store has no
-        threads, and commits are made by those who wait for them.
+        ``notify`` schedules commit callbacks (``loop.call_soon_threadsafe``); it must not run them
+        itself. Without it they run in a thread of the store that does nothing else, and may call
+        every method. ``threaded`` False is for simulations: the store has no threads, and the
+        callers that wait make the commits.
         """
         super().__init__(
             engine, state, clock=clock, options=options, notify=notify, threaded=threaded
@@ -79,7 +79,7 @@ class TopicStore(StoreCore):
     # Topics
 
     def topic_names(self) -> list[str]:
-        """Full names of all topics, sorted; without those that the store has for itself.
+        """Full names of all topics, sorted; without the store's own topics.
 
         Raises StoreClosedError.
         """
@@ -91,9 +91,9 @@ class TopicStore(StoreCore):
     def open_topic(self, name: str, *, create: bool = True) -> ManagedLedger:
         """The managed ledger of a topic, the same object each time. Blocks.
 
-        Raises TopicNotFoundError when there is none and ``create`` is false, ReservedTopicError
-        for a name that the store keeps for itself, ValueError for a new one that has no name or
-        one longer than a segment's header can hold, StoreClosedError, CatalogError, OSError.
+        Raises TopicNotFoundError if there is no such topic and ``create`` is False,
+        ReservedTopicError for a name of the store itself, ValueError for a new topic whose name is
+        empty or longer than a segment's header can hold, StoreClosedError, CatalogError, OSError.
         """
         if _is_reserved(name):
             raise ReservedTopicError(name)
@@ -102,7 +102,7 @@ class TopicStore(StoreCore):
     def open_view(self, name: str, *, create: bool = True) -> ManagedLedger:
         """As `open_topic`, for a compacted view's own topic (see `current_view`)."""
         self.state.check()
-        return self.aside.run(partial(self._open_topic, name, create=create))
+        return self.uninterrupted.run(partial(self._open_topic, name, create=create))
 
     def _open_topic(self, name: str, *, create: bool) -> ManagedLedger:
         with self._open_lock:
@@ -142,10 +142,10 @@ class TopicStore(StoreCore):
         return ledger
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
-        """Indexes below this were given, though the newest ledger is lost.
+        """Indexes below this are in use, though the newest ledger may be lost.
 
-        The compacted view remembers how far the log went. Where the log ends before that, its
-        end was lost: a tail that is cut off leaves a newer ledger in its place.
+        The compacted view records how far the log went. If the log ends before that, its end was
+        lost. A tail that was cut off is another case: it leaves a newer ledger in its place.
         """
         value = self.catalog.get(VIEW_PROPERTY_KIND, str(topic_id))
         if value is None:
@@ -153,16 +153,16 @@ class TopicStore(StoreCore):
         try:
             _, summary = unpack_property(value, name)
         except (BadViewError, UnsupportedVersionError):
-            return 0  # whoever asks for the view hears of it
+            return 0  # the error is raised where the view is opened
         newest = segments[-1].ledger_id if segments else -1
         return summary.next_index if newest <= summary.horizon.ledger_id else 0
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with its entries, cursors and compacted views. Blocks.
 
-        Where it raises, the topic is as it was. Once the catalog has it no more it is deleted,
-        also after a crash: what cannot be removed then (entries, cursors, views) goes when the
-        store is next opened.
+        If it raises, the topic is unchanged. Once the metadata store no longer has the topic, it is
+        deleted, also after a crash. What cannot be removed then (entries, cursors, views) is
+        removed when the store is next opened.
 
         Raises TopicNotFoundError, ReservedTopicError, StoreClosedError, CatalogError, OSError.
         """
@@ -173,7 +173,7 @@ class TopicStore(StoreCore):
     def delete_view(self, name: str) -> None:
         """As `delete_topic`, for a compacted view's own topic."""
         self.state.check()
-        self.aside.run(partial(self._delete_topic, name))
+        self.uninterrupted.run(partial(self._delete_topic, name))
 
     def _delete_topic(self, name: str) -> None:
         with self._open_lock:
@@ -189,10 +189,10 @@ class TopicStore(StoreCore):
                 give_back_space()
                 self._delete_belongings(ledger.topic_id)
             except (OSError, LedgerError) as error:
-                _log.warning("%s: rests stay until the next opening: %s", name, error)
+                _log.warning("%s: deleted; the next opening removes the rest: %s", name, error)
 
     def _delete_belongings(self, topic_id: int) -> None:
-        """Remove the cursors and compacted views of a topic that is no more."""
+        """Remove the cursors and compacted views of a deleted topic."""
         forgotten = self.cursors.forget_topic(topic_id)
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
@@ -204,45 +204,45 @@ class TopicStore(StoreCore):
         self.catalog.delete(DELETING_KIND, str(topic_id))
 
     def _end_deletions(self) -> None:
-        """Go on where a process ended while it deleted a topic."""
+        """Finish the deletion of topics that a process began before it ended."""
         there = {str(topic_id) for topic_id in self._topic_ids.values()}
         for topic_id, _ in self.catalog.items(DELETING_KIND):
             try:
-                if topic_id in there:  # its entries are all there: it was not deleted
+                if topic_id in there:  # it still has all entries: it was not deleted
                     self.catalog.delete(DELETING_KIND, topic_id)
                 else:
                     self._delete_belongings(int(topic_id))
             except (OSError, LedgerError) as error:
-                _log.warning("rests of topic %s stay until the next opening: %s", topic_id, error)
+                _log.warning("topic %s: the next opening removes the rest: %s", topic_id, error)
 
     # The whole
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do what makes room, or must not fail for want of room. Raises what ``work`` does."""
+        """Do work that frees space, or must work on a full disk. Raises what ``work`` does."""
         return self.engine.freeing(work)
 
     def probe(self) -> None:
-        """See whether the engine takes writes, apart from any ledger. Blocks. Raises OSError."""
+        """Check whether the engine takes writes, apart from any ledger. Blocks. Raises OSError."""
         self.state.check()
         self.engine.probe()
 
     def checkpoint(self) -> None:
-        """Have the engine put in its place what was acknowledged (see `LedgerStore`). Blocks."""
+        """Have the engine make a checkpoint (see `LedgerStore.checkpoint`). Blocks."""
         self.state.check()
-        self.aside.run(self.engine.checkpoint)
+        self.uninterrupted.run(self.engine.checkpoint)
 
     def close(self) -> None:
         """Close the store; a second call waits for the first and does nothing. Blocks.
 
-        Where the engine fails, what was acknowledged is there at the next opening; the ownership
-        is given back, and OSError or CatalogError raised. An exception that a signal handler
-        raises ends the waiting: the store is closed all the same, and another call waits for that.
+        If the engine fails, the next opening has everything that was acknowledged; the ownership
+        is given up, and OSError or CatalogError raised. An exception from a signal handler ends
+        the waiting: the store is closed all the same, and another call waits for that.
         """
         if self.state.is_foreign:
             return
         self.committer.refuse_committer("close")
-        if self.aside.run(self._close):
-            self.aside.join()
+        if self.uninterrupted.run(self._close):
+            self.uninterrupted.join()
 
     def _close(self) -> bool:
         """Whether the store is closed now. A callback does not wait for another thread that is

@@ -1,9 +1,8 @@
-"""What the ledger itself knows of compacted views: their names, and what the catalog says of them.
+"""What the ledger package needs of compacted views: their names, and the catalog's property.
 
-How views are made, read and searched is the matter of `compaction`. The ledger has to know three
-things only: the views of a topic go when the topic is deleted; their names are reserved; and a
-view remembers how far the log went, so that no index is given twice where the newest ledger is
-lost (``LocalStore``).
+The `compaction` package makes, reads and searches views. The ledger package needs three facts
+only: a topic's views are removed with the topic; their names are reserved; and a view records how
+far the log went, so that no index is given twice if the newest ledger is lost (``TopicStore``).
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from .position import Position
 VIEW_TOPIC_PREFIX = "compacted/"
 """Names of views begin with this; those of clients' topics have a domain and a namespace."""
 VIEW_PROPERTY_KIND = "compaction"
-"""Kind of the catalog's property that names the view of a topic that counts."""
+"""Kind of the catalog's property that says which view of a topic counts."""
 VIEW_VERSION = 1
 PROPERTY = struct.Struct("<HHI6Q")
 
 
 class BadViewError(Exception):
-    """The bytes are none of a view's; the view's reader does without them."""
+    """The bytes are not part of a view; the view's reader goes on without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSummary:
-    """What a view is, in the footer and in the catalog."""
+    """The facts about a view, in its footer and in the catalog."""
 
     horizon: Position
     """The last entry of the log that went into it; everything after it is read from the log."""
@@ -43,7 +42,7 @@ class ViewSummary:
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> ViewSummary:
-        """The summary that ``numbers`` are of."""
+        """The summary that has these ``numbers``."""
         ledger_id, entry_id, *others = numbers
         return cls(Position(ledger_id, entry_id), *others)
 

@@ -1,10 +1,10 @@
-"""Waiting that an exception out of a signal handler cannot break.
+"""Waiting that an exception from a signal handler cannot break.
 
 Python runs signal handlers in the main thread, between any two steps of the program. A condition
-variable of the standard library takes and gives back its lock in Python code, so that a handler
-that raises can leave it locked. Here a thread that waits owns one lock of its own, which is made,
-listed and taken by single calls into the interpreter: an exception between them leaves at most a
-lock in the list that no thread waits for.
+variable of the standard library takes and releases its lock in Python code, so that a handler that
+raises can leave it locked. Here each waiting thread has a lock of its own, which is created, listed
+and taken by single calls into the interpreter: an exception between them leaves at most a lock in
+the list for which no thread waits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST_WAIT_S = min(threading.TIMEOUT_MAX, 1e6)
 
 
 class Waiters:
-    """The threads that wait for conditions which others make true."""
+    """The threads that wait until other threads make a condition true."""
 
     __slots__ = ("_locks",)
 
@@ -31,9 +31,9 @@ class Waiters:
         return not self._locks
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Block until ``is_over()``; returns what it says, which is False after the time-out.
+        """Block until ``is_over()`` is true. Returns its result: False after the time-out.
 
-        ``is_over`` is asked again after each ``wake``.
+        ``is_over`` is called again after each ``wake``.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_over():

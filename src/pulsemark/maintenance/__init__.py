@@ -1,1 +1,1 @@
-"""Looking after data folders: verifying them, and making a lost catalog again."""
+"""Maintenance of data folders: verifying them, and rebuilding a lost catalog."""

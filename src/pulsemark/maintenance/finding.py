@@ -1,4 +1,4 @@
-"""What every finding of `verify` has: a severity, a place, words, and facts for programs."""
+"""The base of all findings of `verify`: a severity, a place, a text, and facts for programs."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Where in the topic; empty where it is a matter of a file."""
+        """The place in the topic; empty if the finding is about a file."""
         return ""
 
     @property
     def what(self) -> str:
-        """What was found, in words, without topic, place and path."""
+        """What was found, as text, without topic, place and path."""
         raise NotImplementedError
 
     def facts(self) -> dict[str, object]:
-        """Everything there is to know, for programs: kind, severity, the fields, the words."""
+        """All facts, for programs: kind, severity, the fields, the text."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             "kind": type(self).__name__,
@@ -64,7 +64,7 @@ def _plain(value: object) -> object:
 
 
 def entry_range(first: Position, end: Position) -> str:
-    """Entries from ``first`` up to, and without, ``end``, in words."""
+    """Entries from ``first`` up to, and without, ``end``, as text."""
     if end == Position(first.ledger_id, first.entry_id + 1):
         return f"entry {first}"
     return f"entries {first} to {Position(end.ledger_id, end.entry_id - 1)}"

@@ -1,8 +1,8 @@
 """What `verify` finds in a data folder, one class for each kind.
 
-Three severities. DAMAGE: something that was durable is not as it was written, or contradicts
-something else; entries may be lost or wrong. LEFTOVER: something that never counted, or counts no
-more, and still takes space; a crash leaves such things, and they do no harm. NOTE: worth knowing.
+There are three severities. DAMAGE: data that was durable is not as it was written, or contradicts
+other data; entries may be lost or wrong. LEFTOVER: data that never counted, or no longer counts,
+and still takes space; a crash leaves such data, and it does no harm. NOTE: worth knowing.
 
 Positions are half-open: ``end`` is one past the last entry.
 """
@@ -25,7 +25,7 @@ class DamagedEntries(Finding):
     first: Position
     end: Position
     offset: int
-    """Where in the file."""
+    """The place in the file."""
     reason: str
 
     @property
@@ -41,7 +41,7 @@ class DamagedEntries(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostEntries(Finding):
-    """Entries that were durable, as a header or an index file says, and whose records are gone."""
+    """Entries that were durable, by a header or an index file, and whose records are missing."""
 
     level = Severity.DAMAGE
     first: Position
@@ -64,18 +64,18 @@ class LostEntries(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexGap(Finding):
-    """Messages whose indexes nobody has, or (the index found is lower) several have."""
+    """Indexes that no message has or, if the index found is lower, that several messages have."""
 
     level = Severity.DAMAGE
     position: Position
-    """The entry behind the gap."""
+    """The entry after the gap."""
     expected_index: int
     found_index: int
-    """Of that entry's first message."""
+    """The index of that entry's first message."""
 
     @property
     def place(self) -> str:
-        """The entry behind the gap."""
+        """The entry after the gap."""
         return str(self.position)
 
     @property
@@ -83,7 +83,7 @@ class IndexGap(Finding):
         """See Finding."""
         missing = self.found_index - self.expected_index
         how = f"{missing} messages are missing" if missing > 0 else f"{-missing} indexes repeat"
-        return f"has index {self.found_index} where {self.expected_index} was due: {how}"
+        return f"has index {self.found_index} where {self.expected_index} was expected: {how}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +112,12 @@ class DamagedHeader(Finding):
     level = Severity.DAMAGE
     reason: str
     salvaged: bool
-    """Whether it could be put together again: then its entries are readable."""
+    """Whether it could be salvaged: then its entries are readable."""
 
     @property
     def what(self) -> str:
         """See Finding."""
-        so = "readable all the same" if self.salvaged else "nobody can tell whose entries these are"
+        so = "its entries are readable" if self.salvaged else "its entries cannot be read"
         return f"segment header: {self.reason}; {so}"
 
 
@@ -137,8 +137,8 @@ class LostSegment(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlistedSegment(Finding):
-    """A segment that belongs to the log, and that the catalog does not list: its owner would
-    not read it.
+    """A segment that belongs to the log, and that the catalog does not list: the owner of the
+    folder would not read it.
     """
 
     level = Severity.DAMAGE
@@ -156,8 +156,8 @@ class DamagedIndex(Finding):
     row: int
     """The first row that is affected."""
     sealed: bool
-    """False: the segment was never ended; index files are not synced before, so that a power cut
-    may leave them like this."""
+    """False: the segment was not ended. Its index file was not synced then, so a power cut may
+    leave it like this."""
     reason: str
 
     @property
@@ -216,17 +216,17 @@ class DamagedCatalog(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TornTail(Finding):
-    """Bytes behind the last whole record: a write that never ended, or is under way."""
+    """Bytes after the last whole record: a write that did not finish, or is being made."""
 
     level = Severity.LEFTOVER
     position: Position
-    """Where the next entry would stand."""
+    """The place of the next entry."""
     offset: int
     size_bytes: int
 
     @property
     def place(self) -> str:
-        """Where the next entry would stand."""
+        """The place of the next entry."""
         return str(self.position)
 
     @property
@@ -237,7 +237,7 @@ class TornTail(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoidEntries(Finding):
-    """Whole records behind the last one that counts: refused, or cut back by a new leader."""
+    """Whole records after the last one that counts: refused, or cut off by a new leader."""
 
     level = Severity.LEFTOVER
     position: Position
@@ -256,19 +256,19 @@ class VoidEntries(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoidSegment(Finding):
-    """A segment that is no part of its topic's log: no later ledger names it."""
+    """A segment that is not part of its topic's log: no later ledger names it."""
 
     level = Severity.LEFTOVER
 
     @property
     def what(self) -> str:
         """See Finding."""
-        return "this segment is no part of the log: no later ledger names it"
+        return "this segment is not part of the log: no later ledger names it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftoverFile(Finding):
-    """A file that nobody needs any more."""
+    """A file that is no longer needed."""
 
     level = Severity.LEFTOVER
     reason: str
@@ -297,7 +297,7 @@ class MissingIndex(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalInUse(Finding):
-    """The journal holds blocks: the folder is open, or was not closed in order."""
+    """The journal has blocks: the folder is open, or was not closed properly."""
 
     level = Severity.NOTE
     blocks: int
@@ -307,26 +307,26 @@ class JournalInUse(Finding):
     def what(self) -> str:
         """See Finding."""
         return (
-            f"the journal holds {self.blocks} blocks, {self.size_bytes} bytes: the folder is in "
-            "use or was not closed in order"
+            f"the journal has {self.blocks} blocks, {self.size_bytes} bytes: the folder is in "
+            "use or was not closed properly"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredByJournal(Finding):
-    """What a segment lacks and the journal has: made good when the folder is next opened."""
+    """Entries that the journal has and a segment lacks; the next opening restores them."""
 
     level = Severity.NOTE
 
     @property
     def what(self) -> str:
         """See Finding."""
-        return "the journal has what this segment lacks, and restores it at the next opening"
+        return "the journal has what this segment lacks, and the next opening restores it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadCatalog(Finding):
-    """The catalog could not be opened for reading; what it says was not compared."""
+    """The catalog could not be opened for reading, so its content was not compared."""
 
     level = Severity.NOTE
     reason: str
@@ -339,7 +339,7 @@ class UnreadCatalog(Finding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFile(Finding):
-    """Something in the folder that is none of ours."""
+    """A file in the folder that does not belong there."""
 
     level = Severity.NOTE
 

@@ -1,9 +1,9 @@
-"""The catalog made again on demand, where it is damaged: `rebuild_catalog`.
+"""Rebuilding a damaged catalog, on demand: `rebuild_catalog`.
 
-The damaged one is moved aside, never removed; opening the folder fills a new one from the
-segments (`completion` says how, and what is lost). What can still be read of the old one is taken
-over: topics without entries, and properties (namespaces and their policies, partitioned topics,
-schemas). So is the note that a topic was being deleted: its segments do not come back.
+The damaged catalog is renamed, never removed; opening the folder fills a new one from the segments
+(`completion` says how, and what is lost). What can still be read of the old one is copied: topics
+without entries, and properties (namespaces and their policies, partitioned topics, schemas). So is
+the note that a topic was being deleted: its segments are not restored.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ _SQLITE_SUFFIXES = ("", "-wal", "-shm")
 
 @dataclass(frozen=True, slots=True)
 class RebuiltCatalog:
-    """What came of `rebuild_catalog`."""
+    """The result of `rebuild_catalog`."""
 
     folder: Path
     moved_to: Path | None
-    """Where the old catalog is now; None: there was none."""
+    """The path of the old catalog now; None: there was none."""
     topics: int
-    """Found by their segments."""
+    """How many topics were found by their segments."""
     segments: int
-    """Those of cursors and compacted views included."""
+    """How many segments, including those of cursors and compacted views."""
     kept_topics: int
-    """Topics without entries that could still be read from the old catalog."""
+    """How many topics without entries were copied from the old catalog."""
     kept_properties: int
-    """Namespaces, schemas and the like that could still be read from it."""
+    """How many namespaces, schemas and the like were copied from it."""
     all_kept: bool
     """Whether the old catalog's topics and properties could all be read."""
 
 
 def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatalog:
-    """Move the catalog of a folder aside and make a new one from the segments. Blocks.
+    """Rename the catalog of a folder and make a new one from the segments. Blocks.
 
-    The folder must not be in use. Whatever happens in between, the next opening of the folder
-    goes on: it finds no catalog, and makes one.
+    The folder must not be in use. If this is interrupted, the next opening of the folder goes on:
+    it finds no catalog, and makes one.
 
     Raises FolderLockedError, ForeignFolderError, CatalogError, OSError; UnsupportedVersionError
-    where a newer version wrote the catalog or a segment: nothing is changed then.
+    where a newer version wrote the catalog or a segment: then nothing has changed.
     """
     files = files or OsFiles()
     check_marker(files, folder)
@@ -83,8 +83,8 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
 
 
 def _check_versions(files: Files, folder: Path) -> None:
-    """Raise UnsupportedVersionError for what would be lost, or keep the folder from opening."""
-    with suppress(CorruptCatalogError):  # that is what it is rebuilt for
+    """Raise UnsupportedVersionError for data that would be lost, or that prevents opening."""
+    with suppress(CorruptCatalogError):  # the reason for rebuilding it
         read_catalog(folder / CATALOG_NAME)
     with FolderReader(folder, files=files) as reader:
         reader.headers()
@@ -92,14 +92,14 @@ def _check_versions(files: Files, folder: Path) -> None:
 
 
 def _move_aside(files: Files, folder: Path) -> Path | None:
-    """Rename the catalog, with what SQLite keeps beside it, to a name that is free."""
+    """Rename the catalog, with SQLite's files next to it, to a free name."""
     catalog = folder / CATALOG_NAME
     names = {path.name for path in folder.iterdir()}
     if CATALOG_NAME not in names:
         return None
     number = next(n for n in count(1) if f"{CATALOG_NAME}.old-{n}" not in names)
     target = folder / f"{CATALOG_NAME}.old-{number}"
-    # The WAL first: without its database it is nothing, but the database would do without it.
+    # The WAL first: SQLite would open the database without it, and so lose what is in it.
     for suffix in reversed(_SQLITE_SUFFIXES):
         if catalog.name + suffix in names:
             catalog.with_name(catalog.name + suffix).rename(target.with_name(target.name + suffix))
@@ -108,10 +108,10 @@ def _move_aside(files: Files, folder: Path) -> Path | None:
 
 
 def _keep_deletions(old: Path | None, folder: Path) -> None:
-    """Have a new catalog know which topics were deleted, so that their segments stay gone.
+    """Copy the notes of topics that were being deleted, so that their segments are not restored.
 
-    Only of topics that the old one notes as being deleted, and does not list any more: a number
-    that damage changed is most unlikely to be both.
+    Only for topics that the old catalog notes as being deleted and no longer lists: an id changed
+    by damage is most unlikely to be both.
     """
     if old is None:
         return
@@ -120,7 +120,7 @@ def _keep_deletions(old: Path | None, folder: Path) -> None:
             there = {topic_id for (topic_id,) in db.execute("SELECT id FROM topic")}
             noted = db.execute("SELECT key FROM property WHERE kind=?", (DELETING_KIND,)).fetchall()
     except sqlite3.Error as error:
-        _log.warning("%s: topics that were just being deleted may be back: %s", old, error)
+        _log.warning("%s: topics that were being deleted may exist again: %s", old, error)
         return
     deleted = [key for (key,) in noted if key.isdecimal() and int(key) not in there]
     if deleted:
@@ -129,7 +129,7 @@ def _keep_deletions(old: Path | None, folder: Path) -> None:
 
 
 def _take_over(old: Path | None, catalog: Catalog) -> tuple[int, bool]:
-    """Take over topics and properties that can still be read: how many properties, and if all."""
+    """Copy the readable topics and properties; returns how many properties, and if it got all."""
     if old is None:
         return 0, False
     known = catalog.topics()
@@ -144,6 +144,6 @@ def _take_over(old: Path | None, catalog: Catalog) -> tuple[int, bool]:
                 catalog.put(kind, key, value)
                 properties += 1
     except sqlite3.Error as error:
-        _log.warning("%s: %s", old, error)
+        _log.warning("%s: not all of it could be read: %s", old, error)
         return properties, False
     return properties, True

@@ -1,15 +1,15 @@
-"""Reading a data folder completely and saying what is not as it should be.
+"""Reading a data folder completely, and reporting everything that is wrong with it.
 
-No lock is taken and nothing is changed, so that a folder in use can be verified, too.
+It takes no lock and changes nothing, so a folder in use can be verified, too.
 
-What is read: every segment's header; of the segments that make a log (`chain`), every record with
-both checksums, its index and time against those before it, the index file against the records,
-and each segment's end against what the next one says; the journal's blocks; cut files; the
-catalog against the segments; and what else lies in the folder. Segments that belong to no log
-(of deleted topics, or given up at their first write) are named, not read.
+It reads every segment's header; of the segments that make a log (`chain`), every record with both
+checksums. It compares each record's index and time with those before it, the index file with the
+records, each segment's end with the next header, and the catalog with the segments. It reads the
+journal's blocks and the cut files, and names other files in the folder. Segments that belong to no
+log (of deleted topics, or given up at their first write) are named, not read.
 
-What it cannot see: bytes that were wrong before they were first written, and the loss of the
-newest entries of a topic together with everything that tells of them.
+It cannot find bytes that were wrong before they were first written, nor the loss of a topic's
+newest entries together with every file that refers to them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .verify_topic import Checked, FolderView, TopicCheck
 
 __all__ = ["Checked", "verify_folder"]
 
-_REMOVED = "a segment that was removed; it goes at the next opening"
+_REMOVED = "a segment that was removed; the next opening removes its file"
 
 
 def verify_folder(
@@ -41,11 +41,11 @@ def verify_folder(
     topics: Collection[str] | None = None,
     checked: Checked | None = None,
 ) -> Iterator[Finding]:
-    """Everything that is to be said of a data folder, as it is found.
+    """All findings in a data folder, as they are found.
 
-    ``topics`` (full names) limits it to these, and to what concerns them. ``checked`` is counted
-    up. Raises ForeignFolderError, UnsupportedVersionError (a newer program wrote a part of it),
-    TopicNotFoundError, OSError.
+    ``topics`` (full names) limits it to these topics, and to what concerns them. The counts in
+    ``checked`` are increased. Raises ForeignFolderError, UnsupportedVersionError (a newer program
+    wrote a part of the folder), TopicNotFoundError, OSError.
     """
     files, folder = files or OsFiles(), Path(path)
     check_marker(files, folder)
@@ -62,10 +62,10 @@ def verify_folder(
     if topics is None:
         yield from _journal_findings(view.journal)
         yield from catalog_findings
-        yield from _beyond_help(view)
+        yield from _unsalvageable(view)
     for name, topic_id in sorted(names.items()):
         if topics is None or name in topics:
-            view.checked.topics += "://" in name  # the store has topics for itself, too
+            view.checked.topics += "://" in name  # the store has topics of its own, too
             yield from TopicCheck(view, name, topic_id).run()
     if topics is None:
         yield from _orphans(view, names)
@@ -78,9 +78,9 @@ def _read_headers(view: FolderView) -> None:
     overlay = JournalOverlay(view.files, view.folder, view.journal)
     for segment_id in view.journal.pieces.keys() - view.headers.keys():
         if _read_header(view, overlay, segment_id):
-            view.rotten.pop(segment_id, None)
+            view.damaged.pop(segment_id, None)
         elif not view.files.exists(view.path(segment_id)):
-            view.rotten.pop(segment_id, None)  # removed, and the journal has not forgotten it
+            view.damaged.pop(segment_id, None)  # removed, but the journal still has blocks of it
 
 
 def _read_header(view: FolderView, files: Files, segment_id: tuple[int, int]) -> bool:
@@ -89,7 +89,7 @@ def _read_header(view: FolderView, files: Files, segment_id: tuple[int, int]) ->
     except FileNotFoundError:
         return False
     except CorruptFileError as error:
-        view.rotten[segment_id] = error.reason
+        view.damaged[segment_id] = error.reason
         return False
     return True
 
@@ -117,25 +117,25 @@ def _read_catalog(view: FolderView) -> Iterator[Finding]:
 def _read_headers_of_listed(view: FolderView) -> None:
     """Segments that began after the headers were read, and before the catalog was."""
     listed = view.catalog.segments.keys() if view.catalog else set()
-    for segment_id in sorted(listed - view.headers.keys() - view.rotten.keys()):
+    for segment_id in sorted(listed - view.headers.keys() - view.damaged.keys()):
         _read_header(view, view.files, segment_id)
 
 
 def _salvage(view: FolderView) -> None:
     catalog = view.catalog or CatalogContent()
     names = {topic_id: name for name, topic_id in catalog.topics.items()}
-    for segment_id in sorted(view.rotten):
+    for segment_id in sorted(view.damaged):
         if _read_header(view, view.files, segment_id):
-            del view.rotten[segment_id]  # its first write was under way
+            del view.damaged[segment_id]  # it was half written
             continue
         topic_id = catalog.segments.get(segment_id, -1)
         identity = (names[topic_id], topic_id) if topic_id in names else None
         view.headers |= salvage_headers(
             view.files, view.folder, [segment_id], view.headers.values(), identity
         )
-    unread = (catalog.segments.keys() | view.rotten.keys()) - view.headers.keys()
-    if unread - view.rotten.keys():  # or they were removed after the catalog was read
-        unread &= view.catalog_now().segments.keys() | view.rotten.keys()
+    unread = (catalog.segments.keys() | view.damaged.keys()) - view.headers.keys()
+    if unread - view.damaged.keys():  # or they were removed after the catalog was read
+        unread &= view.catalog_now().segments.keys() | view.damaged.keys()
     view.lost = {ledger_id for ledger_id, _ in unread}
 
 
@@ -155,12 +155,12 @@ def _journal_findings(journal: JournalContent) -> Iterator[Finding]:
         yield JournalInUse(blocks=journal.blocks, size_bytes=journal.size_bytes)
 
 
-def _beyond_help(view: FolderView) -> Iterator[Finding]:
-    """Segments whose headers are damaged and could not be put together again."""
+def _unsalvageable(view: FolderView) -> Iterator[Finding]:
+    """Segments whose headers are damaged and could not be salvaged."""
     listed = view.catalog.segments if view.catalog else {}
     removed = view.catalog.removed if view.catalog else set()
     named = {header.previous_ledger_id for header in view.headers.values()}
-    for segment_id, reason in sorted(view.rotten.items()):
+    for segment_id, reason in sorted(view.damaged.items()):
         path = view.path(segment_id)
         if segment_id in view.headers:
             continue
@@ -171,14 +171,14 @@ def _beyond_help(view: FolderView) -> Iterator[Finding]:
             elif is_known or has_records(view.files, view.folder, segment_id):
                 yield DamagedHeader(path=path, reason=reason, salvaged=False)
             else:
-                why = "a segment without header and records: its first write never ended"
+                why = "a segment without header and records: its first write did not finish"
                 yield LeftoverFile(path=path, reason=why)
         except FileNotFoundError:
             continue
 
 
 def _orphans(view: FolderView, topics: dict[str, int]) -> Iterator[Finding]:
-    """Segments that no topic has any more."""
+    """Segments that belong to no topic."""
     removed = view.catalog.removed if view.catalog else set()
     for segment_id, header in sorted(view.headers.items()):
         path = view.path(segment_id)

@@ -1,4 +1,4 @@
-"""Reading a catalog beside its owner, without changing it."""
+"""Reading a catalog that its owner may have open, without changing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..ledger.local.io.folder import SegmentId
 
 @dataclass(slots=True)
 class CatalogContent:
-    """What a catalog says of topics and segments, at one moment."""
+    """A catalog's topics and segments, at one moment."""
 
     topics: dict[str, int] = field(default_factory=dict)
     segments: dict[SegmentId, int] = field(default_factory=dict)
@@ -24,9 +24,9 @@ class CatalogContent:
 
 
 def read_catalog(path: Path) -> CatalogContent | None:
-    """What the catalog says; None where there is none.
+    """The catalog's content; None if there is no catalog.
 
-    Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError where it cannot be read.
+    Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError if it cannot be read.
     """
     if not path.exists():
         return None
@@ -41,7 +41,7 @@ def read_catalog(path: Path) -> CatalogContent | None:
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """A connection that changes nothing. Raises sqlite3.Error."""
     wal = path.with_name(path.name + "-wal")
-    # Closed in order there is no WAL, and the file alone says all: then nothing is made beside it.
+    # After a proper close there is no WAL. Then the file has everything, and no other is made.
     alone = not (wal.exists() and wal.stat().st_size)
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
     return sqlite3.connect(uri, uri=True, isolation_level=None)

@@ -1,4 +1,4 @@
-"""Files in a data folder that are not needed, or not known."""
+"""Finds files in a data folder that are not needed, or not known."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNFINISHED = "a file that was being written when its process ended"
 
 
 def stray_files(files: Files, folder: Path) -> Iterator[Finding]:
-    """What lies in the folder without a use. What is gone by now was in use a moment ago."""
+    """The files that have no use. A file that is gone by now was in use a moment ago."""
     for finding in [
         *_in_root(files, folder),
         *_in_ledgers(files, folder),
@@ -52,7 +52,7 @@ def _in_root(files: Files, folder: Path) -> Iterator[Finding]:
         if _OLD_CATALOG.fullmatch(name):
             yield LeftoverFile(path=folder / name, reason="a catalog that was replaced")
         elif name == PROBE_NAME:
-            yield LeftoverFile(path=folder / name, reason="a probe whose process ended")
+            yield LeftoverFile(path=folder / name, reason="a test file of a process that ended")
         else:
             yield _unknown(folder / name, MARKER_NAME + ".new")
 
@@ -66,7 +66,7 @@ def _in_ledgers(files: Files, folder: Path) -> Iterator[Finding]:
             stem = _SEGMENT_FILE.fullmatch(name.removesuffix(".new"))
             yield _unknown(parent / name, name if stem else "")
         elif f"{match[1]}.log" not in names:
-            yield LeftoverFile(path=parent / name, reason="its segment is gone")
+            yield LeftoverFile(path=parent / name, reason="its segment does not exist")
 
 
 def _in_journal(files: Files, folder: Path) -> Iterator[Finding]:

@@ -1,8 +1,9 @@
 """Comparing a segment's index file with its records, row by row as they are read.
 
-Every number of the file has a second source, the records, but two: the running maximum of times
-before a segment whose header was rotten, and the times of entries that are damaged now. From
-there on times are only checked to be possible: never falling, and never below an entry's own.
+Every number of the file can be computed from the records, with two exceptions: the running maximum
+of times before a segment whose header was damaged, and the times of entries that are damaged now.
+After such a place times are only checked to be possible: never falling, and never below an entry's
+own time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..ledger.local.segment.segment_format import SegmentHeader
 from ..metadata.crc import crc32c
 
 _MAX_PROBLEMS = 20
-"""Reported for one file."""
+"""The most problems reported for one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class IndexProblem:
 
 
 class _Rows:
-    """The rows of one chunk, as the records have them."""
+    """The rows of one chunk, as computed from the records."""
 
     def __init__(self, first_row: int, time_max_ms: int, next_message: int) -> None:
         self.first_row = first_row
@@ -49,11 +50,11 @@ class _Rows:
         self.end_offset = 0
         self.content_crc = 0
         self.damaged: set[int] = set()
-        """Rows without a whole record."""
+        """The rows without a whole record."""
 
 
 class IndexCheck:
-    """One index file. Give it every row, in order, then ask for ``problems``."""
+    """Checks one index file. Give it every row, in order, then read ``problems``."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class IndexCheck:
         cut: HeadCut = NO_CUT,
         exact_floor: bool = True,
     ) -> None:
-        """``exact_floor``: the header was not put together again. Raises OSError."""
+        """``exact_floor``: the header was not salvaged. Raises OSError."""
         self._files = files
         self._path = path
         self._header = header
@@ -108,8 +109,8 @@ class IndexCheck:
         """Whether the file says that the segment has ended."""
         return self.trailer is not None
 
-    def rows_told(self) -> int:
-        """How many entries the file knows of, all of which were durable."""
+    def stated_rows(self) -> int:
+        """How many entries the file has; all of them were durable."""
         if self.missing is not None:
             return 0
         if self.trailer is not None:
@@ -122,7 +123,7 @@ class IndexCheck:
     # Rows
 
     def add(self, record: ScannedRecord) -> None:
-        """The next row is this record's, whole or not."""
+        """Add the row of this record, whole or not."""
         fields = record.fields
         rows = self._rows
         self._append_time_max_ms = max(self._append_time_max_ms, fields.append_time_ms)
@@ -136,13 +137,13 @@ class IndexCheck:
         self._append(next_message, record.offset, record.end_offset)
 
     def lose(self, offset: int, end_offset: int) -> None:
-        """The next row has no whole record."""
+        """Add a row that has no whole record."""
         self._rows.damaged.add(self._count - self._rows.first_row)
         self._exact_times = False
         self._append(self._next_message, offset, end_offset)
 
     def _remove(self, cut: HeadCut) -> None:
-        """The first rows are those of removed entries: nobody needs them."""
+        """Add the rows of removed entries, whose content does not matter."""
         for _ in range(cut.rows):
             self._rows.damaged.add(self._count - self._rows.first_row)
             if self._count == cut.rows - 1:
@@ -153,7 +154,7 @@ class IndexCheck:
     def _append(self, next_message: int, offset: int, end_offset: int) -> None:
         rows = self._rows
         rows.times.append(self._time_max_ms)
-        # Records that contradict their header are reported elsewhere.
+        # `SegmentCheck` reports records that contradict their header.
         rows.nexts.append(max(0, min(next_message, 2**32 - 1)))
         rows.offsets.append(offset)
         rows.end_offset = self._end_offset = end_offset
@@ -164,7 +165,7 @@ class IndexCheck:
             self._rows = _Rows(self._count, self._time_max_ms, next_message)
 
     def finish(self, counting_rows: int) -> None:
-        """No row follows; a sealed file must have at least ``counting_rows``."""
+        """End the check; a sealed file must have at least ``counting_rows`` rows."""
         if self.missing is None and self.trailer is not None:
             if self._rows.times:
                 self._compare()
@@ -175,9 +176,9 @@ class IndexCheck:
                 self._compare_trailer(self.trailer)
 
     def _compare_trailer(self, trailer: Trailer) -> None:
-        told = trailer.message_count, trailer.end_offset, trailer.entry_time_max_ms
-        if told != (self._next_message, self._end_offset, self._time_max_ms):
-            self._report(self._count, "the trailer's numbers are others")
+        stated = trailer.message_count, trailer.end_offset, trailer.entry_time_max_ms
+        if stated != (self._next_message, self._end_offset, self._time_max_ms):
+            self._report(self._count, "the trailer's numbers differ from the records'")
         elif trailer.append_time_max_ms < self._append_time_max_ms:
             self._report(self._count, "the trailer's append time is below a record's")
 
@@ -188,7 +189,7 @@ class IndexCheck:
             self.problems.append(IndexProblem(row, reason))
 
     def _chunk(self, number: int) -> Chunk | None:
-        """A chunk of the file, if it is good and, in a file without trailer, full."""
+        """A chunk of the file, if it is good; in a file without trailer it must be full, too."""
         try:
             chunk = self._index.chunk(number, len(self._head))
         except BadIndexError:
@@ -208,10 +209,10 @@ class IndexCheck:
             self._compare_rows(chunk)
         same_end = len(chunk.times) == len(rows.times) and not rows.damaged
         if same_end and chunk.content_known and chunk.content_crc != rows.content_crc:
-            self._report(rows.first_row, "the sum over the chunk's records is another")
+            self._report(rows.first_row, "the checksum over the chunk's records differs")
 
     def _rows_there(self) -> int:
-        """Rows that the file has room for; those of a file without trailer need not be good."""
+        """The number of rows by the file's size; without a trailer they may be incomplete."""
         if self.trailer is not None:
             return self.trailer.row_count
         return (self._size - len(self._head)) // CHUNK_BYTES * CHUNK_ROWS
@@ -240,15 +241,15 @@ class IndexCheck:
             if at in rows.damaged:
                 continue
             if (chunk.nexts[at], chunk.offsets[at]) != (rows.nexts[at], rows.offsets[at]):
-                self._report(rows.first_row + at, "address or message count is another")
+                self._report(rows.first_row + at, "address or message count differs")
                 return
             if exact and time_ms != rows.times[at]:
-                self._report(rows.first_row + at, "the time is another")
+                self._report(rows.first_row + at, "the time differs from the record")
                 return
         if exact and (chunk.time_before_ms, chunk.next_before) != (
             rows.time_before_ms,
             rows.next_before,
         ):
-            self._report(rows.first_row, "time or messages before the chunk are others")
+            self._report(rows.first_row, "time or messages before the chunk differ")
         if exact and len(chunk.times) == len(rows.times) and chunk.end_offset != rows.end_offset:
-            self._report(rows.first_row, "the chunk's last record ends elsewhere")
+            self._report(rows.first_row, "the chunk's last record ends at another byte")

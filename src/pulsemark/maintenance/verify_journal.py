@@ -1,6 +1,6 @@
-"""What the journal holds for the segments, and the folder as it will be once it is written out.
+"""The journal's blocks, and the segments as they will be after recovery writes the blocks out.
 
-After a power cut a segment may lack what the journal has: that is no damage. `JournalOverlay`
+After a power cut a segment may lack what the journal has; that is not damage. `JournalOverlay`
 shows segment files with the journal's bytes in their places, without changing anything.
 """
 
@@ -19,7 +19,7 @@ from .findings import DamagedJournal
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Bytes of a segment that stand in the journal."""
+    """Bytes of a segment that are in the journal."""
 
     offset: int
     size_bytes: int
@@ -29,16 +29,16 @@ class _Piece:
 
 @dataclass(slots=True)
 class JournalContent:
-    """What was found in the journal."""
+    """The content of the journal."""
 
     blocks: int = 0
     size_bytes: int = 0
     damaged: list[DamagedJournal] = field(default_factory=list)
     pieces: dict[SegmentId, list[_Piece]] = field(default_factory=dict)
-    """By segment, oldest first: later ones count."""
+    """The pieces by segment, oldest first; later ones overwrite earlier ones."""
 
     def end_offset(self, segment_id: SegmentId) -> int:
-        """How long the segment is at least, once the journal is written out; 0: not in it."""
+        """The least size of the segment after the journal is written out; 0: no block has it."""
         pieces = self.pieces.get(segment_id, ())
         return max((piece.offset + piece.size_bytes for piece in pieces), default=0)
 
@@ -46,8 +46,8 @@ class JournalContent:
 def read_journal(files: Files, folder: Path) -> JournalContent:
     """Read every block that counts. Raises UnsupportedVersionError, OSError.
 
-    While a broker writes, a block can be read half written, or its file be freed and used again;
-    so what looks damaged is looked at twice.
+    While a broker writes, a block may be read half written, or its file may be freed and reused. So
+    if something looks damaged, everything is read a second time.
     """
     content = _read(files, folder)
     if content.damaged:
@@ -88,7 +88,7 @@ def _add(content: JournalContent, block: JournalBlock) -> None:
 
 
 class JournalOverlay(OsFiles):
-    """Files as they will be: for reading segments only."""
+    """Files as they will be after recovery: for reading segments only."""
 
     def __init__(self, files: Files, folder: Path, content: JournalContent) -> None:
         self._files = files
@@ -98,7 +98,7 @@ class JournalOverlay(OsFiles):
         }
         self._paths: dict[int, Path] = {}
         self._without_file = 0
-        """Descriptors of segments that stand in the journal alone are negative."""
+        """Descriptors of segments that exist only in the journal are negative."""
 
     def open(self, path: Path, flags: int) -> int:
         """As Files.open."""
@@ -136,10 +136,10 @@ class JournalOverlay(OsFiles):
             last = min(end, piece.offset + piece.size_bytes)
             if first < last:
                 at = piece.journal_offset + first - piece.offset
-                data[first - offset : last - offset] = self._of_journal(piece, at, last - first)
+                data[first - offset : last - offset] = self._read_piece(piece, at, last - first)
         return bytes(data)
 
-    def _of_journal(self, piece: _Piece, offset: int, size_bytes: int) -> bytes:
+    def _read_piece(self, piece: _Piece, offset: int, size_bytes: int) -> bytes:
         fd = self._files.open(piece.journal, os.O_RDONLY)
         try:
             return read_up_to(self._files, fd, size_bytes, offset).ljust(size_bytes, b"\0")

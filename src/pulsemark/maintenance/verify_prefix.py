@@ -1,9 +1,9 @@
-"""Whether a record's stamp says what the record itself says.
+"""Checks that a record's stamp agrees with its record header.
 
-Time and index stand twice in a stamped entry: in the record's header, where the ledger reads them,
-and in the prefix, which readers of entries get (clients, mirrors, Pulsar's own tools). Both are
-written from the same numbers in one append, so a difference means that bytes were put together
-which do not belong together, though each has its checksum.
+A stamped entry has time and index twice: in the record's header, which the ledger reads, and in the
+prefix, which readers of entries get (clients, mirrors, Pulsar's own tools). One append writes both
+from the same numbers. So a difference means that bytes were joined which do not belong together,
+though each part has a good checksum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..proto.broker_entry_pb2 import EntryKind
 
 
 def contradiction(fields: RecordFields, entry: Buffer) -> str | None:
-    """What the prefix of ``entry`` says otherwise than its record, in words; None: nothing."""
+    """How the prefix of ``entry`` contradicts its record, as text; None: it does not."""
     if not fields.prefix_size_bytes:
         return None
     try:
@@ -22,7 +22,7 @@ def contradiction(fields: RecordFields, entry: Buffer) -> str | None:
     except PrefixError as error:
         return str(error)
     if metadata is None:
-        return f"no stamp, though the record counts {fields.prefix_size_bytes} bytes of one"
+        return f"no stamp, though the record header states {fields.prefix_size_bytes} bytes of it"
     for name, field, recorded in (
         ("index", "index", fields.index),
         ("broker time", "broker_timestamp", fields.append_time_ms),

@@ -1,7 +1,7 @@
 """Reading one segment completely: every record with both checksums, and its index file.
 
-What the log's owner and readers do about damage is told in `scan` and `chain`; this follows the
-same rules, so that what is reported as damaged is what they report, and nothing else.
+`scan` and `chain` say what the log's owner and readers do about damage. This follows the same
+rules, so it reports as damaged exactly what they report.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """What there is to know of a segment before its records are read."""
+    """The facts about a segment that are known before its records are read."""
 
     path: Path
     header: SegmentHeader
     end_entry_id: int | None
-    """Where its entries end; None: nobody says."""
+    """Where its entries end; None: no later header says it."""
     end_index: int | None
-    """Index of the first message behind them; None: nobody says."""
+    """Index of the first message after them; None: no later header says it."""
     is_ended: bool
-    """No entries come any more, and its index file should be complete."""
+    """Whether it has ended, so that its index file should be complete."""
     salvaged: bool = False
-    """The header was put together again."""
+    """Whether the header was salvaged."""
     cut: HeadCut = NO_CUT
-    """First entries that were removed."""
+    """The first entries that were removed."""
     is_in_journal: bool = False
-    """The next opening writes to it, and makes its index file again if that ends too early."""
+    """The next opening writes journal blocks to it, and may remake its index file."""
 
 
 class SegmentCheck:
-    """One segment. Run it once; then it knows what was there."""
+    """The check of one segment. Run it once; then its attributes have the result."""
 
     def __init__(self, files: Files, plan: SegmentPlan) -> None:
         self._files = files
@@ -66,21 +66,21 @@ class SegmentCheck:
         self._topic = header.topic
         self._path = plan.path
         self._expected_id = header.first_entry_id + plan.cut.rows
-        """Entry that comes next."""
+        """Id of the entry that should come next."""
         self.next_index: int | None = header.first_index + plan.cut.message_count
-        """Index that comes next; None behind entries without records."""
+        """Index that should come next; None after entries without records."""
         self._append_time_ms = 0
         self.end_offset = plan.cut.end_offset or header.size_bytes
-        """Where the last record that counts ends."""
+        """The end of the last record that counts."""
         self.is_void = False
-        """Whether there are records behind it that do not count."""
+        """Whether records follow that do not count."""
         self.entries = 0
-        """Whole entries that count."""
+        """How many whole entries count."""
         self.messages = 0
         self.size_bytes = 0
 
     def run(self) -> Iterator[Finding]:
-        """Read everything. Raises OSError, FileNotFoundError when it was removed meanwhile."""
+        """Read everything. Raises OSError, and FileNotFoundError if it was removed meanwhile."""
         plan = self._plan
         fd = self._files.open(plan.path, os.O_RDONLY)
         try:
@@ -125,7 +125,7 @@ class SegmentCheck:
             yield from self._record(record, index)
 
     def _is_beyond(self, record: ScannedRecord) -> bool:
-        """Whether this record, and with it all that follow, does not count."""
+        """Whether this record and all after it do not count."""
         plan, fields = self._plan, record.fields
         if plan.end_entry_id is not None:
             return fields.entry_id >= plan.end_entry_id
@@ -175,7 +175,7 @@ class SegmentCheck:
         self.end_offset = record.end_offset
 
     def _continuity(self, record: ScannedRecord, position: Position) -> Iterator[Finding]:
-        """The record's index and time must go on where those before it ended."""
+        """Check that the record's index and time continue those of the record before."""
         fields = record.fields
         first_index = fields.index + 1 - fields.message_count
         if self.next_index is not None and first_index != self.next_index:
@@ -202,10 +202,10 @@ class SegmentCheck:
     def _end(self, fd: int, index: IndexCheck) -> Iterator[Finding]:
         plan = self._plan
         end_id = plan.end_entry_id
-        told = "the header of what follows counts them"
+        evidence = "a later header counts them"
         if end_id is None and plan.end_index is None:
-            end_id = plan.header.first_entry_id + index.rows_told()
-            told = "the index file knows them"
+            end_id = plan.header.first_entry_id + index.stated_rows()
+            evidence = "the index file has them"
         if end_id is not None and self._expected_id < end_id:
             lost = None
             if plan.end_index is not None and self.next_index is not None:
@@ -216,7 +216,7 @@ class SegmentCheck:
                 first=self._position(self._expected_id),
                 end=self._position(end_id),
                 message_count=lost,
-                reason=f"no whole record from byte {self.end_offset} on, though {told}",
+                reason=f"no whole record from byte {self.end_offset} on, though {evidence}",
             )
         if end_id is not None and self._expected_id < end_id:
             self._expected_id, self.next_index = end_id, plan.end_index
@@ -241,7 +241,7 @@ class SegmentCheck:
     def _index(self, index: IndexCheck) -> Iterator[Finding]:
         path = index_path(self._path)
         if not index.sealed and not index.problems and self._plan.is_ended:
-            reason = index.missing or "it was not brought to its end"
+            reason = index.missing or "it was not completed"
             yield MissingIndex(topic=self._topic, path=path, reason=reason)
         for problem in index.problems:
             yield DamagedIndex(

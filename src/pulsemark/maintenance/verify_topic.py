@@ -1,8 +1,8 @@
 """Verifying one topic: its chain of segments, each read completely, and what the catalog says.
 
-What looks like damage is looked at again before it is reported, with the cut file, the catalog and
-the journal as they are then. In a folder in use, files go and heads are cut while they are read;
-after a power cut the journal restores what segments lack.
+Data that looks damaged is read again before it is reported, with the cut file, the catalog and the
+journal as they are then: in a folder in use, files are removed and heads are cut while they are
+read; after a power cut the journal restores what segments lack.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .verify_segment import SegmentCheck, SegmentPlan
 
 @dataclass(slots=True)
 class Checked:
-    """What was read, for a summary."""
+    """Counts of what was read, for a summary."""
 
     topics: int = 0
     segments: int = 0
     entries: int = 0
-    """Whole entries that count."""
+    """How many whole entries count."""
     messages: int = 0
     size_bytes: int = 0
 
@@ -58,13 +58,13 @@ class FolderView:
     folder: Path
     checked: Checked
     catalog: CatalogContent | None = None
-    """None: there is none to compare with."""
+    """None: there is no catalog to compare with."""
     headers: dict[SegmentId, SegmentHeader] = field(default_factory=dict)
-    """Also those that were put together again."""
-    rotten: dict[SegmentId, str] = field(default_factory=dict)
-    """Segments whose headers are damaged, and how."""
+    """Headers by segment, including salvaged ones."""
+    damaged: dict[SegmentId, str] = field(default_factory=dict)
+    """Segments whose headers are damaged, with the reason."""
     lost: set[int] = field(default_factory=set)
-    """Ledgers that should be there and cannot be read."""
+    """Ledgers that should exist and cannot be read."""
     journal: JournalContent = field(default_factory=JournalContent)
 
     def path(self, segment_id: SegmentId) -> Path:
@@ -72,7 +72,7 @@ class FolderView:
         return segment_path(self.folder, *segment_id)
 
     def catalog_now(self) -> CatalogContent:
-        """What the catalog says by now."""
+        """The catalog's content as it is now."""
         try:
             now = read_catalog(self.folder / CATALOG_NAME)
         except CatalogError:
@@ -82,11 +82,11 @@ class FolderView:
     def headers_now(self, removed: Collection[SegmentId]) -> list[SegmentHeader]:
         """The headers of the segments that are there by now, without those that are ``removed``."""
         listed = list_segments(self.files, self.folder)
-        there = (listed, self.rotten, read_journal(self.files, self.folder).pieces)
+        there = (listed, self.damaged, read_journal(self.files, self.folder).pieces)
         headers = []
         for segment_id in set().union(*there) - set(removed):
             header = self.headers.get(segment_id)
-            if header is None and segment_id not in self.rotten:
+            if header is None and segment_id not in self.damaged:
                 with suppress(FileNotFoundError, CorruptFileError):  # it may be under way
                     header = read_named_header(self.files, self.folder, segment_id)
             if header is not None:
@@ -95,7 +95,7 @@ class FolderView:
 
 
 class TopicCheck:
-    """One topic."""
+    """The check of one topic."""
 
     def __init__(self, view: FolderView, name: str, topic_id: int) -> None:
         self._view = view
@@ -111,7 +111,7 @@ class TopicCheck:
 
     def run(self) -> Iterator[Finding]:
         """All findings."""
-        yield from self._headers_put_together()
+        yield from self._salvaged_headers()
         yield from self._against_catalog()
         yield from self._outside()
         next_index: int | None = None
@@ -124,7 +124,7 @@ class TopicCheck:
             next_index = check.next_index if check is not None else None
 
     def _gap(self, number: int, next_index: int | None) -> Iterator[Finding]:
-        """Between a segment and the one before it."""
+        """Find a gap between a segment and the one before it."""
         header, before = self._links[number].header, self._links[number - 1].header
         if header.ledger_id != before.ledger_id and header.first_entry_id:
             yield LostEntries(
@@ -132,7 +132,7 @@ class TopicCheck:
                 first=Position(header.ledger_id, 0),
                 end=Position(header.ledger_id, header.first_entry_id),
                 message_count=None if next_index is None else header.first_index - next_index,
-                reason="the ledger's first segments are gone",
+                reason="the ledger's first segments are missing",
             )
         elif next_index is not None:
             yield IndexGap(
@@ -143,9 +143,9 @@ class TopicCheck:
                 found_index=header.first_index,
             )
 
-    def _headers_put_together(self) -> Iterator[Finding]:
+    def _salvaged_headers(self) -> Iterator[Finding]:
         for header in self._headers:
-            reason = self._view.rotten.get(header.segment_id)
+            reason = self._view.damaged.get(header.segment_id)
             if reason is not None:
                 path = self._view.path(header.segment_id)
                 yield DamagedHeader(topic=self._name, path=path, reason=reason, salvaged=True)
@@ -158,9 +158,9 @@ class TopicCheck:
                 yield VoidSegment(topic=self._name, path=path)
 
     def _against_catalog(self) -> Iterator[Finding]:
-        """What the catalog lists must be there, and what is there must be listed.
+        """Every segment that the catalog lists must exist, and the reverse.
 
-        But for new segments: they are listed before the journal lets go of them.
+        New segments are an exception: they are listed only before the journal is freed.
         """
         view = self._view
         if view.catalog is None:
@@ -185,7 +185,7 @@ class TopicCheck:
     # A segment
 
     def _segment(self, number: int, link: Link) -> Generator[Finding, None, SegmentCheck | None]:
-        """Read a segment; the check, or None where the segment was removed meanwhile."""
+        """Read a segment; returns the check, or None if the segment was removed meanwhile."""
         view, segment_id = self._view, link.header.segment_id
         path = view.path(segment_id)
         plan = SegmentPlan(
@@ -194,23 +194,23 @@ class TopicCheck:
             link.end_entry_id,
             link.end_index,
             is_ended=number + 1 < len(self._links) and not view.journal.blocks,
-            salvaged=segment_id in view.rotten,
+            salvaged=segment_id in view.damaged,
         )
         cut_problem = None
         if self._is_first(number):
             plan, cut_problem = _with_cut(view.files, plan)
         elif view.files.exists(cut_path(path)):
-            reason = "a cut file that does not count: the segment is not the first"
+            reason = "a cut file that does not count: the segment is not the first one"
             yield LeftoverFile(topic=self._name, path=cut_path(path), reason=reason)
         try:
             check, found = _run(view.files, plan)
         except FileNotFoundError:
             check, found = None, []
-        lacks = check is None or self._lacks_some(check, segment_id)
+        lacks = check is None or self._lacks_entries(check, segment_id)
         if lacks or _damages(found):
-            check, again, cut_problem = self._look_again(plan, segment_id, number)
-            mended = check is not None and (lacks or len(_damages(again)) < len(_damages(found)))
-            if mended and segment_id in view.journal.pieces:
+            check, again, cut_problem = self._check_again(plan, segment_id, number)
+            repaired = check is not None and (lacks or len(_damages(again)) < len(_damages(found)))
+            if repaired and segment_id in view.journal.pieces:
                 yield RestoredByJournal(topic=self._name, path=path)
             found = again
         if cut_problem is not None:
@@ -224,7 +224,7 @@ class TopicCheck:
         return check
 
     def _is_first(self, number: int) -> bool:
-        """Whether nothing stands before this segment by now."""
+        """Whether no segment is before this one now."""
         view, before = self._view, self._links[:number]
         return not any(view.files.exists(view.path(link.header.segment_id)) for link in before)
 
@@ -239,11 +239,11 @@ class TopicCheck:
         links = self._links_now(self._view.catalog_now().removed)
         return (before.header, link.header) in pairwise(each.header for each in links)
 
-    def _lacks_some(self, check: SegmentCheck, segment_id: SegmentId) -> bool:
+    def _lacks_entries(self, check: SegmentCheck, segment_id: SegmentId) -> bool:
         """Whether the journal has entries that the segment has not."""
         return not check.is_void and check.end_offset < self._view.journal.end_offset(segment_id)
 
-    def _look_again(
+    def _check_again(
         self, plan: SegmentPlan, segment_id: SegmentId, number: int
     ) -> tuple[SegmentCheck | None, list[Finding], str | None]:
         """Read a segment once more, with the journal's bytes, and the cut file as it is now.

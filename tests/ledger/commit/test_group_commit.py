@@ -68,8 +68,8 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
 
 
 @pytest.mark.parametrize("asked", ["by nobody", "by callback"])
-def test_append_that_nobody_waits_for_is_committed(simulated, asked):
-    """Behind appends that were committed by those who waited for them, too."""
+def test_append_without_a_waiting_caller_is_committed(simulated, asked):
+    """After appends that were committed by those who waited for them, too."""
     topic = simulated.open().open_topic(ORDERS)
     for _ in range(20):
         for _ in range(3):
@@ -127,7 +127,7 @@ def test_segment_that_cannot_be_written_fails_its_topic_only(simulated):
     assert bad.append(b"z").index == 1
 
 
-def test_no_entry_behind_a_gap_comes_into_a_file(simulated):
+def test_no_entry_after_a_gap_is_written_to_a_file(simulated):
     """Where a batch fails in a topic's first segment, its next segment is not even made."""
     files = simulated.files()
     store = simulated.open(files)

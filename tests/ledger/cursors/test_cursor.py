@@ -119,7 +119,7 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def ack_what_is_not_there(self, data):
-        """Positions behind the end are ignored; they may come into being later."""
+        """Positions after the end are ignored; they may come into being later."""
         end = self.topic.end_position
         more = data.draw(st.integers(0, 5))
         self.cursor.ack(Position(end.ledger_id, end.entry_id + more))
@@ -130,7 +130,7 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), more=st.integers(0, 5000))
     def ack_what_never_was(self, data, more):
-        """Entry ids behind the last one of an older ledger are ignored."""
+        """Entry ids after the last one of an older ledger are ignored."""
         ledger_id = data.draw(st.sampled_from(self.places())).ledger_id
         last = max(p.entry_id for p in self.places() if p.ledger_id == ledger_id)
         position = Position(ledger_id, last + 1 + more)
@@ -160,7 +160,7 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def reset(self, data):
-        """Begin anew at any place."""
+        """Begin again at any place."""
         places = [*self.places(), self.topic.end_position, EARLIEST]
         position = data.draw(st.sampled_from(places))
         self.cursor.reset(position)
@@ -233,7 +233,7 @@ def test_unchanged_cursor_writes_nothing(open_store):
     assert cursor.persist() is second
 
 
-def test_failed_persist_is_told_and_made_good(tmp_path):
+def test_failed_persist_is_reported_and_repeated(tmp_path):
     """A state that could not be written is a failed commit; the next persist writes all of it."""
     simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
     files = simulated.files()
@@ -324,7 +324,7 @@ def test_skipping_goes_over_blocks_not_entries(make_topic, steps_of):
 
 
 def test_acknowledgements_of_what_never_was_leave_no_trace(make_topic):
-    """Ids behind the end of an older ledger: nothing is kept in memory, and nothing is written."""
+    """Ids after the end of an older ledger: nothing is kept in memory, and nothing is written."""
     _, topic, positions = make_topic(10)
     topic.roll()
     topic.append(b"y").commit.wait(10)
@@ -338,7 +338,7 @@ def test_acknowledgements_of_what_never_was_leave_no_trace(make_topic):
     assert cursor.backlog_messages == 11
 
 
-def test_a_cumulative_acknowledgement_behind_the_end_acknowledges_nothing(make_topic):
+def test_a_cumulative_acknowledgement_after_the_end_acknowledges_nothing(make_topic):
     """As in Pulsar: the mark delete position stays where it is."""
     _, topic, positions = make_topic(5)
     cursor = topic.open_cursor("s", initial=EARLIEST)

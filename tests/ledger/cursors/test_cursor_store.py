@@ -83,7 +83,7 @@ def test_many_openings_do_not_make_the_next_one_slow(simulated, monkeypatch):
 
 
 def test_deleted_cursor_stays_deleted(simulated):
-    """Deletion is durable once its commit is; a cursor of that name begins anew."""
+    """Deletion is durable once its commit is; a cursor of that name begins from the start."""
     topic, positions = filled(simulated.open())
     topic.open_cursor("s", initial=EARLIEST).ack_cumulative(positions[9])
     topic.cursors["s"].persist()
@@ -231,7 +231,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
     real, calls = ledger.append, []
 
     def append(body, **more):
-        """Wait behind the third snapshot until its batch has failed."""
+        """Wait after the third snapshot until its batch has failed."""
         calls.append(body)
         if len(calls) == 1:
             files.fail("fdatasync")
@@ -251,7 +251,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
 
 
 def test_damaged_cursor_record_costs_only_itself(simulated):
-    """A rotten record is left out; all other cursors, and this one's later state, are there."""
+    """A damaged record is skipped; all other cursors, and this one's later state, are there."""
     store = simulated.open()
     topic, positions = filled(store)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""What becomes of a store whose files were cut, overwritten or rotten."""
+"""Opening and reading a store whose files were cut, overwritten or damaged."""
 
 import os
 import shutil
@@ -132,7 +132,7 @@ def sample(memory_folder):
 
 
 def tails(sample, cut):
-    """What may stand behind a cut, by name."""
+    """What may stand after a cut, by name."""
     random = Random(cut)
     first_three = sample.good[sample.offsets[0] : sample.offsets[3]]
     seed = version_1_key(99)
@@ -159,7 +159,7 @@ def test_torn_tail_recovers_to_the_last_whole_record(sample):
 
 
 def test_torn_tail_and_a_new_life(sample, memory_folder):
-    """Opened for writing behind a torn tail, a topic goes on without gap or double."""
+    """Opened for writing after a torn tail, a topic goes on without gap or double."""
     random = Random(1)
     for number in range(12):
         cut = random.randint(sample.offsets[7], sample.offsets[10])
@@ -269,7 +269,7 @@ def test_lost_journal_leaves_what_the_segments_have(memory_folder):
     simulated.close()
 
 
-def test_segment_lost_from_the_middle_of_a_ledger_is_told(memory_folder):
+def test_segment_lost_from_the_middle_of_a_ledger_is_reported(memory_folder):
     """Its entries are typed errors, not passed over, whether the index before it was sealed."""
     options = StoreOptions(segment_size_bytes=300)
     for sealed in (True, False):
@@ -320,7 +320,7 @@ def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index, part):
 
 
 def test_rot_in_the_middle_never_hides_what_follows(sample):
-    """Whole records overwritten, cut out of shape or zeroed: those behind keep id and index."""
+    """Whole records overwritten, cut out of shape or zeroed: those after keep id and index."""
     random = Random(5)
     for first in range(9):
         for last in range(first, 9):
@@ -341,7 +341,7 @@ def test_rot_in_the_middle_never_hides_what_follows(sample):
 
 
 def test_records_inside_a_payload_are_not_believed(memory_folder):
-    """A payload full of forged records does not become entries when its own header rots."""
+    """A payload full of forged records does not become entries when its own header is damaged."""
     seed = version_1_key(1)
     forged = b"".join(
         pack_record_head(seed, entry_id, 0, 1, 5, 9, b"", b"evil", 0) + b"evil"
@@ -433,7 +433,7 @@ class LateFiles(FaultyFiles):
 
 
 def test_write_seen_out_of_order_is_no_damage(sample):
-    """A reader that sees a later record before an earlier one looks again before it says rot."""
+    """A reader that sees a later record before an earlier one reads again first."""
     files = LateFiles(sample.offsets[4] + 5, sample.offsets[4] + 30)
     header = read_segment_header(FaultyFiles(), sample.segment)
     fd = files.open(sample.segment, os.O_RDONLY)
@@ -467,7 +467,7 @@ def test_lost_or_wrong_index_is_made_again_identical(long_sample, memory_folder)
 
 
 def test_index_deleted_under_a_live_store_does_no_harm(open_store):
-    """Index files may be deleted or rot at any time, also those of the segment being written."""
+    """Index files may be deleted or damaged any time, also those of the segment being written."""
     store = open_store(segment_size_bytes=150_000)
     topic = store.open_topic(ORDERS)
     bodies = []

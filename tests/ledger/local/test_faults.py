@@ -293,7 +293,7 @@ def test_a_disk_that_stays_broken_loses_nothing(memory_folder, operation):
 
 
 def crash_at(folder, seed, number, ending, **options):
-    """The story, ended at its ``number``-th call, or behind its last one."""
+    """The story, ended at its ``number``-th call, or after its last one."""
     simulated = SimulatedStore(folder / str(seed), seed=seed, options=OPTIONS, **options)
     model, files = StoreModel(), simulated.files()
     end = simulated.disk.power_off if ending == "power" else simulated.disk.kill

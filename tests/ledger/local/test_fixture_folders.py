@@ -128,7 +128,7 @@ def test_the_folders_are_small():
 
 
 def test_the_program_makes_these_folders(content, tmp_path):
-    """Made anew, the folders of the present format are expected to hold the same."""
+    """Made again, the folders of the present format are expected to hold the same."""
     program = importlib.import_module("make_fixture_folders")
     program.make_all(tmp_path)
     made = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}

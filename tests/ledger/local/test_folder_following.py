@@ -1,4 +1,4 @@
-"""A topic in a folder followed while it is written: refreshed, not opened anew."""
+"""Following a topic in a folder while it is written: it is refreshed, not opened again."""
 
 from __future__ import annotations
 

@@ -159,8 +159,8 @@ class Part:
 
 def example(path: str) -> list[tuple[str, list[Part]]]:
     """The example of a file: its parts by section. Offsets must count up without a gap."""
-    _, _, behind = DOCUMENT.partition("## Worked example")[2].partition(f"`{path}`")
-    (block,) = re.findall(r"\A[^`]*^```xxd\n(.*?)^```$", behind, re.MULTILINE | re.DOTALL)
+    _, _, after = DOCUMENT.partition("## Worked example")[2].partition(f"`{path}`")
+    (block,) = re.findall(r"\A[^`]*^```xxd\n(.*?)^```$", after, re.MULTILINE | re.DOTALL)
     sections: list[tuple[str, list[Part]]] = []
     offset = 0
     for line in block.splitlines():
@@ -395,7 +395,7 @@ def names_in(module: object, base: type) -> set[str]:
 
 
 def test_errors_and_findings() -> None:
-    """Every error named exists, and every finding of `verify` is told with its severity."""
+    """Every named error exists, and every finding of `verify` is listed with its severity."""
     known = names_in(errors, LedgerError) | {"OSError"}
     assert set(re.findall(r"\b[A-Z]\w+Error\b", DOCUMENT)) <= known
     kinds = names_in(findings, Finding)
@@ -582,14 +582,14 @@ def test_readers_read_the_example(tmp_path: Path) -> None:
 
 
 def test_replay_reads_the_example(tmp_path: Path) -> None:
-    """Replaying the document's journal gives its groups, with old bytes behind it, or one header.
+    """Replaying the document's journal gives its groups, with old bytes after it, or one header.
 
     Without any header it gives nothing.
     """
     path = folder_of_the_document(tmp_path, JOURNAL)
     whole = bytes_of(JOURNAL)
-    rotten = bytes(64) + whole[64:], whole[:64] + bytes(64) + whole[128:]
-    for data in (whole, whole + bytes(1000), whole + whole[128:], *rotten):
+    damaged = bytes(64) + whole[64:], whole[:64] + bytes(64) + whole[128:]
+    for data in (whole, whole + bytes(1000), whole + whole[128:], *damaged):
         (path / JOURNAL).write_bytes(data)
         found: list[tuple[GroupRef, bytes]] = []
         report = replay(FILES, path, lambda ref, data: found.append((ref, bytes(data))))  # noqa: B023
@@ -675,12 +675,12 @@ ANSWERS = {"made again": "1 entry", "made again, in memory": "1 entry"}
 @pytest.mark.parametrize("row", table("file")[:6], ids=lambda row: row[0])
 def test_newer_files(row: list[str], at: int, tmp_path: Path) -> None:
     """What each reader does with a file of a version or feature to come is as the table says."""
-    what, *told = row
+    what, *stated = row
     make_example(tmp_path / "made")
     if what == "journal":
         (tmp_path / "made" / JOURNAL).write_bytes(packed_journal())
     for number, (action, cell) in enumerate(
-        zip((owner, reader, verified, rebuilt), told, strict=True)
+        zip((owner, reader, verified, rebuilt), stated, strict=True)
     ):
         path = tmp_path / str(number)
         shutil.copytree(tmp_path / "made", path)
@@ -719,7 +719,7 @@ def test_kept_folders_are_where_it_says() -> None:
         assert any(name.startswith(f"v{version}-") for name in names)
 
 
-def test_marker_is_as_told(tmp_path: Path) -> None:
+def test_marker_is_as_documented(tmp_path: Path) -> None:
     """The marker has the keys that the table names; without it there is no folder."""
     LocalStore.open(tmp_path / "data").close()
     marker = json.loads((tmp_path / "data" / folder.MARKER_NAME).read_bytes())
@@ -806,7 +806,7 @@ def cut_head(path: Path, then: Callable[[Path], object]) -> None:
 
 
 def torn(path: Path) -> None:
-    """Half a record behind the newest segment, whose index file is gone."""
+    """Half a record after the newest segment, whose index file is gone."""
     segment = segments(path)[-1]
     segment.write_bytes(segment.read_bytes() + segment.read_bytes()[144:178])
     segment.with_suffix(".idx").unlink()

@@ -1,4 +1,4 @@
-"""Reading a folder beside a writer whose disk fails: what was seen is never taken back."""
+"""Reading a folder while its writer's disk fails: entries that were seen never disappear."""
 
 import errno
 import threading
@@ -33,7 +33,7 @@ class Watcher(threading.Thread):
         self.start()
 
     def run(self):
-        """Look until told to stop, and once more."""
+        """Look until asked to stop, and once more."""
         with FolderReader(self.simulated.folder, files=self.simulated.disk.process()) as reader:
             log = None
             while True:

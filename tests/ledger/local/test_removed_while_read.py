@@ -119,7 +119,7 @@ def test_the_owners_reader_goes_on_after_what_was_removed(tmp_path, way, segment
 @pytest.mark.parametrize("segment_size_bytes", [1 << 20, 1000], ids=["one segment", "many"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stale_reader_goes_on_after_what_the_owner_removed(tmp_path, way, segment_size_bytes):
-    """A reader of the folder who has not looked since is told of no damage."""
+    """A reader of the folder that has not refreshed since gets no error about damage."""
     store, topic = filled(tmp_path / "data", BusyFiles(), segment_size_bytes)
     with FolderReader(tmp_path / "data") as reader:
         stale, opened = reader.log(ORDERS), reader.log(ORDERS)
@@ -163,7 +163,7 @@ def test_damage_is_still_damage(tmp_path):
 
 
 def test_a_deleted_topic_has_nothing_to_read(tmp_path):
-    """Who still holds a topic that was deleted is not told of damage: its files are gone."""
+    """A caller that still has a deleted topic gets no error about damage: its files are removed."""
     store, topic = filled(tmp_path / "data", BusyFiles(), 1000)
     with FolderReader(tmp_path / "data") as reader:
         stale = reader.log(ORDERS)

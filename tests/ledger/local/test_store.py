@@ -45,7 +45,7 @@ def fill(store, model, name, count=20):
 
 
 def test_topics_by_name(open_store):
-    """A topic is the same object each time; one that is not there is told, or made."""
+    """A topic is the same object each time; a missing one is created, or raises an error."""
     store = open_store()
     with pytest.raises(TopicNotFoundError) as caught:
         store.open_topic(ORDERS, create=False)
@@ -61,7 +61,7 @@ def test_topics_by_name(open_store):
 @pytest.mark.parametrize("ending", ["close", "kill", "power_off"])
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_deleted_topic_stays_deleted(simulated, ending, when):
-    """Neither the journal nor a crash brings a deleted topic back; its namesake begins anew."""
+    """Neither the journal nor a crash brings a deleted topic back; its name begins empty."""
     store, model = simulated.open(), StoreModel()
     fill(store, model, ORDERS)
     fill(store, model, AUDIT)
@@ -183,7 +183,7 @@ def test_every_call_after_the_close_is_refused_without_a_wait(open_store, call):
     topic = store.open_topic(ORDERS)
     topic.append(b"x").commit.wait(10)
     store.close()
-    store.aside._jobs = None  # nothing can be given to that thread
+    store.uninterrupted._jobs = None  # nothing can be given to that thread
     with pytest.raises(StoreClosedError):
         call(store, topic)
 

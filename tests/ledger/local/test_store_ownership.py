@@ -446,15 +446,15 @@ def test_what_cannot_be_repaired_stops_the_store_loudly(tmp_path, monkeypatch, c
     topic = store.open_topic(ORDERS)
     topic.append(b"kept").commit.wait(10)
     fail_in(place, store, monkeypatch)
-    told = threading.Event()
+    said = threading.Event()
     outcomes: list[Any] = []
     if place != "checkpoint":
         commit = topic.append(b"unknown").commit
         commit.add_done_callback(outcomes.append)
-        commit.add_done_callback(lambda error: told.set())
+        commit.add_done_callback(lambda error: said.set())
         with pytest.raises(StoreFailedError, match="a fault of our own"):
             commit.wait(10)
-        assert told.wait(10)
+        assert said.wait(10)
         assert isinstance(outcomes[0], StoreFailedError)
     else:
         deadline = threading.Event()

@@ -35,7 +35,7 @@ def test_the_next_store_finds_what_the_first_one_left():
         assert store.topic_names() == []
 
 
-def test_a_lost_owner_is_told_and_stops():
+def test_a_lost_owner_gets_an_error_and_stops():
     """Its first write or change raises; the store has failed then, and can be closed."""
     memory = MemoryFolder()
     first = MemoryStore.open(memory)

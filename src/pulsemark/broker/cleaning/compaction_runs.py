@@ -48,7 +48,7 @@ class CompactionStoppedError(BrokerError):
 def dirty_bytes(ledger: ManagedLedger) -> int:
     """Bytes of the log that are newer than the last compaction. Blocks."""
     view = current_view(ledger)
-    return size_bytes(ledger, None if view is None else view.behind_horizon)
+    return size_bytes(ledger, None if view is None else view.after_horizon)
 
 
 class CompactionRuns:

@@ -1,1 +1,1 @@
-"""Group commit over any engine: what waits, what is committed together, who is told."""
+"""Group commit over any engine: what is pending, what is committed together, who is notified."""

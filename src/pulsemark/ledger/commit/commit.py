@@ -1,4 +1,4 @@
-"""What those who append wait for: a commit per topic, a batch for all committed together."""
+"""What callers wait for after an append: a commit per topic, and a batch of commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Callback = TypeVar("_Callback")
 
 
 class _Awaited(Generic[_Callback]):
-    """Something that a committer finishes; without one it is done."""
+    """Something that a committer finishes. Without a committer it is done already."""
 
     __slots__ = ("_committer", "callbacks", "done")
 
@@ -26,7 +26,7 @@ class _Awaited(Generic[_Callback]):
         self.done = committer is None
 
     def _keep(self, callback: _Callback) -> bool:
-        """Keep ``callback`` until it is done, and see that a thread finishes it; False: it is."""
+        """Keep ``callback`` until this is done, and wake a thread to finish it; False: it is."""
         committer = self._committer
         if committer is None or self.done:
             return False
@@ -40,7 +40,7 @@ class _Awaited(Generic[_Callback]):
 
 
 class Batch(_Awaited[Callable[[], None]]):
-    """What is committed together: for those who wait for appends to many topics at once."""
+    """What is committed together, for callers that wait for appends to many topics at once."""
 
     __slots__ = ("groups", "is_cut_short", "is_in_journal", "journal_error", "size_bytes")
 
@@ -49,14 +49,14 @@ class Batch(_Awaited[Callable[[], None]]):
         self.groups: dict[Run, Group] = {}
         self.size_bytes = 0
         self.is_cut_short = False
-        """Groups were taken out: it has to be finished even if no group is left."""
+        """Groups were taken out: the batch must be finished even if it has no group left."""
         self.is_in_journal = False
         """For the engine: the batch is durable."""
         self.journal_error: OSError | None = None
         """For the engine: the batch could not be made durable, and never will be."""
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when every commit of the batch is done; at once if they are.
+        """Call ``callback()`` when every commit of the batch is done; at once if all are done.
 
         Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
         raises as their registration does.
@@ -65,7 +65,7 @@ class Batch(_Awaited[Callable[[], None]]):
             callback()
 
     def groups_with_entries(self) -> list[Group]:
-        """Without those that were made for an append which an exception ended."""
+        """The groups that have entries. A group has none if an exception ended its first append."""
         return [group for group in self.groups.values() if group.rows]
 
     @property
@@ -75,7 +75,7 @@ class Batch(_Awaited[Callable[[], None]]):
 
 
 class Commit(_Awaited[DoneCallback]):
-    """What all appends to one topic in one batch wait for."""
+    """The commit of all appends to one topic in one batch."""
 
     __slots__ = ("batch", "error")
 
@@ -97,9 +97,9 @@ class Commit(_Awaited[DoneCallback]):
             callback(self.error)
 
     def settle(self, error: BaseException | None) -> list[Callable[[], None]]:
-        """It is done: durable, or failed with ``error``. Returns the calls to be made for it.
+        """Mark it as done: durable, or failed with ``error``. Returns the callbacks to call.
 
-        With the committer's ``settling`` held.
+        The caller holds the committer's ``settling`` lock.
         """
         self.error = error
         self.done = True

@@ -1,9 +1,9 @@
 """The thread that commits what no other thread commits: when it wakes, and how long it gathers.
 
-Those who append and wait commit themselves (`GroupCommit.wait_for`): one change of threads less.
-While they do (`is_led`) they need not wake this thread, and it leaves the commits to them. It only
-looks from time to time whether they go on, for some appends have no one who waits, and an
-exception may have ended a commit half way.
+A thread that appends and waits commits its entries itself (`GroupCommit.wait_for`): that saves one
+change of threads. While such threads commit (`is_led`), they do not wake this thread, and it leaves
+the commits to them. It only looks from time to time whether they still do: some appends have no
+caller that waits, and an exception may have ended a commit half way.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _GATHER_POLL_S = 0.002
 """See ``CommitterThread._gather``."""
 
 _LOOK_IN_S = 0.005
-"""How often the thread looks for work while those who append commit it themselves."""
+"""How often the thread looks for work while appending threads commit it themselves."""
 
 
 class CommitterThread:
-    """The committer's thread; without ``threaded`` there is none."""
+    """The committer's thread. If ``threaded`` is False, no thread is started."""
 
     def __init__(self, committer: GroupCommit, *, threaded: bool) -> None:
         self._committer = committer
@@ -40,7 +40,7 @@ class CommitterThread:
         self.is_stopping = False
         self.is_asleep = False
         self.bell: SimpleQueue[None] = SimpleQueue()
-        """Wakes the thread. An append rings it too, unless the thread is led (`Pending.group`)."""
+        """Wakes the thread. An append sets it too, unless ``is_led`` is true (`Pending.group`)."""
         self._commit_s = 0.0
         """How long the last commit of this thread took."""
         self._thread: threading.Thread | None = None
@@ -48,13 +48,13 @@ class CommitterThread:
             self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
 
     def start(self) -> None:
-        """Begin to commit."""
+        """Start the thread."""
         if self._thread is not None:
             self._thread.start()
 
     @property
     def is_absent(self) -> bool:
-        """Whether the caller has no other thread to wait for: there is none, or it is this one."""
+        """Whether the caller cannot wait for the thread: it does not run, or it is the caller."""
         return self._thread is None or self._thread is threading.current_thread()
 
     def ring(self) -> None:
@@ -89,7 +89,7 @@ class CommitterThread:
             was_rung = self._sleep()
             is_at_it = committer.is_committing or committer.pending.last_taken is not last_taken
             if self.is_led and (was_rung or is_at_it):
-                return  # another thread commits; to take the next batch from it would cost both
+                return  # another thread commits: taking the next batch from it would slow down both
             self.is_led = False
         self.is_rung = False
         if not committer.interval_ms:
@@ -101,7 +101,7 @@ class CommitterThread:
             committer.sync_if_due(at_once=self.is_stopping)
 
     def _sleep(self) -> bool:
-        """Sleep until there is work; whether the bell was rung for it."""
+        """Sleep until there is work; returns whether `bell` was set for it."""
         while not self.bell.empty():
             self.bell.get()
         self.is_asleep = True
@@ -121,10 +121,10 @@ class CommitterThread:
     def _gather(self) -> None:
         """Let a batch of many topics grow.
 
-        Each topic in a batch has its price, whatever it has to add, and those who append meanwhile
-        work for the same processor. So batches of many topics take their share of the time, and no
-        more: the next one waits some times as long as the last one took, if more keeps coming, or
-        until each topic has some entries in it.
+        Each topic in a batch costs a fixed amount of time, however few entries it adds, and the
+        threads that append meanwhile need the same processor. So batches of many topics take only
+        a share of the time: the next batch waits a multiple of the time that the last one took,
+        as long as more entries come, or until each topic has some entries in the batch.
         """
         pending = self._committer.pending
         with pending.lock:

@@ -1,9 +1,9 @@
 """Who calls the callbacks of commits: never the thread that commits.
 
-With ``notify`` it is whatever that hands calls to (an event loop). Without, a thread of the store
-that does nothing else, so that a callback may append and wait, make a checkpoint, open and delete
-topics, and take its time. A store without threads calls them once nothing is being committed.
-Always in the order of the commits.
+With ``notify``, the caller's own scheduler calls them (an event loop, say). Without it, a thread of
+the store does that does nothing else. So a callback may append and wait, make a checkpoint, open
+and delete topics, and take its time. A store without threads calls them when no commit is running.
+They are always called in the order of the commits.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from queue import SimpleQueue
 _log = logging.getLogger(__name__)
 
 Notify = Callable[[Callable[[], None]], object]
-"""Hands a call over to where it is run, and does not run it."""
+"""Schedules a call in another place, and does not run it itself."""
 
 
 class Delivery:
     """Calls callbacks.
 
     Args:
-        notify: hands them over; None: the store calls them itself.
-        threaded: whether it has a thread for that.
+        notify: schedules them; None: the store calls them itself.
+        threaded: whether the store has a thread for that.
     """
 
     def __init__(self, notify: Notify | None, *, threaded: bool) -> None:
         self._notify = notify
         self.notified_thread = -1
-        """The thread that ``notify`` hands calls to, once it has run one; -1 until then."""
+        """The thread in which ``notify`` runs calls, once it has run one; -1 until then."""
         self._calls: SimpleQueue[Sequence[Callable[[], None]] | None] = SimpleQueue()
         self._here: deque[Sequence[Callable[[], None]]] = deque()
         self._thread: threading.Thread | None = None
@@ -43,7 +43,7 @@ class Delivery:
             self._thread.start()
 
     def put(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Have these called, in this order and after all before. Between two batches."""
+        """Have these called in this order, after all earlier ones. Called between two batches."""
         if not calls:
             return
         if self._notify is not None:
@@ -54,7 +54,7 @@ class Delivery:
             self._here.append(calls)
 
     def deliver_here(self) -> None:
-        """In a store without threads: call what is due. After a batch."""
+        """In a store without threads: call what is due. Called after a batch."""
         while self._here:
             _call_all(self._here.popleft())
 
@@ -72,7 +72,7 @@ class Delivery:
         return self._thread is threading.current_thread()
 
     def stop(self) -> None:
-        """End the thread once all is called."""
+        """End the thread once every callback was called."""
         self._calls.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -84,12 +84,12 @@ def _call_all(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def _call(function: Callable[[], object]) -> None:
-    """Call someone else's function: its failure is theirs, the others must be called."""
+    """Call a callback. If it raises, that is its owner's mistake: the others must be called."""
     try:
         function()
     except Exception:  # noqa: BLE001 - see above
-        _log.exception("a callback failed")
+        _log.exception("a callback raised an error; the store goes on")
     except BaseException:
         if threading.current_thread() is threading.main_thread():
             raise
-        _log.exception("a callback failed")
+        _log.exception("a callback raised an error; the store goes on")

@@ -12,7 +12,7 @@ from .group import Group, Owner
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a batch's groups."""
+    """The result of writing a batch's groups."""
 
     good: list[Group] = field(default_factory=list)
     failed: list[Group] = field(default_factory=list)
@@ -20,23 +20,23 @@ class Outcome:
 
 
 class EntryWriter(Protocol):
-    """Makes batches durable. Used by one thread at a time, between batches."""
+    """Makes batches durable. One thread at a time uses it, between batches."""
 
     broken: list[Owner]
-    """Owners whose entries were written, and cannot be made durable any more: the committer takes
-    them out and fences them after the batch."""
+    """Owners whose entries were written, and cannot become durable any more. After the batch the
+    committer takes out their pending entries and fences them."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a disk or a network just now, and needs no interpreter."""
+        """Whether it waits for a disk or a network just now, so that readers may run."""
         ...
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
-        """Append the groups' entries to their runs and make them durable, all but shown.
+        """Append the groups' entries to their runs and make them durable, but do not show them.
 
-        Of a group either all entries are good, or it has failed and nothing that follows in its
-        run may be written. ``sync`` False: durable after the next ``sync`` only. What it raises
-        stops the store: it is for what has no repair, such as a lost ownership.
+        Either all entries of a group are good, or the group has failed; then no later entry of its
+        run may be written. With ``sync`` False, entries are durable only after the next ``sync``.
+        An exception stops the store: it is for what cannot be repaired, such as a lost ownership.
         """
         ...
 
@@ -47,15 +47,15 @@ class EntryWriter(Protocol):
     def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
         """As ``write``, where an exception of a signal handler may end it at any step.
 
-        ``write`` of the same batch then carries on: what is done is passed over, or done a second
-        time with the same outcome. Raises OSError where it fails.
+        ``write`` of the same batch then carries on: steps that are done are skipped, or done a
+        second time with the same outcome. Raises OSError where it fails.
         """
         ...
 
     def sync(self) -> None:
-        """Make durable what was written without. Raises OSError: it may be lost."""
+        """Make durable what was written without a sync. After an OSError it may be lost."""
         ...
 
     def shown(self, groups: Sequence[Group]) -> None:
-        """These groups are visible now, and their receipts are on the way: time for upkeep."""
+        """These groups are visible now, and their receipts are on the way: do the upkeep now."""
         ...

@@ -1,8 +1,8 @@
 """Appends that are not yet durable: what one batch adds to one run.
 
-A pending append is its record's bytes and one row in the group, and nothing else: no object is
-made for it that the garbage collector would have to follow. What the caller holds is an
-`Appended`, whose ``commit`` is the group.
+A pending append is the bytes of its record and one row in the group. It has no object of its own,
+which the garbage collector would have to follow. The caller gets an `Appended`, whose ``commit``
+is the group.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _JOIN_BELOW_BYTES = 16 * 1024
 """Buffers smaller than this on average are joined: one copy is cheaper than a long gather."""
 
 ROW_FIELDS = 4
-"""Of each entry: its append time, the highest entry time up to and with it, the segment's messages
-up to and with it, and where its record ends in the segment."""
+"""The numbers of each entry: its append time, the highest entry time up to it, the segment's
+messages up to it (both including the entry), and where its record ends in the segment."""
 
 
 class Owner(Protocol):
@@ -32,12 +32,12 @@ class Owner(Protocol):
 
     name: str
     on_confirmed: list[Callable[[], None]]
-    """Called after each commit that added entries."""
+    """Functions to call after each commit that added entries."""
     recent: RecentEntries
     """Where its newest entries are kept for readers."""
 
     def fence(self) -> None:
-        """Under the lock: forget what is not durable, go on in a new ledger. Never raises."""
+        """Under the lock: drop what is not durable; go on in a new ledger. Never raises."""
 
 
 class Group(Commit):
@@ -70,7 +70,7 @@ class Group(Commit):
 
     @property
     def end_offset(self) -> int:
-        """Where the group ends in the segment; it has an entry."""
+        """Where the group ends in the segment. The group must have an entry."""
         return self.rows[-1]
 
     @property
@@ -88,7 +88,7 @@ class Group(Commit):
     def show(self, count: int | None = None) -> None:
         """Let readers see the segment up to the group's end, or up to its entry ``count``.
 
-        The rows are in the segment's index.
+        Its rows must be in the segment's index already.
         """
         end = len(self.rows) if count is None else count * ROW_FIELDS
         append_time_ms, _, next_message, _ = self.rows[end - ROW_FIELDS : end]

@@ -1,25 +1,25 @@
 """Group commit: one sync makes durable whatever was appended meanwhile.
 
-While one batch is synced the next one gathers (`Pending`), so that the price of a sync is shared by
-however many appends and topics there are. A thread of its own commits, or one that waits.
+While one batch is synced the next one gathers (`Pending`), so that all appends to all topics in it
+share the price of one sync. The committer's thread commits it, or a thread that waits for it.
 
-A batch: journal block, sync, bytes into segments, entries become visible, callbacks. Where the
-journal fails, every ledger in the batch is fenced with all it has pending; where only one
-segment cannot be written, only its ledger is. Records that came whole into the segment before
-that stay visible, though no one hears that they are stored: a reader of the folder may have
-seen them already, and what was seen is never taken back.
+A batch goes through these steps: journal block, sync, bytes into segments, entries become visible,
+callbacks. If the journal fails, every ledger in the batch is fenced with all its pending entries;
+if one segment cannot be written, only its ledger is fenced. Records that were written whole into
+that segment stay visible, though no receipt is sent for them: a reader of the folder may have seen
+them already, and what was seen must never disappear.
 
 Ledgers are only fenced between two batches (``fence``), so that a batch on its way never shows
 rows that were just dropped.
 
 Signal handlers run in the main thread and may raise there between any two steps. So the main
-thread commits only what can be carried on by another thread, wherever it was left
-(``_commit_in_main_thread``): each step is one run of assignments, or may be done twice. The batch
-stays in ``Pending.taken`` until it is committed to the end, and the next thread that commits
-begins with it. All else the main thread leaves to the committer's thread, and waits.
+thread commits only what another thread can carry on from any step (``_commit_in_main_thread``):
+each step is one run of assignments, or may be done twice. The batch stays in ``Pending.taken``
+until it is committed completely, and the next thread that commits begins with it. The main thread
+leaves everything else to the committer's thread, and waits.
 
 With ``interval_ms`` a batch is acknowledged once it is written, and synced within that time: a
-power cut can lose that much, a crash of the process nothing. Only for those who ask for it.
+power cut can lose that much, a crash of the process nothing. It is off unless it is configured.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from ..aside import holds
 from ..errors import CallbackError, FencedError, LedgerError
 from ..handler_errors import is_of_handler
 from ..read_turns import ReadTurns
 from ..store_state import StoreState
+from ..uninterrupted import holds
 from ..waiting import Waiters
 from .commit import Batch, Commit
 from .committer_thread import CommitterThread
@@ -52,11 +52,11 @@ class GroupCommit:
 
     Args:
         writer: where batches go.
-        state: the store's; it fails when a batch does in a way that cannot be repaired.
+        state: the store's; it is stopped if a batch fails in a way that has no repair.
         delivery: who calls the callbacks.
         max_pending_bytes: appends wait while more is not yet durable.
-        interval_ms: see above; 0: each batch is synced.
-        threaded: False has no thread: batches are committed by the threads that wait for them.
+        interval_ms: see above; 0: each batch is synced before it is acknowledged.
+        threaded: False: no thread is started; the threads that wait for batches commit them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GroupCommit:
         self.pending = Pending(self, max_bytes=max_pending_bytes)
         self.lock = self.pending.lock
         self._committing = threading.Lock()
-        """Held by the thread that commits, and by those who need that no thread does."""
+        """Held by the thread that commits, and by a thread that needs that no other one commits."""
         self._committing_thread = 0
         self.settling = threading.Lock()
         """Held while commits become done, and while callbacks are added to them."""
@@ -95,7 +95,7 @@ class GroupCommit:
     # Waiting
 
     def wait_for_room(self) -> None:
-        """Wait while too much is pending. Not with the lock held: then it is let pass."""
+        """Wait while too much is pending. A thread that holds the lock does not wait."""
         if holds(self.lock):
             return
         if self.thread.is_absent:
@@ -112,9 +112,9 @@ class GroupCommit:
         if self.thread.is_absent:
             self._commit_until_done(commit, is_sole=True)
         elif timeout_s is None and not self.interval_ms:
-            # Two changes of thread are a good part of the price of a single durable append. With
-            # a time-out no one else's sync may hold the caller up; in interval mode it is the
-            # committer's thread that keeps the time.
+            # Two changes of thread are a large part of the price of a single durable append. With
+            # a time-out another batch's sync must not hold the caller up; in interval mode the
+            # committer's thread sees to it that syncs are made in time.
             if threading.current_thread() is threading.main_thread():
                 self._commit_in_main_thread(commit)
             else:
@@ -126,22 +126,22 @@ class GroupCommit:
             raise TimeoutError(f"not durable within {timeout_s} s")
 
     def wake(self) -> None:
-        """Have the thread commit what is pending, where it was not woken for it."""
+        """Have the thread commit what is pending, if it was not woken for it."""
         if self.thread.is_led:
             self.thread.ring()
 
     def wake_all(self) -> None:
-        """Let all who wait see that the store has stopped; what is pending is still committed."""
+        """Wake all threads that wait: the store has stopped. What is pending is still committed."""
         self._room.wake()
         self.thread.ring()
 
     def refuse_committer(self, what: str) -> None:
-        """Raise CallbackError in the thread that commits just now: it would wait for itself."""
+        """Raise CallbackError in the thread that is committing: it would wait for itself."""
         if self._committing_thread == threading.get_ident():
             raise CallbackError(what)
 
     def flush(self) -> None:
-        """Commit what is pending; the main thread has the committer's do it."""
+        """Commit what is pending; the main thread has the committer's thread do it."""
         is_main = threading.current_thread() is threading.main_thread()
         if self.thread.is_absent or not is_main or holds(self.lock):
             with self.between_batches():
@@ -162,7 +162,7 @@ class GroupCommit:
 
     @contextmanager
     def between_batches(self) -> Iterator[None]:
-        """No batch is on its way inside. Not in the main thread of a store with threads."""
+        """No batch is on its way inside the block. Not for a threaded store's main thread."""
         self.refuse_committer("flush or checkpoint")
         with self._committing:
             self._committing_thread = threading.get_ident()
@@ -172,17 +172,17 @@ class GroupCommit:
                 yield
             finally:
                 self._committing_thread = 0
-        self._wake_those_who_wait()
+        self._wake_waiting_threads()
 
-    def _wake_those_who_wait(self) -> None:
-        """Let them see what is done: last, so that they need not share the processor."""
+    def _wake_waiting_threads(self) -> None:
+        """Wake threads that wait. This comes last, so that they do not compete for the CPU."""
         self._delivery.deliver_here()
         self._done.wake()
         if self.pending.has_room:
             self._room.wake()
 
     def _commit_until_done(self, commit: Commit, *, is_sole: bool) -> None:
-        """Commit in the caller's thread; unless ``is_sole``, if no other one is at it just now."""
+        """Commit in the caller's thread; unless ``is_sole``, only if no other one commits now."""
         if not self._committing.acquire(blocking=is_sole):
             return
         self._committing_thread = threading.get_ident()
@@ -191,17 +191,17 @@ class GroupCommit:
             while not commit.done and (self._commit_plainly() or self.commit_next()):
                 pass
         except OSError:
-            self.commit_next()  # which fails what is to fail
+            self.commit_next()  # fails the commits of a store that has stopped
         finally:
             self._committing_thread = 0
             self._committing.release()
-        self._wake_those_who_wait()
+        self._wake_waiting_threads()
 
     def _commit_in_main_thread(self, commit: Commit) -> None:
-        """Commit in the main thread, where that can be left at any step.
+        """Commit in the main thread, where an exception may end it at any step.
 
-        The committer's thread carries on what an exception left: it was woken for the append, or
-        looks in. What the disk refuses it refuses, too.
+        The committer's thread carries on what an exception left: the append woke it, or it looks
+        for work by itself. It also fails what the disk refuses.
         """
         if self.is_committing:
             return
@@ -222,7 +222,7 @@ class GroupCommit:
             thread.ring()
 
     def _commit_plainly(self) -> bool:
-        """Commit the oldest batch, in the plain case; False: it is not, or is not at its end.
+        """Commit the oldest batch, in the plain case; False: it is not plain, or not finished.
 
         An exception may end it anywhere; ``commit_next`` carries on from there.
         """
@@ -247,7 +247,7 @@ class GroupCommit:
             if not is_called:
                 batch.done = True
         if is_called:
-            return False  # it is at its end once they are called
+            return False  # the batch is finished once they are called
         with self.lock:
             pending.count_out(groups, ends=True)
         batch.groups = {}
@@ -337,7 +337,7 @@ class GroupCommit:
             group.forget_content()
 
     def stop_store(self, error: BaseException) -> None:
-        """Something failed that has no repair here: stop the store, and tell all who wait."""
+        """Something failed that has no repair here: stop the store, and fail all that wait."""
         _log.critical("the store stops", exc_info=error)
         self.state.fail(error)
         with self.lock:

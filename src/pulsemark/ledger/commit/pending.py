@@ -1,12 +1,12 @@
-"""The appends that are not yet durable, in the batches that they will be committed in.
+"""The appends that are not yet durable, in the batches in which they will be committed.
 
 ``lock`` orders appends: positions and indexes are assigned under it, and batches are committed in
 the order in which they began to gather.
 
 An append changes its ledger's `Tail`, one `Group` and the counters here in one run of plain
-assignments, without a call in between. Python runs signal handlers, and lets other threads have
-the interpreter, only when a function begins, when a call returns and when a loop goes round. So
-an append is made as a whole, or not at all. Taking a batch out is such a run, too.
+assignments, without a call in between. Python runs signal handlers, and switches threads, only
+when a function begins, when a call returns and when a loop goes round. So an append is made as a
+whole, or not at all. Taking a batch out is such a run of assignments, too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from .group_commit import GroupCommit
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-"""What comes when a batch has grown to this waits for the next: recovery holds one in memory."""
+"""A batch that has grown to this takes no more entries: recovery holds one batch in memory."""
 
 
 class Pending:
     """Batches that gather and wait, and the one that is on its way to the disk.
 
     Args:
-        committer: who commits them.
+        committer: commits them.
         max_bytes: appends wait while more is not yet durable.
     """
 
@@ -43,11 +43,11 @@ class Pending:
         self.size_bytes = 0
         self.entry_count = 0
         self.gathering = Batch(committer)
-        """Where the next append goes."""
+        """The batch of the next append."""
         self._batches = [self.gathering]
-        """Those that were not taken, the oldest first."""
+        """Batches that were not taken, the oldest first."""
         self.taken: Batch | None = None
-        """On its way to the disk; it stays here until it is committed to the end."""
+        """The batch on its way to the disk; it stays here until it is committed completely."""
         self.last_taken = Batch(None)
 
     @property
@@ -65,7 +65,7 @@ class Pending:
         """Whether appends need not wait."""
         return self.size_bytes <= self.max_bytes and self.entry_count <= self.max_entries
 
-    # All that follows: under ``lock``
+    # Everything below is called under ``lock``
 
     def group(self, owner: Owner, segment: Run, offset: int) -> Group:
         """The group that gathers for ``segment``; a new one begins at ``offset``."""
@@ -79,7 +79,7 @@ class Pending:
             group = Group(self._committer, batch, owner, segment, offset)
             thread = self._committer.thread
             bell = thread.bell
-            # No call from here to the bell's: no exception comes in between.
+            # No call from here to the bell's: so no exception can come in between.
             batch.groups[segment] = group
             if thread.is_asleep and not thread.is_led:
                 bell.put(None)
@@ -97,7 +97,7 @@ class Pending:
         return batch
 
     def count_out(self, groups: Collection[Group], *, ends: bool) -> None:
-        """These are pending no more; with ``ends`` the batch that was taken is at its end."""
+        """These are no longer pending; with ``ends`` the batch that was taken is finished."""
         size_bytes, entry_count = self.size_bytes, self.entry_count
         for group in groups:
             size_bytes -= group.size_bytes

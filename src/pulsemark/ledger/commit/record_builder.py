@@ -1,4 +1,4 @@
-"""What an entry becomes at its place: stamp, record, and what the topic's end is after it."""
+"""Builds the record of an entry at its place: stamp, record, and the topic's end after it."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ NewEntry: TypeAlias = tuple[
     Sender | None,
     MessageHeader | None,
 ]
-"""An entry that is to be appended, checked as far as that goes without its place: body, body
-check, messages, kind, prefix fields of the store itself, the producer, and the message's own header
-where the time index may need it."""
+"""An entry that is to be appended, checked as far as possible before it has a place: body, body
+check, message count, kind, prefix fields of the store itself, the producer, and the message's own
+header where the time index may need it."""
 
 Record: TypeAlias = tuple[tuple[Buffer, ...], tuple[int, int, int, int], int, int, int, int]
-"""An entry at its place, and what the `Tail` is after it: its bytes (with the segment's header
-first, where the entry is the segment's first one), its row in the group (``group.ROW_FIELDS``), its
-size in bytes, the next index, the ledger's age and the clock in milliseconds."""
+"""A built record, and what the `Tail` is after it: the bytes (with the segment's header first,
+where the entry is the segment's first one), the entry's row in the group (``group.ROW_FIELDS``),
+its size in bytes, the next index, the ledger's age and the clock in milliseconds."""
 
 
 class RecordBuilder:
-    """Builds a topic's records. It changes nothing; a topic gets another one for other stampers."""
+    """Builds a topic's records. It changes nothing. Other stampers need another builder."""
 
     __slots__ = ("_clock", "_is_plain", "_options", "_topic", "chain", "stamps_time")
 
@@ -57,18 +57,18 @@ class RecordBuilder:
         self._options = options
         self.chain = chain
         self.stamps_time = chain.stamps_time
-        """Whether prefixes have the broker's time: else entries have that of their header."""
+        """Whether prefixes have the broker's time. If not, an entry has the time of its header."""
         self._is_plain = chain.is_plain_stamp
 
     def build(self, entry: NewEntry, tail: Tail) -> Record | int:
-        """The entry's record at ``tail``, or SEGMENT or LEDGER: one has to be begun first.
+        """The entry's record at ``tail``; or SEGMENT or LEDGER if one must be begun first.
 
         Raises what ``LedgerWriter.append`` does.
         """
         body, body_check, messages, kind, base, _, header = entry
         segment = tail.segment
         if segment is None:
-            return LEDGER  # before any stamper is asked
+            return LEDGER  # before any stamper is called
         clock_ms = self._clock.now_ms()
         age_ms, now_ms, index = tail.ledger_age_ms, tail.stamp_floor_ms, tail.next_index + messages
         if clock_ms > tail.clock_ms:
@@ -77,7 +77,7 @@ class RecordBuilder:
             now_ms = clock_ms
         is_plain = self._is_plain and base is None and messages and now_ms < _PLAIN_TIME_END_MS
         if is_plain and index <= MAX_INDEX + 1:
-            prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without asking it
+            prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without calling it
         else:
             prefix = self._prefix(entry, now_ms, index - 1)
         size = self._entry_size_bytes(prefix, body) + segment.overhead_bytes[body_check]
@@ -99,7 +99,7 @@ class RecordBuilder:
         return parts, row, size, index, age_ms, clock_ms
 
     def _prefix(self, entry: NewEntry, now_ms: int, index: int) -> bytes:
-        """What the stampers and ``base`` say of an entry."""
+        """The prefix of an entry: the fields of the stampers and of ``base``."""
         body, _, messages, _, base, sender, header = entry
         if index > MAX_INDEX:
             raise InvalidEntryError(self._topic, f"index {index} is above {MAX_INDEX}")

@@ -1,7 +1,7 @@
 """Handing the bytes of a commit to the tail cache, instead of dropping them.
 
-They are the bytes that were written, so their checksums were made here or checked at append:
-nothing has to be checked again when they are read.
+They are the bytes that were written. Their checksums were computed here or checked at append, so
+nothing has to be checked again when they are read from the cache.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from bisect import bisect_right
 from .group import ROW_FIELDS, Group
 
 PIECE_BYTES = 64 * 1024
-"""More than this is kept in pieces: a view on one entry keeps no more than that in memory."""
+"""Larger groups are kept in pieces, so that a view on one entry keeps only its piece in memory."""
 
 
 def remember(group: Group) -> None:
     """Keep the entries of a group, which is durable and shown, if its topic is read at its end.
 
-    Under the committer's lock, in the step that shows the group. What the main thread commits is
-    not kept: a signal handler could end this half way.
+    Called under the committer's lock, in the step that shows the group. What the main thread
+    commits is not kept: a signal handler could end this half way.
     """
     recent = group.owner.recent
     if not recent.is_wanted():
         return
     segment = group.segment
     unpack = segment.unpacker()
-    # What the run begins with stands before its first entry.
+    # The run's first bytes (a segment's header) stand before its first entry.
     skip = len(segment.first_bytes()) if group.offset == 0 else 0
     pieces = _cut(group, skip) if len(group.buffers) == 1 else _one_by_one(group, skip)
     first_entry_id = segment.end_entry_id - group.entry_count
@@ -49,7 +49,7 @@ def _cut(group: Group, skip: int) -> list[tuple[int, bytes]]:
 
 
 def _one_by_one(group: Group, skip: int) -> list[tuple[int, bytes]]:
-    """Large entries, each in a piece of its own, without the memory they came in."""
+    """Large entries, each copied to a piece of its own, so that the original memory is freed."""
     ends = iter(group.rows[ROW_FIELDS - 1 :: ROW_FIELDS])
     pieces, parts = [], []
     offset, end = group.offset, next(ends, None)

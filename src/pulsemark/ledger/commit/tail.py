@@ -1,7 +1,7 @@
-"""Where a topic's next entry goes: everything an append goes by and changes.
+"""The place of a topic's next entry: everything that an append reads and changes.
 
-An append changes it under the store's lock, in one run of assignments (see `pending`). What begins
-or ends a segment puts another tail in its place.
+An append changes it under the store's lock, in one run of assignments (see `pending`). Beginning or
+ending a segment replaces the tail by another one.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from ..options import StoreOptions
 from ..run import Run
 
 MAX_PENDING_ENTRIES = 128 * 1024
-"""Appends wait while more are not yet durable: as many a recovery may have to read again."""
+"""Appends wait while more entries than this are not durable: recovery may have to read them."""
 
 
 @dataclass(slots=True)
 class Tail:
-    """The end of a topic, entries included that are not yet durable."""
+    """The end of a topic, including entries that are not yet durable."""
 
     ledger_id: int
     segment: Run | None
-    """Where the next entry goes; None: it begins one."""
+    """The segment of the next entry; None: it begins a new one."""
     entry_id: int
-    """Of the next entry."""
+    """The next entry's id."""
     offset: int
-    """Of the next entry in the segment; 0: the segment's header comes first."""
+    """The next entry's place in the segment; 0: the segment's header comes first."""
     next_index: int
     stamp_floor_ms: int
-    """The last append time: no later one is below."""
+    """The last append time; later ones are never lower."""
     entry_time_max_ms: int
     """The highest entry time (PIP-70) so far."""
     ledger_bytes: int
     ledger_age_ms: int
-    """How far the clock went on since the ledger began; steps back do not count."""
+    """How far the clock advanced since the ledger began; steps back do not count."""
     clock_ms: int
-    """What the clock said at the last append."""
+    """The clock's time at the last append."""
     epoch: int
     needs_ledger_id: bool = False
-    """``ledger_id`` is of a ledger that has ended, and no other id could be had."""
+    """``ledger_id`` is that of an ended ledger, because no new id could be reserved."""
 
     @property
     def assigned_count(self) -> int:
-        """Entries of the segment that have got their number."""
+        """Entries of the segment that have an entry id assigned."""
         return self.entry_id - self.segment.first_entry_id if self.segment is not None else 0
 
 
 NOTHING, SEGMENT, LEDGER = range(3)
-"""What an entry is the first one of."""
+"""What a new entry begins."""
 
 
 def what_begins(

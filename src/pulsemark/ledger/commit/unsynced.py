@@ -9,7 +9,7 @@ from .group import Group, Owner
 
 
 class Unsynced:
-    """Whose entries they are, and until when they have to be synced."""
+    """The owners of these entries, and the time by which they must be synced."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_s = interval_ms / 1000
@@ -23,12 +23,12 @@ class Unsynced:
         self._owners.update((id(group.owner), group.owner) for group in groups)
 
     def seconds_left(self) -> float | None:
-        """Until the oldest block has to be synced; None: all are."""
+        """Time left until the oldest block must be synced; None: all blocks are synced."""
         if not self._owners:
             return None
         return max(0.0, self._since_s + self._interval_s - time.monotonic())
 
     def take(self) -> Collection[Owner]:
-        """The owners; there are none any more."""
+        """The owners; the list is empty afterwards."""
         owners, self._owners = self._owners, {}
         return owners.values()

@@ -5,11 +5,11 @@ single entries may be, and single messages of batches (Pulsar's ack_set: a set b
 still to be acknowledged). State changes are made at once in memory; ``persist`` writes them to
 the cursor ledger, through the same group commit as entries.
 
-Only entries that are in the log can be acknowledged. So what a cursor keeps is limited by the log:
-one bit an entry, and `partial_batches.MAX_BYTES`. What a record holds is limited, too, as in
-Pulsar (managedLedgerMaxUnackedRangesToPersist, managedLedgerMaxBatchDeletedIndexToPersist): the
-first so many ranges and batches above the mark delete position. What lies beyond is redelivered
-after a restart, and the mark delete position itself is always stored.
+Only entries that are in the log can be acknowledged. So the log's size limits what a cursor keeps:
+one bit an entry, and `partial_batches.MAX_BYTES`. The size of a record is limited, too, as in
+Pulsar (managedLedgerMaxUnackedRangesToPersist, managedLedgerMaxBatchDeletedIndexToPersist): it has
+only that many of the first ranges and batches above the mark delete position. Acknowledgements
+beyond that are redelivered after a restart; the mark delete position itself is always stored.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
 _CHANGES_PER_SNAPSHOT = 1000
 _MAX_RANGE_ENTRIES = 2**31
-"""A stored range that is longer than any ledger is no range of entries."""
+"""A stored range longer than any ledger is damaged: it cannot be a range of entries."""
 
 Write = Callable[[CursorRecord], Commit]
 
 
 class CursorLog(Protocol):
-    """What a cursor asks of the log in which it stands: a topic's, or its compacted form.
+    """What a cursor needs from its log: a topic's log, or its compacted form.
 
     See `TopicLog` for what each one means.
     """
 
     @property
     def epoch(self) -> object:
-        """Another value once entries that were there may be gone, but for the head's."""
+        """Changes when entries other than those at the head may have been removed."""
 
     @property
     def end_position(self) -> Position: ...  # noqa: D102
@@ -52,7 +52,7 @@ class CursorLog(Protocol):
     def next_position(self, position: Position) -> Position: ...  # noqa: D102
     def previous_position(self, position: Position) -> Position: ...  # noqa: D102
     def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
-    def entry_behind(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
+    def entry_after(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
     def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
     def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
 
@@ -93,10 +93,10 @@ class Cursor:
         self.name = name
         self.properties: dict[str, int] = dict(properties or {})
         self.subscription_properties: dict[str, str] = dict(subscription_properties or {})
-        """What the subscription's maker said about it; does not change."""
+        """The properties given when the subscription was created; they do not change."""
         self.mark_delete = mark_delete
         """Everything up to and with this position is acknowledged."""
-        # Without the cursor itself: no circle of references is to be collected later.
+        # Holds no reference to the cursor itself, which would be a reference cycle.
         self._acked = PositionRanges(partial(_messages_of, log))
         self._epoch = log.epoch
         self._batches = PartialBatches()
@@ -104,7 +104,7 @@ class Cursor:
         self._changed_batches: set[Position] = set()
         self._changes_written = 0
         self._snapshot_due = True
-        #: Where a snapshot that left ranges out is to be followed by one that has them.
+        #: Mark delete at which a snapshot without all ranges is followed by one that has them.
         self._snapshot_due_at: Position | None = None
         self._dirty = True
         self._last_commit = DONE
@@ -115,14 +115,14 @@ class Cursor:
         return self._write is not None
 
     def follow(self, log: CursorLog) -> None:
-        """From now on, ``log`` is where the positions are."""
+        """From now on, the cursor's positions are those of ``log``."""
         self._log = log
         self._epoch = log.epoch
         self._acked.weigh_by(partial(_messages_of, log))
         self._batches.remove_if(self._acked.__contains__)
 
     def forget(self) -> None:
-        """The cursor was deleted: what still holds it writes nothing any more."""
+        """The cursor was deleted: a caller that still has it can write nothing any more."""
         self._write = None
 
     # Acknowledging
@@ -149,9 +149,9 @@ class Cursor:
         """Acknowledge messages of a batch: those whose bit is not set in ``remaining``.
 
         ``remaining`` are 64-bit words, signed as on the wire; bits beyond the batch mean nothing.
-        Returns the words of what remains with earlier acknowledgements taken into account; once
-        nothing does, the entry is acknowledged and the list is empty. Where too much is kept of
-        other batches already, nothing changes.
+        Returns the words of what remains after earlier acknowledgements, too. When nothing
+        remains, the entry is acknowledged and the list is empty. Where the cursor keeps too much
+        of other batches already, nothing changes.
         """
         self._check_not_closed()
         found = None if self.is_acked(position) else self._log.entry_message_count(position)
@@ -180,8 +180,8 @@ class Cursor:
     def ack_cumulative(self, position: Position) -> None:
         """Acknowledge everything up to and with ``position``.
 
-        Backwards changes nothing, and neither does a position at or behind the end: as in Pulsar
-        nothing is acknowledged then.
+        A position before the mark delete position changes nothing. Neither does one at or after
+        the end: as in Pulsar, nothing is acknowledged then.
         """
         self._check_not_closed()
         if position <= self.mark_delete or position >= self._log.end_position:
@@ -194,7 +194,7 @@ class Cursor:
         self._advance()
 
     def _advance(self) -> None:
-        """Let the mark delete position follow what is acknowledged right behind it."""
+        """Move the mark delete position over the acknowledged entries right after it."""
         while self._acked:
             following = self._log.next_position(self.mark_delete)
             last = self._acked.end_of(following)
@@ -231,11 +231,11 @@ class Cursor:
     @property
     def first_unacked(self) -> Position:
         """The first entry to deliver; the end of the log if there is none."""
-        # Not always right behind the mark delete position: the log's head may have been cut.
+        # Not always right after the mark delete position: the log's head may have been cut.
         return self.next_unacked(self.mark_delete)
 
     def next_unacked(self, after: Position) -> Position:
-        """The first unacknowledged entry behind ``after``; the end of the log if none."""
+        """The first unacknowledged entry after ``after``; the end of the log if there is none."""
         position = self._log.next_position(max(after, self.mark_delete))
         while True:
             last = self._acked.end_of(position)
@@ -264,7 +264,7 @@ class Cursor:
                 return next(islice(unacked, count - 1, None))
             count -= here
             start = block_end
-        return log.entry_behind(start, count - 1) or log.last_position
+        return log.entry_after(start, count - 1) or log.last_position
 
     @property
     def backlog_messages(self) -> int:
@@ -273,7 +273,7 @@ class Cursor:
         return max(self._log.message_count(first, LATEST) - self._acked.weight, 0)
 
     def _settle(self) -> Position:
-        """Leave out of the count what is gone from the log; the first entry above mark delete."""
+        """Stop counting entries removed from the log; returns the first entry above mark delete."""
         first = self._log.next_position(self.mark_delete)
         if self._epoch != self._log.epoch:
             # The log's tail may have been cut.

@@ -1,12 +1,12 @@
 """All durable cursors of a store, in one ledger of their own.
 
-The cursor ledger is a managed ledger like any other (its topic has no client-visible name), so
-cursors share the entries' group commit, checksums and recovery. Its records are snapshots and
-changes of single cursors; the last snapshot and the changes behind it make the state. When much
-more has been written than there are cursors, or the store was opened many times (each begins a
-ledger), every cursor writes a snapshot into a new ledger, and once those are durable the ledgers
-before it are removed. The snapshots are written a few with each record that is written anyway, so
-that no single acknowledgement waits for all of them.
+The cursor ledger is a managed ledger like any other (clients cannot see its topic), so cursors
+share the entries' group commit, checksums and recovery. Its records are snapshots and changes of
+single cursors; a cursor's last snapshot and the changes after it make its state. When much more has
+been written than there are cursors, or the store was opened many times (each opening begins a
+ledger), every cursor writes a snapshot into a new ledger. Once those are durable, the older ledgers
+are removed. A few snapshots are written along with each record that is written anyway, so that no
+single acknowledgement waits for all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _READ_BATCH = 1000
 COMPACT_MIN_RECORDS = 20_000
 COMPACT_RATIO = 8
 MANY_SEGMENTS = 64
-"""Each costs a tenth of a millisecond when the store is opened."""
+"""Each ledger costs a tenth of a millisecond when the store is opened."""
 
 SNAPSHOTS_AT_ONCE = 64
 """Snapshots of a compaction that are written along with one record."""
@@ -46,15 +46,15 @@ _COMPACTION_STEPS = 64
 _RANGES_AT_ONCE = 2_000
 """Ranges and batches in the snapshots written along with one record; one snapshot may have more."""
 _BATCH_BYTES = 1024 * 1024
-"""What the partly acknowledged batches take in a record at most."""
+"""The most bytes that partly acknowledged batches may take in a record."""
 _DELETIONS = 64
 """Deletions that are kept before those that are durable are forgotten."""
 _RANGE_SIZE_BYTES = 64
-"""What a range takes in a record at most, in round figures."""
+"""The most bytes that one range takes in a record, rounded up."""
 
 
 class CursorLedger(Protocol):
-    """The managed ledger that keeps the records, as it is used here."""
+    """The methods of a managed ledger that the cursor store uses."""
 
     @property
     def ledger_id(self) -> int:
@@ -81,7 +81,7 @@ class CursorLedger(Protocol):
 
 
 class CursorStore:
-    """The cursor ledger and what it says. Used on one thread, as cursors are."""
+    """The cursor ledger and the cursors in it. Used on one thread, as cursors are."""
 
     def __init__(
         self, ledger: CursorLedger, options: StoreOptions, state: StoreState | None = None
@@ -95,7 +95,7 @@ class CursorStore:
         self._deletions_limit = _DELETIONS
         self._count = 0
         self._records = 0
-        #: Cursors whose snapshot a compaction that has begun is still to write.
+        #: Cursors whose snapshot the running compaction has not yet written.
         self._to_snapshot: deque[Cursor] = deque()
         self._snapshots: dict[Commit, None] = {}
         self._compacted_from = EARLIEST
@@ -108,8 +108,8 @@ class CursorStore:
             try:
                 entries = self.ledger.read(position, max_entries=_READ_BATCH)
             except CorruptEntryError as error:
-                # The records behind it still hold the latest state of most cursors.
-                _log.error("a cursor record is lost: %s", error)
+                # The records after it still hold the latest state of most cursors.
+                _log.error("a cursor record is damaged; its cursor goes on without it: %s", error)
                 position = error.next_position
                 if position >= self.ledger.end_position:
                     return
@@ -126,7 +126,7 @@ class CursorStore:
         try:
             record.ParseFromString(bytes(entry.body))
         except DecodeError as error:
-            _log.error("cursor record %s is unreadable: %s", entry.position, error)
+            _log.error("cursor record %s is damaged and skipped: %s", entry.position, error)
             return
         self._records += 1
         if record.kind == CursorRecord.DELETED:
@@ -167,7 +167,7 @@ class CursorStore:
         self._count += 1
 
     def _forget(self, topic_id: int, name: str) -> None:
-        """Take a cursor out, if there is one of that name; what still holds it writes nothing."""
+        """Remove the cursor of that name, if any; a caller that still has it can write nothing."""
         of_topic = self._stored.get(topic_id, {})
         cursor = of_topic.pop(name, None)
         if cursor is None:
@@ -182,7 +182,7 @@ class CursorStore:
         return sorted(self._stored.get(topic_id, {}))
 
     def attach(self, ledger: LedgerWriter) -> None:
-        """Bring the durable cursors of a topic that is being opened to life."""
+        """Connect the durable cursors of a topic that is being opened with its log."""
         of_topic = self._stored.get(ledger.topic_id, {})
         for name in sorted(of_topic):
             cursor = of_topic[name]
@@ -199,7 +199,7 @@ class CursorStore:
         properties: dict[str, int] | None,
         subscription_properties: dict[str, str] | None = None,
     ) -> Cursor:
-        """The cursor of that name, or a new one whose first entry is at or behind ``initial``.
+        """The cursor of that name, or a new one whose first entry is at or after ``initial``.
 
         Raises InvalidCursorError for a name or properties that no record can hold.
         """
@@ -281,7 +281,7 @@ class CursorStore:
         return self.ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
 
     def compact(self) -> None:
-        """Begin a ledger for a snapshot of every cursor; they make those before it needless."""
+        """Begin a ledger for a snapshot of every cursor, so that the older ledgers can go."""
         self.ledger.roll()
         self._records = 0
         self._is_scattered = False
@@ -292,7 +292,7 @@ class CursorStore:
         self._compact_further()
 
     def _compact_further(self) -> None:
-        """Write some more snapshots; behind the last one the ledgers before can go."""
+        """Write some more snapshots; after the last one the older ledgers can be removed."""
         cursors = max(SNAPSHOTS_AT_ONCE, self._count // _COMPACTION_STEPS)
         ranges = _RANGES_AT_ONCE
         while self._to_snapshot and cursors and ranges > 0:
@@ -303,7 +303,7 @@ class CursorStore:
             record = cursor.record(snapshot=True)
             content = record.SerializeToString()
             self._snapshots[self.ledger.append(content, kind=EntryKind.CONTROL).commit] = None
-            # Only now: where the ledger refuses, the next step tries this cursor again.
+            # Only now: if the ledger refuses the record, the next step tries this cursor again.
             self._to_snapshot.popleft()
             self._records += 1
             cursors -= 1
@@ -316,7 +316,7 @@ class CursorStore:
         return self._stored.get(cursor.topic_id, {}).get(cursor.name) is cursor
 
     def _trim_after(self, commits: list[Commit], start: Position) -> None:
-        """Once all of these are durable; if one fails, the ledgers before are still needed."""
+        """Trim once all of these are durable. If one fails, the older ledgers are still needed."""
         if not commits:
             self.ledger.trim(start)
             return
@@ -329,7 +329,7 @@ class CursorStore:
 
 
 def _record_limits(options: StoreOptions) -> RecordLimits:
-    """What the store's options allow, and what fits into an entry whatever they allow."""
+    """The limits of the store's options, lowered to what fits into one entry."""
     half_bytes = max(options.max_entry_size_bytes // 2 - 1024, 0)
     return RecordLimits(
         ranges=min(options.max_unacked_ranges_to_persist, half_bytes // _RANGE_SIZE_BYTES),

@@ -1,9 +1,9 @@
 """Batches that are acknowledged in part: which of their messages are still open.
 
 A batch's open messages are one number, bit n for message n (Pulsar's ack_set). Batches are grouped
-in blocks of 1024 entries, so that dropping all up to a position drops whole blocks and costs no
-look at each batch. The memory of it is limited: a consumer chooses which messages to acknowledge,
-and a batch can claim millions of them.
+in blocks of 1024 entries, so that dropping all up to a position drops whole blocks, without a look
+at each batch. Memory is limited, because a consumer chooses which messages to acknowledge, and a
+batch can claim to have millions of them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PartialBatches:
         del self._keys[:gone]
 
     def remove_if(self, is_needless: Callable[[Position], bool]) -> None:
-        """Forget the batches of which that is true."""
+        """Forget the batches for which ``is_needless`` is true."""
         for position, _ in list(self):
             if is_needless(position):
                 self.pop(position)

@@ -1,12 +1,12 @@
 """A set of positions, kept as bits: what a cursor holds above its mark delete.
 
-One bit an entry, in blocks of 1024 entries. What a block costs is bounded, so that adding, asking
-and dropping cost the same however many holes there are, and a hostile order of acknowledgements
-(every second entry) takes no more memory than a friendly one. From outside the set looks like
-disjoint [first, last] entry ranges that never touch.
+It keeps one bit an entry, in blocks of 1024 entries. The cost of a block is bounded, so that
+adding, asking and dropping cost the same however many holes there are, and a hostile order of
+acknowledgements (every second entry) takes no more memory than a friendly one. To its user the set
+is a list of disjoint [first, last] entry ranges that never touch.
 
 Each block also keeps a weight: the sum of what ``weigh`` says of the ranges added to it. A cursor
-weighs by messages and so knows its backlog without going over the ranges.
+weighs by messages, so it has its backlog without going over the ranges.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Weigh = Callable[[int, int, int], int]
 
 
 class _Block:
-    """The bits of 1024 entries, and what they weigh."""
+    """The bits of 1024 entries, and their weight."""
 
     __slots__ = ("bits", "weight")
 
@@ -43,18 +43,18 @@ class PositionRanges:
         #: Keys of the blocks, (ledger id, block number), in order.
         self._keys: list[tuple[int, int]] = []
         self.weight = 0
-        """What all of it weighs."""
+        """The weight of all positions."""
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
     def weigh_by(self, weigh: Weigh) -> None:
-        """From now on, ``weigh`` says what positions weigh; those that are in are weighed anew."""
+        """From now on, ``weigh`` gives the weights; positions already in are weighed again."""
         self._weigh = weigh
         self.recount()
 
     def add_one(self, position: Position, weight: int = 0) -> None:
-        """Add one position that is not in yet, and weighs so much."""
+        """Add one position that is not in yet, and its weight."""
         block = self._block((position[0], position[1] >> _SHIFT))
         block.bits |= 1 << (position[1] & (BLOCK_ENTRIES - 1))
         block.weight += weight
@@ -105,8 +105,8 @@ class PositionRanges:
     def remove_up_to(self, position: Position, *, recount: bool = False) -> None:
         """Drop everything at or before ``position``.
 
-        ``recount``: what stays of a block is weighed anew, because what goes cannot be weighed
-        any more.
+        ``recount``: what stays of a block is weighed again. Needed where ``weigh`` can no longer
+        give the weight of what is dropped.
         """
         ledger_id, number = position[0], position[1] >> _SHIFT
         gone = 0
@@ -135,7 +135,7 @@ class PositionRanges:
             del self._keys[0]
 
     def recount(self) -> None:
-        """Weigh everything anew."""
+        """Weigh everything again."""
         self.weight = 0
         for key, block in self._blocks.items():
             block.weight = self._weight_of(key, block.bits)
@@ -166,7 +166,7 @@ class PositionRanges:
         return sum(1 for _ in self)
 
     def blocks_after(self, position: Position) -> Iterator[tuple[Position, int]]:
-        """(first position, bits) of each block that has entries behind ``position``, in order."""
+        """(first position, bits) of each block that has entries after ``position``, in order."""
         at = bisect_right(self._keys, (position[0], (position[1] + 1) >> _SHIFT)) - 1
         for key in self._keys[max(at, 0) :]:
             if key >= (position[0], (position[1] + 1) >> _SHIFT):

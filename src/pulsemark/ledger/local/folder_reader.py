@@ -1,9 +1,9 @@
 """Reading a data folder without owning it: no lock, no catalog, also while a broker writes to it.
 
-Everything comes from the segments and their indexes; a damaged segment header is put together
-again (`salvage`). What a segment holds is durable (its bytes come there after the journal was
-synced), so nothing that was read is ever taken back. A record in the middle of being written
-fails its checksum and is not there yet.
+It reads the segments and their indexes only; a damaged segment header is salvaged (`salvage`). The
+content of a segment is durable (its bytes are written there after the journal was synced), so
+nothing that was read ever disappears. A record that is being written fails its checksum, and is
+not visible yet.
 
 After a power cut the newest entries may be in the journal only; they appear in the segments when
 the folder is next opened for writing.
@@ -41,7 +41,7 @@ from .segment.segment_format import SegmentHeader
 _log = logging.getLogger(__name__)
 
 # What a followed topic may keep in memory: by then the writer has put the rows into the index
-# files, and a segment that is loaded anew finds them there.
+# files, and a segment that is loaded again finds them there.
 ROWS_IN_MEMORY_MAX = 1 << 17
 _UNSEALED_MAX = 4
 
@@ -59,9 +59,9 @@ class FolderLog(TopicLog):
             self.refresh()
 
     def refresh(self) -> None:
-        """See what has been added (or removed) since. Raises TopicNotFoundError.
+        """Load what was added or removed since. Raises TopicNotFoundError.
 
-        Takes time for what is new, not for what is there; other threads may read meanwhile.
+        Takes time for what is new, not for what was there. Other threads may read meanwhile.
         """
         with self._refreshing:
             self._segments = self._reader.load(
@@ -69,11 +69,11 @@ class FolderLog(TopicLog):
             )
 
     def _is_deleted(self, _: Run) -> bool:
-        """False: the list of segments is only brought up to date by the next refresh."""
+        """False: only the next refresh brings the list of segments up to date."""
         return False
 
     def has_lost(self, segments: Sequence[Run]) -> bool:
-        """As TopicLog's; segments whose files are gone are left out from then on."""
+        """As in TopicLog; segments whose files are gone are left out from then on."""
         with self._refreshing:
             self._segments = tuple(s for s in self._segments if not s.is_gone(s.entry_count))
         return super().has_lost(segments)
@@ -91,11 +91,11 @@ class FolderReader:
         self._filer = Filer(self._files, self._fds, self._folder)
         self._lock = threading.Lock()
         self._headers: dict[tuple[int, int], SegmentHeader] = {}
-        self._beyond_help: dict[tuple[int, int], int] = {}
-        """Segments without a usable header, and how long their files were."""
+        self._unsalvageable: dict[tuple[int, int], int] = {}
+        """Segments without a usable header, with the sizes of their files."""
         self._by_topic: dict[str, list[SegmentHeader]] = {}
         self._stamp: int | None = None
-        """Of the folder's names, as the headers are of; None: they may have changed."""
+        """The stamp of the folder's names when headers were read; None: they may have changed."""
 
     def topics(self) -> list[str]:
         """Full names of the topics with entries, sorted."""
@@ -104,13 +104,13 @@ class FolderReader:
             return sorted(name for name in self._by_topic if "://" in name)
 
     def headers(self) -> list[SegmentHeader]:
-        """The headers of all segments, also of topics that the store has for itself."""
+        """The headers of all segments, also of the store's own topics."""
         with self._lock:
             self._scan_headers()
             return [self._headers[each] for each in sorted(self._headers)]
 
     def log(self, topic: str) -> FolderLog:
-        """One topic, as it stands now. Raises TopicNotFoundError when it has no entries."""
+        """One topic, as it is now. Raises TopicNotFoundError when it has no entries."""
         return FolderLog(self, topic)
 
     def load(self, topic: str, *, known: Sequence[Segment] = ()) -> tuple[Segment, ...]:
@@ -127,12 +127,12 @@ class FolderReader:
         return self._load(mine, known, set())
 
     def logs(self, topics: Iterable[str], *, lost: Collection[int] = ()) -> dict[str, FolderLog]:
-        """Several topics as they stand now, by one look into the folder.
+        """Several topics as they are now; the folder is listed once.
 
         Args:
             topics: their names; those without a readable segment are left out of the answer.
-            lost: ledgers that should be there and are not: a topic's older ledgers are then
-                shown too, where else the gap would be taken for the end of what was trimmed.
+            lost: ledgers that should be there and are missing. A topic's older ledgers are then
+                shown too; else the gap would be taken for the end of a trimmed log.
         """
         with self._lock:
             self._scan_headers()
@@ -143,28 +143,28 @@ class FolderReader:
         }
 
     def damaged_segments(self) -> list[tuple[int, int]]:
-        """Segments whose header is damaged and could not be put together again, in order."""
+        """Segments whose header is damaged and could not be salvaged, in order."""
         with self._lock:
             self._scan_headers()
-            return sorted(self._beyond_help)
+            return sorted(self._unsalvageable)
 
     def _load(
         self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: set[int]
     ) -> tuple[Segment, ...]:
         """The segments of one topic that count, of those with these headers."""
-        # A deleted topic's files may still be there beside those of its namesake.
+        # A deleted topic's files may still exist next to those of a new topic of the same name.
         newest = max(h.topic_id for h in mine)
         kept = {s.header: s for s in known if s.index.sealed}
         for segment in known[-_UNSEALED_MAX:]:
             if segment.index.rows_in_memory < ROWS_IN_MEMORY_MAX:
                 kept[segment.header] = segment
         segments = [kept.get(h) or self._filer.open(h) for h in mine if h.topic_id == newest]
-        lost |= {ledger_id for ledger_id, _ in self._beyond_help}
+        lost |= {ledger_id for ledger_id, _ in self._unsalvageable}
         return tuple(counting_segments(segments, known=set(kept.values()), lost=lost))
 
     def _is_as_scanned(self) -> bool:
-        """Whether no segment came or went since the last look: opening one topic after another
-        then lists the folder once.
+        """Whether no segment came or went since the last look. If so, opening one topic after
+        another lists the folder only once.
         """
         if self._stamp is None:
             return False
@@ -178,23 +178,23 @@ class FolderReader:
             stamp = self._files.names_stamp(ledgers_folder(self._folder))
         except FileNotFoundError:
             stamp = None
-        rotten = self._read_headers()
-        if rotten:
-            self._salvage(rotten)
-        self._stamp = None if rotten else stamp  # a header may just be under way
+        damaged = self._read_headers()
+        if damaged:
+            self._salvage(damaged)
+        self._stamp = None if damaged else stamp  # a header may be half written
         self._by_topic = {}
         for header in self._headers.values():
             self._by_topic.setdefault(header.topic, []).append(header)
 
     def _read_headers(self) -> list[SegmentId]:
-        """Read the headers of new segments, forget those that are gone; which are damaged."""
+        """Read headers of new segments, drop those of removed ones; returns damaged segments."""
         present = list_segments(self._files, self._folder)
         for gone in self._headers.keys() - set(present):
             del self._headers[gone]
             path = segment_path(self._folder, *gone)
             self._fds.forget(path)  # an open file takes its space on the disk, removed or not
             self._fds.forget(index_path(path))
-        rotten = []
+        damaged = []
         for segment_id in present:
             if segment_id in self._headers:
                 continue
@@ -203,16 +203,16 @@ class FolderReader:
             except FileNotFoundError:
                 continue
             except CorruptFileError as error:
-                # Either damaged, or its first write is under way.
+                # Either damaged, or half written.
                 _log.debug("%s", error)
-                rotten.append(segment_id)
-        return rotten
+                damaged.append(segment_id)
+        return damaged
 
-    def _salvage(self, rotten: Sequence[tuple[int, int]]) -> None:
-        sizes = {each: self._size(segment_path(self._folder, *each)) for each in rotten}
-        tried = [each for each in rotten if self._beyond_help.get(each) != sizes[each]]
+    def _salvage(self, damaged: Sequence[tuple[int, int]]) -> None:
+        sizes = {each: self._size(segment_path(self._folder, *each)) for each in damaged}
+        tried = [each for each in damaged if self._unsalvageable.get(each) != sizes[each]]
         self._headers |= salvage_headers(self._files, self._folder, tried, self._headers.values())
-        self._beyond_help = {e: size for e, size in sizes.items() if e not in self._headers}
+        self._unsalvageable = {e: size for e, size in sizes.items() if e not in self._headers}
 
     def _size(self, path: Path) -> int:
         try:

@@ -1,8 +1,8 @@
 """The engine on local files: the parts of a data folder, joined, as a `LedgerStore`.
 
-Made: the catalog is opened, the journal's blocks are written into the segments and synced, the
-catalog is completed if it knows less than the folder, the journal is freed. The folder's lock is
-taken before, and given back by ``close``.
+Making one opens the catalog, writes the journal's blocks into the segments and syncs them,
+completes the catalog if the folder has more than it lists, and frees the journal. The caller has
+taken the folder's lock before; ``close`` gives it back.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LocalLedgers:
             self._checkpointer.start()
 
     def _forked(self) -> None:
-        """In a child process: it has no part in the folder, nor in its lock."""
+        """In a child process: give up the folder and its lock, which are the parent's."""
         self._parents_catalog = self._catalog  # SQLite must not close it here
         self._catalog = ForeignCatalog(self._state)  # type: ignore[assignment]
         with suppress(Exception):
@@ -139,21 +139,21 @@ class LocalLedgers:
         return list(counting)
 
     def began(self, segment: Run) -> None:
-        """The next checkpoint lists the segment."""
+        """Have the next checkpoint list the segment."""
         self.filer.begin(cast("Segment", segment))
 
     def sealed(self, segment: Run) -> None:
-        """The next checkpoint seals its index."""
+        """Have the next checkpoint seal the segment's index."""
         self.filer.end(cast("Segment", segment))
 
     def void(self, segment: Run) -> None:
-        """The next checkpoint removes what a failed write may have left."""
+        """Have the next checkpoint remove the file that a failed write may have left."""
         self.filer.discard(cast("Segment", segment))
 
     # Removing
 
     def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
-        """Off the catalog's list now; the files go when the answer is called."""
+        """Remove them from the catalog now; the returned function removes the files."""
         mine = cast("Sequence[Segment]", segments)
         self._removal.unlist(topic_id, mine)
         return partial(self._removal.remove, mine)
@@ -161,7 +161,7 @@ class LocalLedgers:
     def remove_topic(
         self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
-        """Out of the catalog now; the files go when the answer is called."""
+        """Remove it from the catalog now; the returned function removes the files."""
         unlisted = [s.segment_id for s in cast("Sequence[Segment]", segments)]
         removed = self._reserve.with_space_for(
             lambda: self._catalog.delete_topic(topic_id, unlisted=unlisted, note=note)
@@ -169,17 +169,17 @@ class LocalLedgers:
         return partial(self._removal.remove_files_of_topic, removed)
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do what makes room, with the reserve where the disk is full (see `reserve`)."""
+        """Do work that frees space; on a full disk it may use the reserve (see `reserve`)."""
         return self._removal.freeing(work)
 
     def drop_read_caches(self) -> None:
-        """Forget what was kept of index files."""
+        """Drop the cached parts of index files."""
         self.filer.drop_read_caches()
 
     # The whole
 
     def probe(self) -> None:
-        """See whether the disk takes writes, and has room for the reserve. Raises OSError."""
+        """Check whether the disk takes writes, and has room for the reserve. Raises OSError."""
         self._reserve.fill_up()
         probe_folder(self._files, self._folder)
 
@@ -193,7 +193,7 @@ class LocalLedgers:
         self._is_finished = True
 
     def abandon(self) -> None:
-        """No store could be made of it: close all files, and leave the lock to the caller."""
+        """Opening failed: close all files. The lock stays with the caller."""
         self._state.on_fork = None
         with ExitStack() as at_the_end:
             at_the_end.callback(self._catalog.close)
@@ -206,8 +206,8 @@ class LocalLedgers:
             self._checkpointer.end()
 
     def close(self) -> None:
-        """Close all files and give the folder's lock back; a folder that is whole needs no
-        journal, and so no recovery.
+        """Close all files and give the folder's lock back. If everything is synced, remove the
+        journal, so that the next opening needs no recovery.
         """
         with ExitStack() as at_the_end:
             at_the_end.callback(self._give_lock_back)

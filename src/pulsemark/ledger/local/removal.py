@@ -1,6 +1,6 @@
-"""Removing the segments of a topic: off the catalog's list first, durably, then their files.
+"""Removing the segments of a topic: first from the catalog's list, durably, then their files.
 
-What makes room may use the folder's reserve where the disk is full, and fills it up again.
+On a full disk, removing may use the folder's reserve; afterwards it fills the reserve up again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class SegmentRemoval:
         self._reserve = reserve
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do what makes room, with the reserve where the disk is full (see `reserve`)."""
+        """Do work that frees space; on a full disk it may use the reserve (see `reserve`)."""
         done = self._reserve.with_space_for(work)
         self._reserve.try_to_fill_up()
         return done
 
     def unlist(self, topic_id: int, segments: Sequence[Segment]) -> None:
-        """Decide, durably, that a topic no longer has these segments. Raises CatalogError."""
+        """Take segments off a topic's list in the catalog, durably. Raises CatalogError."""
         ids = [segment.segment_id for segment in segments]
         self.freeing(lambda: self._catalog.remove_segments(topic_id, ids))
         self._filer.forget(segments)
@@ -53,7 +53,8 @@ class SegmentRemoval:
     def remove(self, segments: Sequence[Segment]) -> None:
         """Remove files of unlisted segments. Raises OSError: the next opening removes them then."""
         self.remove_files([segment.segment_id for segment in segments])
-        if segments and segments[0].header.topic != CURSOR_TOPIC:  # those go in the committer
+        # Cursors' segments are removed in the committer's thread, which must not make a checkpoint.
+        if segments and segments[0].header.topic != CURSOR_TOPIC:
             self.take_space_back()
 
     def remove_files(self, segments: Sequence[SegmentId]) -> None:
@@ -69,13 +70,13 @@ class SegmentRemoval:
             self.take_space_back()
 
     def take_space_back(self) -> None:
-        """Where removing took from the reserve, fill it up from what was removed."""
+        """Fill the reserve up again, if removing had to use it."""
         if self._reserve.is_whole:
             return
         try:
             self._checkpointer.checkpoint()  # until then removed files are held open
         except (OSError, CatalogError) as error:
-            _log.warning("%s: no checkpoint: %s", self._filer.folder, error)
+            _log.warning("%s: checkpoint after a removal failed: %s", self._filer.folder, error)
         self._reserve.try_to_fill_up()
 
     def left_over(self, name: str, topic_id: int, segments: Sequence[Segment]) -> None:
@@ -85,4 +86,4 @@ class SegmentRemoval:
             self._catalog.remove_segments(topic_id, ids)
             self.remove_files(ids)
         except (OSError, CatalogError) as error:
-            _log.warning("%s: %s count no more, and stay: %s", name, ids, error)
+            _log.warning("%s: files of cut-off segments %s stay: %s", name, ids, error)

@@ -1,10 +1,10 @@
 """A data folder, open for writing.
 
-Opening: check the folder, take its lock, bring it in order (`ledgers`). Topics are opened when
-first asked for.
+Opening: check the folder, take its lock, recover it (`ledgers`). A topic is opened when it is first
+asked for.
 
-Closing: no more appends, commit what is pending, checkpoint, seal every index, remove the
-journal's files, give the lock back. A store that was closed needs no recovery.
+Closing: refuse appends, commit what is pending, make a checkpoint, seal every index, remove the
+journal's files, release the lock. A store that was closed needs no recovery.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from ...metadata import Clock, SystemClock
-from ..aside import made_aside
 from ..commit.delivery import Notify
 from ..options import StoreOptions
 from ..store_state import StoreState
 from ..topic_store import TopicStore
+from ..uninterrupted import make_uninterrupted
 from .catalog.catalog import Catalog
 from .io.files import Files, OsFiles
 from .io.folder import lock_folder, prepare_folder
@@ -62,14 +62,14 @@ class LocalStore(TopicStore):
     ) -> LocalStore:
         """Open a data folder; a missing or empty one becomes one. Blocks.
 
-        ``notify`` is how commit callbacks are run (``loop.call_soon_threadsafe``): it hands a call
-        over and does not run it. Without one they run in a thread of the store that does nothing
-        else, and may call every method. ``threaded`` False is for simulations: the store has no
-        threads, commits are made by those who wait for them, and checkpoints only on demand.
+        ``notify`` schedules commit callbacks (``loop.call_soon_threadsafe``); it must not run them
+        itself. Without it they run in a thread of the store that does nothing else, and may call
+        every method. ``threaded`` False is for simulations: the store has no threads, the callers
+        that wait make the commits, and checkpoints are made only on demand.
 
         Raises FolderLockedError, ForeignFolderError, UnsupportedVersionError, CorruptFileError
-        (the catalog), CatalogError, OSError. An exception that a signal handler raises ends the
-        waiting: the store is then closed again as soon as it is open.
+        (the catalog), CatalogError, OSError. An exception from a signal handler ends the waiting:
+        the store is then closed again as soon as it is open.
         """
         opening = partial(
             cls._open,
@@ -80,7 +80,7 @@ class LocalStore(TopicStore):
             notify,
             threaded=threaded,
         )
-        return made_aside(opening, cls.close) if threaded else opening()
+        return make_uninterrupted(opening, cls.close) if threaded else opening()
 
     @classmethod
     def _open(
@@ -130,5 +130,5 @@ class LocalStore(TopicStore):
         return self.engine.metadata
 
     def drop_read_caches(self) -> None:
-        """Forget what was kept of index files: for measuring what a first search costs."""
+        """Drop the cached parts of index files, to measure the cost of a first search."""
         self.engine.drop_read_caches()

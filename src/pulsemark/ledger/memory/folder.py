@@ -1,8 +1,8 @@
-"""What stands in for a data folder: ledgers and metadata in memory, which one store owns.
+"""The memory engine's data folder: ledgers and metadata in memory, which one store owns.
 
 It outlives the stores that are opened on it, as a folder does. Opening a second store takes it
-over: the first one's appends and changes raise OwnershipLostError from then on, as those of a
-fenced writer do in BookKeeper, and nothing of them gets in.
+over: from then on the first store's appends and changes raise OwnershipLostError and have no
+effect, as those of a fenced writer in BookKeeper.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..run import RunHeader
 
 
 class Content:
-    """The entries of one run, and their rows. Only ever appended to; what is cut makes a new one.
+    """The entries of one run, and their rows. It is only appended to; a cut makes a new one.
 
-    Readers take no lock: they look at no more rows than they were shown.
+    Readers take no lock: they read only rows that were shown.
     """
 
     def __init__(self, header: RunHeader) -> None:
         self.header = header
         self.entries: list[bytes] = []
-        """Each with its head in front (see `run`); b"" where it was removed."""
+        """Each entry after its head (see `run`); b"" if it was removed."""
         self.times: array[int] = array("Q")
         self.nexts: array[int] = array("I")
         self.starts: array[int] = array("I")
         self.ends: array[int] = array("I")
-        """Where each entry begins and ends, as if they stood one after another."""
+        """Where each entry begins and ends, as if all stood one after another."""
         self.append_times: array[int] = array("Q")
         self.cut_rows = 0
 
@@ -46,7 +46,7 @@ class Content:
         self.ends.append(start + len(data))
 
     def first(self, rows: int) -> Content:
-        """The first rows, as a content of its own."""
+        """A new content with the first rows only."""
         part = Content(self.header)
         part.entries = self.entries[:rows]
         part.times, part.nexts = self.times[:rows], self.nexts[:rows]
@@ -79,14 +79,14 @@ class MemoryFolder:
             self._owner = owner
 
     def give_back(self, owner: object) -> None:
-        """There is no owner, if it was this one."""
+        """If ``owner`` has the folder, it has no owner from now on."""
         with self._lock:
             if self._owner is owner:
                 self._owner = None
 
     @contextmanager
     def owned_by(self, owner: object) -> Iterator[None]:
-        """Do something as the owner. Raises OwnershipLostError."""
+        """Keep ``owner`` the owner for the whole block. Raises OwnershipLostError."""
         with self._lock:
             if self._owner is not owner:
                 raise OwnershipLostError("memory")
@@ -94,40 +94,40 @@ class MemoryFolder:
 
     @contextmanager
     def changed_by(self, owner: object) -> Iterator[MemoryFolder]:
-        """Change something, as a whole. Raises OwnershipLostError, and CatalogError where it fails:
-        nothing has changed then.
+        """Change something, as a whole. Raises OwnershipLostError; CatalogError if writes fail:
+        then nothing has changed.
         """
         with self.owned_by(owner):
             if self.refusal is not None:
                 raise CatalogError(Path("memory"), str(self.refusal))
             yield self
 
-    # Ledgers: within one of these
+    # Ledgers: call these inside one of the two blocks above
 
     def keep(self, content: Content) -> None:
-        """A run is a part of its topic from now on."""
+        """Add a run to its topic."""
         self._ledgers.setdefault(content.header.topic_id, []).append(content)
 
     def replace(self, old: Content, new: Content) -> None:
-        """``new`` stands where ``old`` stood, if that is still there."""
+        """Replace ``old`` by ``new``, if ``old`` is still there."""
         kept = self._ledgers.get(old.header.topic_id, [])
         kept[:] = [new if each is old else each for each in kept]
 
     def forget(self, topic_id: int, gone: Sequence[Content]) -> None:
-        """A topic no longer has these."""
+        """Remove these from a topic."""
         names = {id(content) for content in gone}
         kept = self._ledgers.get(topic_id, [])
         kept[:] = [each for each in kept if id(each) not in names]
 
     def forget_topic(self, topic_id: int) -> None:
-        """A topic no longer has any."""
+        """Remove all contents of a topic."""
         self._ledgers.pop(topic_id, None)
 
     def counting(self, topic_id: int) -> list[Content]:
-        """The runs that make a topic's log, oldest first, and of them what counts.
+        """The runs that make a topic's log, oldest first, cut to the entries that count.
 
-        From the newest ledger back: each names the one before it, and how many of that one's
-        entries count. What is not reached that way counts no more, and is forgotten.
+        It goes from the newest ledger back: each names the previous ledger, and how many of its
+        entries count. What is not reached that way does not count, and is dropped.
         """
         ledgers: dict[int, list[Content]] = {}
         for content in self._ledgers.get(topic_id, []):

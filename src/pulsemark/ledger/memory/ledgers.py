@@ -1,7 +1,7 @@
-"""The engine in memory, as a `LedgerStore`: the second one, which shows that the seam holds.
+"""The engine in memory, as a `LedgerStore`.
 
-It has no files, no segments and no journal. Entries are durable as soon as the folder has them:
-that is, as long as the process lives.
+It has no files, no segments and no journal. Entries are durable as soon as the folder has them;
+that means they live as long as the process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MemoryMetadata:
             return dict(self._folder.topics)
 
     def create_topic(self, name: str) -> int:
-        """Add a topic and return its id; the id of the one there is, if there is one."""
+        """Add a topic and return its id; if it exists, its existing id."""
         with self._folder.changed_by(self._owner) as folder:
             if name not in folder.topics:
                 folder.topics[name] = folder.next_topic_id
@@ -42,19 +42,19 @@ class MemoryMetadata:
             return folder.topics[name]
 
     def reserve_ledger_ids(self, count: int) -> int:
-        """Reserve ``count`` ledger ids, never given before; the first."""
+        """Reserve ``count`` new ledger ids; returns the first."""
         with self._folder.changed_by(self._owner) as folder:
             first = folder.next_ledger_id
             folder.next_ledger_id += count
             return first
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """What is stored under (kind, key); None where nothing is."""
+        """The value stored under (kind, key); None if there is none."""
         with self._folder.owned_by(self._owner):
             return self._folder.values.get(kind, {}).get(key)
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
-        """All of a kind, by key."""
+        """All (key, value) pairs of a kind, ordered by key."""
         with self._folder.owned_by(self._owner):
             return sorted(self._folder.values.get(kind, {}).items())
 
@@ -63,7 +63,7 @@ class MemoryMetadata:
         self.write([(kind, key, value)])
 
     def delete(self, kind: str, key: str) -> bool:
-        """Remove (kind, key); whether it was there."""
+        """Remove (kind, key); returns whether it was there."""
         with self._folder.changed_by(self._owner) as folder:
             return folder.values.get(kind, {}).pop(key, None) is not None
 
@@ -89,7 +89,7 @@ class MemoryWriter:
         self.broken: list[Owner] = []
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
-        """As `EntryWriter.write`: all groups get in, or none. Raises OwnershipLostError."""
+        """As `EntryWriter.write`: all groups are added, or none. Raises OwnershipLostError."""
         outcome = Outcome()
         with self._folder.owned_by(self._owner):
             if self._folder.refusal is not None:
@@ -104,18 +104,18 @@ class MemoryWriter:
         return outcome
 
     def can_be_repeated(self, groups: Sequence[Group]) -> bool:
-        """False: a thread that no exception interrupts writes."""
+        """False: so only threads that no exception interrupts write."""
         return False
 
     def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
-        """As `EntryWriter.write_plainly`, which is not asked for."""
-        raise NotImplementedError("can_be_repeated says no")
+        """Never called, because ``can_be_repeated`` returns False."""
+        raise NotImplementedError("can_be_repeated returns False")
 
     def sync(self) -> None:
-        """Nothing is left to do."""
+        """Nothing to do."""
 
     def shown(self, groups: Sequence[Group]) -> None:
-        """Nothing is left to do."""
+        """Nothing to do."""
 
 
 class MemoryLedgers:
@@ -138,16 +138,16 @@ class MemoryLedgers:
         return self._writer
 
     def start(self, committer: GroupCommit) -> None:
-        """There is no work in the background."""
+        """Nothing to do: this engine has no background work."""
 
     # Ledgers
 
     def create(self, header: RunHeader) -> MemoryRun:
-        """A run that the folder has from its first entry on."""
+        """A run; the folder has it from its first entry on."""
         return MemoryRun(Content(header), self._replace)
 
     def open(self, name: str, topic_id: int) -> list[Run]:
-        """The runs that count, each at its end. Raises OwnershipLostError."""
+        """The runs that count, each sealed. Raises OwnershipLostError."""
         with self._folder.owned_by(self):
             contents = self._folder.counting(topic_id)
         runs = [MemoryRun(content, self._replace) for content in contents]
@@ -160,13 +160,13 @@ class MemoryLedgers:
             self._folder.replace(old, new)
 
     def began(self, segment: Run) -> None:
-        """Nothing is left to do."""
+        """Nothing to do."""
 
     def sealed(self, segment: Run) -> None:
-        """Nothing is left to do."""
+        """Nothing to do."""
 
     def void(self, segment: Run) -> None:
-        """It is no part of the topic, and holds nothing."""
+        """Nothing to do: the folder does not have the run yet."""
         segment.mark_removed()
 
     # Removing
@@ -193,29 +193,29 @@ class MemoryLedgers:
         return partial(_drop, cast("Sequence[MemoryRun]", segments))
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Memory keeps no reserve."""
+        """Only calls ``work``: memory has no reserve."""
         return work()
 
     # The whole
 
     def probe(self) -> None:
-        """Raises the OSError that tests have set; else writes are taken."""
+        """Raise the OSError that a test has set, if any."""
         if self._folder.refusal is not None:
             raise self._folder.refusal
 
     def checkpoint(self) -> None:
-        """Everything is in its place."""
+        """Nothing to do: everything is in its place."""
 
     def finish(self) -> None:
-        """There is no work in the background."""
+        """Nothing to do: this engine has no background work."""
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Give up the ownership of the folder."""
         self._folder.give_back(self)
 
 
 def _add(content: Content, group: Group) -> None:
-    """The group's entries, cut out of its bytes at their rows' ends."""
+    """Add the group's entries: its bytes, cut at the ends of its rows."""
     data, start = b"".join(group.buffers), group.offset
     rows = iter(group.rows)
     for append_time_ms, time_ms, next_message, end in zip(*[rows] * ROW_FIELDS, strict=True):

@@ -1,7 +1,7 @@
 """A run of entries in memory.
 
-An entry is kept as one piece of bytes: a head with what neither its prefix nor its payload need
-say (kind, message count, append time, index), then the entry as Pulsar would store it.
+An entry is kept as one piece of bytes: a head with the facts that its prefix and payload need not
+have (kind, message count, append time, index), then the entry as Pulsar would store it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS = tuple(EntryKind)
 
 @dataclass(frozen=True, slots=True)
 class _AllRows:
-    """See `Rows`: all rows of a run at once."""
+    """All rows of a run, as `Rows`."""
 
     times: Sequence[int]
     nexts: Sequence[int]
@@ -36,18 +36,18 @@ class _AllRows:
 
 
 class MemoryRun(Run):
-    """See the module."""
+    """A run of entries in memory."""
 
     overhead_bytes = (_HEAD.size, _HEAD.size)
 
     def __init__(self, content: Content, replace: Callable[[Content, Content], None]) -> None:
-        """``replace`` has the folder keep another content in the place of this one."""
+        """``replace`` is called to put another content in the place of this one in the folder."""
         super().__init__(content.header)
         self.content = content
         self._replace = replace
 
     def show_all(self) -> None:
-        """Let readers see what there is: the run was opened again."""
+        """Let readers see all entries: the run was opened again."""
         content = self.content
         count = len(content)
         self.cut_rows = content.cut_rows
@@ -72,7 +72,7 @@ class MemoryRun(Run):
     # Appending
 
     def first_bytes(self) -> bytes:
-        """Nothing: what the header says is kept as it is."""
+        """No bytes: the header is kept as an object."""
         return b""
 
     def pack(
@@ -103,7 +103,7 @@ class MemoryRun(Run):
         return Row(content.times[row], content.nexts[row], content.starts[row], content.ends[row])
 
     def chunk(self, row: int, io: IoCount | None = None) -> _AllRows:
-        """All rows: they are in memory anyway."""
+        """All rows, since all are in memory."""
         content = self.content
         return _AllRows(content.times, content.nexts, content.starts)
 
@@ -234,7 +234,7 @@ def _stamp_of(prefix: memoryview) -> int:
 
 
 def _entry(ledger_id: int, data: memoryview) -> Entry:
-    """The entry that begins there."""
+    """The entry that begins at ``data``."""
     kind, message_count, append_time_ms, index, prefix_size, entry_id, size = _HEAD.unpack_from(
         data
     )
@@ -250,7 +250,7 @@ def _entry(ledger_id: int, data: memoryview) -> Entry:
 
 
 def _entries_of(ledger_id: int, data: bytes) -> list[Entry]:
-    """All entries that stand there, one after another."""
+    """All entries in ``data``, which stand one after another."""
     view, entries, at = memoryview(data), [], 0
     while at < len(data):
         entries.append(_entry(ledger_id, view[at:]))

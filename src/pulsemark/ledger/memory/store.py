@@ -1,4 +1,4 @@
-"""A store in memory: for tests, fixtures, and what need not outlive the process."""
+"""A store in memory: for tests, fixtures, and data that need not outlive the process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from ...metadata import Clock, SystemClock
-from ..aside import made_aside
 from ..commit.delivery import Notify
 from ..options import StoreOptions
 from ..store_state import StoreState
 from ..topic_store import TopicStore
+from ..uninterrupted import make_uninterrupted
 from .folder import MemoryFolder
 from .ledgers import MemoryLedgers
 
@@ -20,8 +20,8 @@ _NAME = Path("memory")
 class MemoryStore(TopicStore):
     """Topics in memory. Make one with ``MemoryStore.open``.
 
-    Raises what a `TopicStore` does. What it holds, ``memory`` holds: another store can be opened on
-    that, after this one was closed or instead of it.
+    Raises what a `TopicStore` does. Its content is in ``memory``: another store can be opened on
+    that, after this one was closed, or in its place.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class MemoryStore(TopicStore):
         notify: Notify | None = None,
         threaded: bool = True,
     ) -> MemoryStore:
-        """Open what ``memory`` holds; without one an empty store. Blocks.
+        """Open the content of ``memory``; without ``memory`` an empty store. Blocks.
 
         A store that has ``memory`` open already loses it: its appends and changes fail from now on
         (OwnershipLostError, then StoreFailedError), and it can only be closed. ``notify`` and
-        ``threaded`` are as for `TopicStore`. Raises CatalogError, OSError.
+        ``threaded`` mean the same as for `TopicStore`. Raises CatalogError, OSError.
         """
         opening = partial(
             cls,
@@ -72,4 +72,4 @@ class MemoryStore(TopicStore):
             notify=notify,
             threaded=threaded,
         )
-        return made_aside(opening, cls.close) if threaded else opening()
+        return make_uninterrupted(opening, cls.close) if threaded else opening()

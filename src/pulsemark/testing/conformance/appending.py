@@ -198,7 +198,7 @@ class Appending(EngineTests):
             assert ledger.count_entries(positions[3], positions[20]) == 17
             assert ledger.message_count(positions[3], positions[20]) == 34
             assert ledger.index_before(positions[20]) == 40
-            assert ledger.entry_behind(positions[3], 17) == positions[20]
+            assert ledger.entry_after(positions[3], 17) == positions[20]
             assert ledger.entry_message_count(positions[3]) == 2
             assert ledger.entry_message_count(ledger.end_position) is None
 

@@ -141,7 +141,7 @@ def test_closed_catalog_is_an_error(path):
 @pytest.mark.parametrize(
     "content", [b"no database at all" * 100, b"SQLite format 3\0" + b"x" * 5000]
 )
-def test_damaged_catalog_is_told(path, content):
+def test_damaged_catalog_is_reported(path, content):
     """A file that is no SQLite database is a CorruptFileError that names it."""
     path.write_bytes(content)
     with pytest.raises(CorruptFileError) as caught:

@@ -105,7 +105,7 @@ parts = st.lists(
 
 @given(parts, st.integers(1, 2**63), st.integers(64, 2**40))
 def test_block_round_trip(parts, journal_id, offset):
-    """Every group comes back with its bytes; another journal's or place's block is none."""
+    """Every group comes back with its bytes; blocks of other journals or places do not match."""
     groups = [GroupRef(ledger, number, len(data), at) for ledger, number, data, at in parts]
     content = [data for _, _, data, _ in parts]
     key = BlockKey(b"PMKB", journal_id, b"")

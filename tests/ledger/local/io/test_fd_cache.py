@@ -92,7 +92,7 @@ def test_failed_open_leaves_nothing_behind(files, paths):
 
 
 def test_failing_close_does_no_harm(files, paths):
-    """Closing is tidying: its failure must not fail whoever opened another file."""
+    """A failure to close one file must not fail the opening of another."""
     cache = FdCache(files, limit=1)
     files.fail("close", times=None)
     for path in paths:

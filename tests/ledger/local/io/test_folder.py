@@ -111,7 +111,7 @@ def test_newer_folder_is_unsupported(tmp_path):
 
 
 def test_second_process_is_refused(owner, tmp_path):
-    """While a process has the folder, another is refused and told who has it."""
+    """While a process has the folder, another is refused, and the error names its owner."""
     with pytest.raises(FolderLockedError) as caught:
         LocalStore.open(tmp_path / "data")
     assert caught.value.owner_pid == owner.pid

@@ -67,7 +67,7 @@ def fail_to_append(topic: ManagedLedger) -> None:
 @pytest.mark.parametrize("ended", ["open", "closed", "killed"])
 @pytest.mark.parametrize("how", ["trim", "truncate_head", "delete_topic"])
 def test_full_disk_can_be_freed(disk, ended, how):
-    """Entries can be removed on a full disk, also by opening the folder anew; then appends work."""
+    """Entries can be removed on a full disk, also by opening it again; then appends work."""
     folder = disk / "data"
     store = LocalStore.open(folder, options=OPTIONS)
     topic = store.open_topic(TOPIC)

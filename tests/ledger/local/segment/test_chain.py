@@ -18,19 +18,19 @@ def header(ledger_id, segment_no=0, first_entry=0, first_index=0, *, previous=(-
     return SegmentHeader(TOPIC, 1, ledger_id, segment_no, first_entry, first_index, 0, 0, *previous)
 
 
-def told(links):
+def stated(links):
     """(ledger, segment, end entry, end index) of each link."""
     return [(k.header.ledger_id, k.header.segment_no, k.end_entry_id, k.end_index) for k in links]
 
 
 def test_every_header_says_where_the_segment_before_it_ends():
-    """Ends come from the next segment, or from the ledger behind; the newest has none."""
+    """Ends come from the next segment, or from the ledger after; the newest has none."""
     headers = [
         header(3, 0, 0, 100, previous=(2, 9)),
         header(3, 1, 10, 150, previous=(2, 9)),
         header(7, 0, 0, 170, previous=(3, 15)),
     ]
-    assert told(chain_of(headers[::-1])) == [(3, 0, 10, 150), (3, 1, 15, 170), (7, 0, None, None)]
+    assert stated(chain_of(headers[::-1])) == [(3, 0, 10, 150), (3, 1, 15, 170), (7, 0, None, None)]
 
 
 def test_a_ledger_that_no_later_one_names_is_left_out():
@@ -41,36 +41,36 @@ def test_a_ledger_that_no_later_one_names_is_left_out():
         header(2, previous=(1, 10)),
         header(4, first_index=10, previous=(1, 10)),
     ]
-    assert told(chain_of(headers)) == [(1, 0, 10, 10), (4, 0, None, None)]
+    assert stated(chain_of(headers)) == [(1, 0, 10, 10), (4, 0, None, None)]
 
 
 def test_a_count_below_the_next_segment_ends_the_ledger_there():
-    """Where the tail was cut back, the ledger behind decides, not the segments cut off."""
+    """Where the tail was cut back, the ledger after decides, not the segments cut off."""
     headers = [header(1), header(1, 1, 10, 20), header(2, first_index=6, previous=(1, 5))]
-    assert told(chain_of(headers)) == [(1, 0, 5, 6), (2, 0, None, None)]
+    assert stated(chain_of(headers)) == [(1, 0, 5, 6), (2, 0, None, None)]
 
 
 def test_the_chain_ends_where_the_log_was_trimmed():
     """What stands before a ledger that is gone is no part of the log."""
-    assert told(chain_of([header(1), header(5, previous=(3, 8))])) == [(5, 0, None, None)]
+    assert stated(chain_of([header(1), header(5, previous=(3, 8))])) == [(5, 0, None, None)]
     assert chain_of([]) == []
 
 
 def test_an_unknown_count_leaves_the_index_to_tell():
-    """Behind a header that was lost, the first index of what follows says where a ledger ends."""
+    """After a header that was lost, the first index of what follows says where a ledger ends."""
     headers = [header(1), header(2, first_index=30, previous=(1, UNKNOWN_COUNT))]
-    assert told(chain_of(headers)) == [(1, 0, None, 30), (2, 0, None, None)]
+    assert stated(chain_of(headers)) == [(1, 0, None, 30), (2, 0, None, None)]
 
 
 def test_ledgers_that_name_each_other_end():
-    """Headers that nobody wrote can form a ring; it is walked once."""
+    """Headers that no writer wrote can form a ring; it is walked once."""
     headers = [header(1, previous=(2, 5)), header(2, previous=(1, 5))]
-    assert told(chain_of(headers)) == [(1, 0, 5, 0), (2, 0, None, None)]
+    assert stated(chain_of(headers)) == [(1, 0, 5, 0), (2, 0, None, None)]
 
 
 @pytest.fixture
 def cut_folder(tmp_path, open_store):
-    """A ledger of six entries whose last two are cut from its file, and a ledger behind it."""
+    """A ledger of six entries whose last two are cut from its file, and a ledger after it."""
     store = open_store()
     topic = store.open_topic(TOPIC)
     for number in range(8):
@@ -145,8 +145,8 @@ def test_a_torn_tail_of_the_newest_ledger_is_no_damage(cut_folder):
         assert log.next_index == 6
 
 
-def test_store_goes_on_behind_lost_entries(cut_folder, open_store):
-    """The index of new entries continues behind those that were lost."""
+def test_store_goes_on_after_lost_entries(cut_folder, open_store):
+    """The index of new entries continues after those that were lost."""
     store = open_store()
     topic = store.open_topic(TOPIC)
     appended = topic.append(b"new")

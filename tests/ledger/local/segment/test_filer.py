@@ -87,7 +87,7 @@ def test_a_ledger_that_ends_before_its_first_commit(store: LocalStore) -> None:
 
 
 def test_removed_and_cut(store: LocalStore) -> None:
-    """Trimmed segments are removed, those of a cut tail too; a shortened one is sealed anew."""
+    """Trimmed segments are removed, those of a cut tail too; a shortened one is sealed again."""
     topic = store.open_topic(TOPIC)
     for _ in range(4):
         append(topic, 3)
@@ -145,7 +145,7 @@ def test_failed_sync_is_for_good(tmp_path: Path) -> None:
         assert len(again.open_topic(TOPIC).read(EARLIEST)) == 2
 
 
-def test_what_the_filer_is_told_out_of_turn(store: LocalStore) -> None:
+def test_calls_of_the_filer_out_of_order(store: LocalStore) -> None:
     """A segment that never began cannot be discarded, nor one begin twice."""
     topic = store.open_topic(TOPIC)
     append(topic)

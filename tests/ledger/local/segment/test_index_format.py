@@ -121,7 +121,7 @@ def test_every_flipped_bit_is_found():
 
 
 def test_every_cut_is_found():
-    """A chunk or trailer that ends early is none."""
+    """A chunk or trailer that ends early is not accepted."""
     good = CHUNK.pack(SEED)
     for size in range(len(good)):
         with pytest.raises(BadIndexError):

@@ -46,7 +46,7 @@ def test_transition(old: SegmentState, new: SegmentState) -> None:
 
 @pytest.mark.parametrize(("old", "new"), PAIRS)
 def test_change_from_some_states_only(old: SegmentState, new: SegmentState) -> None:
-    """Where the state is none of those that are asked for, nothing happens, legal or not."""
+    """If the state is not in ``only_if``, nothing happens, whether the change is legal or not."""
     life = Life("x", old)
     assert not life.become(new, only_if=set(SegmentState) - {old})
     assert life.state is old

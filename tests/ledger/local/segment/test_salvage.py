@@ -1,4 +1,4 @@
-"""Segments whose headers are rotten stay readable, and read as they did before."""
+"""Segments with damaged headers stay readable, with the same entries as before."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_salvaged_headers_say_what_was_there(old_folder):
         spoil(path, 0, header.pack())
 
 
-def test_name_in_the_rotten_bytes(old_folder):
+def test_name_in_the_damaged_bytes(old_folder):
     """A topic with one segment is found by what its damaged header still says."""
     expected = read_folder(old_folder)
     (path, header), *more = segments_of(old_folder, AUDIT)
@@ -179,7 +179,7 @@ def test_name_in_the_rotten_bytes(old_folder):
 
 
 def test_nothing_to_go_by(old_folder):
-    """A segment that nobody knows anything of is left out, and the others are not disturbed."""
+    """A segment of which nothing is known is left out, and the others are read as before."""
     expected = read_folder(old_folder)
     (path, header), *more = segments_of(old_folder, AUDIT)
     for other, _ in more:
@@ -188,7 +188,7 @@ def test_nothing_to_go_by(old_folder):
     assert read_folder(old_folder) == {ORDERS: expected[ORDERS]}
 
 
-def test_first_records_rotten_too(old_folder):
+def test_first_records_damaged_too(old_folder):
     """Entries that were lost with the header keep their places where the index file has them."""
     expected, first_index, next_index = read_folder(old_folder)[ORDERS]
     path, header = segments_of(old_folder)[3]
@@ -203,7 +203,7 @@ def test_first_records_rotten_too(old_folder):
 
 
 def test_a_ledger_that_was_given_up_is_not_taken_for_the_one_before(old_folder):
-    """Behind a lost header, a ledger that begins where this one does never counted."""
+    """After a lost header, a ledger that begins where this one does never counted."""
     headers = [header for _, header in segments_of(old_folder)]
     lost = [header for header in headers if header.epoch == 4]
     kept = [header for header in headers if header.epoch == 0]

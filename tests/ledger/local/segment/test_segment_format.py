@@ -53,7 +53,7 @@ RECORD_HEX = """
     0e01 cf85822f 0000000c 0a0170 1000 1880d095ffbc31 68656c6c6f
 """
 # Not in that example: an entry of no bytes and no messages, without prefix. Our own checksum
-# stands behind it.
+# stands after it.
 EMPTY_RECORD_HEX = """
     f7504d1e 3040cdfe 00000000 0000 00 00 00000000 00000000 7b68e5cf8b010000 2a00000000000000
     00000000
@@ -126,7 +126,7 @@ def test_every_cut_of_a_segment_header_is_found():
 
 @pytest.mark.parametrize(("offset", "what"), [(8, "segment version"), (10, "segment features")])
 def test_newer_segment_is_unsupported_not_corrupt(offset, what):
-    """A version or feature from the future is told apart from damage."""
+    """A version or feature from the future is not reported as damage."""
     data = bytearray(HEADER.pack())
     data[offset] = 0x7F
     data[-4:] = crc32c(bytes(data[:-4])).to_bytes(4, "little")
@@ -222,7 +222,7 @@ def test_every_flipped_bit_of_a_record_is_found(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_cut_of_a_record_is_found(name):
-    """A record that ends early is none, even with zeros where its rest should be."""
+    """A record that ends early is not accepted, even with zeros in place of its rest."""
     good = EXAMPLES[name]
     for size in range(0, len(good), 1 if len(good) < 500 else 11):
         assert not whole(good[:size])
@@ -232,7 +232,7 @@ def test_every_cut_of_a_record_is_found(name):
 
 @given(st.binary(max_size=120))
 def test_arbitrary_bytes_are_no_record(data):
-    """Bytes that nobody wrote are never taken for a record, nor do they break a reader."""
+    """Bytes that no writer wrote are never taken for a record, nor do they break a reader."""
     assert not whole(data)
     assert not whole(bytes.fromhex("f7504d1e") + data)
 
@@ -243,7 +243,7 @@ def test_record_of_another_ledger_is_no_record():
     assert whole(record(MESSAGE, prefix=STAMP, ledger_id=7))
 
 
-def test_cut_header_is_told_as_short():
+def test_cut_header_is_reported_as_short():
     """A reader that has too few bytes learns that more may help."""
     good = EXAMPLES["stamped message"]
     for size in (RECORD_HEADER_SIZE - 1, RECORD_HEADER_SIZE, RECORD_HEADER_SIZE + len(STAMP) + 5):

@@ -142,7 +142,7 @@ def test_answers_equal_brute_force(bench, count, where):
 
 @pytest.mark.parametrize("count", [n for n in COUNTS if n])
 def test_loading_an_unsealed_index_takes_over_full_chunks(bench, count):
-    """Without trailer whole chunks are trusted, and appending goes on behind them."""
+    """Without trailer whole chunks are trusted, and appending goes on after them."""
     rows = Rows.some(count)
     index = bench.index()
     bench.append(index, rows)
@@ -278,7 +278,7 @@ def test_index_of_another_segment_is_not_taken(bench):
 
 
 def test_chunks_of_two_generations_are_not_mixed(bench):
-    """An old trailer behind a new, shorter last chunk does not make the two a sealed index."""
+    """An old trailer after a new, shorter last chunk does not make the two a sealed index."""
     rows = Rows.some(2 * CHUNK_ROWS + 900)
     short = Rows(*(c[: 2 * CHUNK_ROWS + 100] for c in (rows.times, rows.counts, rows.sizes)))
     files = []
@@ -312,7 +312,7 @@ def test_lookup_costs_at_most_one_read(bench):
     assert 0 < io.bytes_read <= 66_000
 
 
-def test_file_that_vanishes_or_rots_later_is_told(bench):
+def test_file_removed_or_damaged_later_is_reported(bench):
     """A chunk that cannot be read back any more is an error, never a wrong row."""
     rows = Rows.some(10_000)
     index = bench.index(capacity=0)

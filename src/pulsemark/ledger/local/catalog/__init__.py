@@ -1,1 +1,1 @@
-"""The catalog: what of a folder changes seldom."""
+"""The catalog: the data of a folder that seldom changes."""

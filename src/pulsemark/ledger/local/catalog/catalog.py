@@ -1,13 +1,14 @@
-"""The catalog: what changes seldom, in SQLite.
+"""The catalog: data that seldom changes, in SQLite.
 
-Topics with their ids, the list of each topic's segments, segments waiting to be removed, and
-a small key-value part for the broker (namespaces, partitioned topics, schemas). Every change
-is one transaction, durable when the call returns (WAL, synchronous=FULL). Calls block: the
-broker makes them off its loop. What SQLite cannot do is a CatalogError: nothing has changed then.
+It has the topics with their ids, the list of each topic's segments, the segments waiting to be
+removed, and a small key-value part for the broker (namespaces, partitioned topics, schemas). Every
+change is one transaction, durable when the call returns (WAL, synchronous=FULL). Calls block, so
+the broker makes them outside its loop. If SQLite fails, CatalogError is raised and nothing has
+changed.
 
-The segments themselves name their topic; the lists here only save reading every header at
-start. Segments too new to be listed are found in the journal. A catalog that is lost, or older
-than the folder, is filled again from the segments (`opening.completion`).
+Each segment names its own topic; the lists here only save reading every header at start. New
+segments that are not listed yet are found in the journal. A catalog that is lost, or older than the
+folder, is filled again from the segments (`opening.completion`).
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ _NO_SHARED_MEMORY = (
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_IOERR_SHMMAP,
 )
-"""How SQLite says that the file beside its WAL finds no room on the disk."""
+"""SQLite's message if the disk has no room for the shared-memory file next to its WAL."""
 
 
 class Catalog:
     """One connection, one user at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the catalog.
+        """Open or create the catalog.
 
-        Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError where it may be
-        sound but cannot be used now.
+        Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError if it cannot be used
+        now, though it may not be damaged.
         """
         self._path = path
         self._lock = threading.RLock()
@@ -109,7 +110,7 @@ class Catalog:
                 raise
 
     def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):  # what was not committed never counts
+        with suppress(sqlite3.Error):  # nothing that was not committed counts
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
 
@@ -124,33 +125,33 @@ class Catalog:
         return catalog_error(self._path, error)
 
     def close(self) -> None:
-        """Close the connection; SQLite folds its WAL back."""
+        """Close the connection; SQLite writes its WAL back into the file."""
         with self._lock:
             self.db.close()
 
     # Ids
 
     def reserve_ledger_ids(self, count: int, at_least: int = 0) -> int:
-        """Reserve ``count`` ledger ids, never given before and >= ``at_least``; the first."""
+        """Reserve ``count`` new ledger ids, all >= ``at_least``; returns the first."""
         with self._transaction() as db:
             return _reserve(db, count, at_least)
 
     def next_ledger_id(self) -> int:
-        """Every ledger id ever reserved is below this."""
+        """Every ledger id that was ever reserved is below this."""
         rows = self._rows("SELECT value FROM meta WHERE key='next_ledger_id'")
         return int(rows[0][0]) if rows else 0
 
     def highest_topic_id(self) -> int:
-        """The highest id that a topic has, or had; 0: there never was one."""
+        """The highest id that any topic has or had; 0: there never was a topic."""
         rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name='topic'")
         return int(rows[0][0]) if rows else 0
 
     def skip_topic_ids(self, highest: int) -> None:
-        """Topic ids up to ``highest`` are not given to new topics."""
+        """Never give topic ids up to ``highest`` to new topics."""
         with self._transaction() as db:
             row = db.execute("SELECT max(id) FROM topic").fetchone()
             if highest > (row[0] or 0):
-                # SQLite itself remembers the highest id there ever was.
+                # SQLite itself keeps the highest id that was ever used.
                 db.execute("INSERT INTO topic(id, name) VALUES (?, '')", (highest,))
                 db.execute("DELETE FROM topic WHERE id=?", (highest,))
 
@@ -161,7 +162,7 @@ class Catalog:
         return dict(self._rows("SELECT name, id FROM topic"))
 
     def create_topic(self, name: str, topic_id: int | None = None) -> int:
-        """Add a topic and return its id; the id of the one there is, if there is one."""
+        """Add a topic and return its id; if it exists, its existing id."""
         with self._transaction() as db:
             row = db.execute("SELECT id FROM topic WHERE name=?", (name,)).fetchone()
             if row:
@@ -178,9 +179,9 @@ class Catalog:
         unlisted: Iterable[SegmentId] = (),
         note: tuple[str, str] | None = None,
     ) -> list[SegmentId]:
-        """Remove a topic; its segments are noted for removal and returned.
+        """Remove a topic; returns its segments, which are listed for removal.
 
-        ``unlisted`` are segments of it that may not be listed yet. ``note`` is the (kind, key) of
+        ``unlisted`` are its segments that may not be listed yet. ``note`` is the (kind, key) of
         a property that is stored with it.
         """
         with self._transaction() as db:
@@ -199,7 +200,7 @@ class Catalog:
         return [(ledger, number) for ledger, number in rows]
 
     def deleted_topics(self) -> set[int]:
-        """Ids of topics that were deleted, and of which something may still be there."""
+        """Ids of deleted topics of which files or other data may still exist."""
         noted = {int(key) for key, _ in self.items(DELETING_KIND) if key.isdecimal()}
         return noted - set(self.topics().values())
 
@@ -211,7 +212,7 @@ class Catalog:
     def add_segments(self, segments: Iterable[tuple[int, int, int]]) -> None:
         """List segments: (topic id, ledger id, segment number) each.
 
-        Known ones are ignored, and so are those that were removed before they were ever listed.
+        Listed ones are ignored, and so are those that were removed before they were listed.
         """
         with self._transaction() as db:
             _add_segments(db, segments)
@@ -223,10 +224,10 @@ class Catalog:
         removed: Iterable[SegmentId],
         next_ledger_id: int,
     ) -> None:
-        """Take in what the folder holds, in one transaction: ids by topic name, and segments.
+        """Add what the folder has, in one transaction: ids by topic name, and segments.
 
-        Where a name is known under an older id, that topic was deleted: its segments are listed
-        for removal, and so are those in ``removed``. Ledger ids below ``next_ledger_id`` are not
+        If a name is known under an older id, that topic was deleted: its segments are listed for
+        removal, and so are those in ``removed``. Ledger ids below ``next_ledger_id`` are never
         given again.
         """
         with self._transaction() as db:
@@ -253,7 +254,7 @@ class Catalog:
         return {(ledger, number) for ledger, number in rows}
 
     def forget_removed(self, segments: Iterable[SegmentId]) -> None:
-        """The files are gone for good, and the journal no longer speaks of them."""
+        """Drop these from the removal list: file and journal blocks of each are gone."""
         with self._transaction() as db:
             db.executemany("DELETE FROM removed WHERE ledger_id=? AND segment_no=?", segments)
 
@@ -276,18 +277,18 @@ class Catalog:
                     )
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """What is stored under (kind, key); None where nothing is."""
+        """The value stored under (kind, key); None if there is none."""
         rows = self._rows("SELECT value FROM property WHERE kind=? AND key=?", kind, key)
         return bytes(rows[0][0]) if rows else None
 
     def delete(self, kind: str, key: str) -> bool:
-        """Remove (kind, key); whether it was there."""
+        """Remove (kind, key); returns whether it was there."""
         with self._transaction() as db:
             cursor = db.execute("DELETE FROM property WHERE kind=? AND key=?", (kind, key))
             return cursor.rowcount > 0
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
-        """All of a kind, by key."""
+        """All (key, value) pairs of a kind, ordered by key."""
         rows = self._rows("SELECT key, value FROM property WHERE kind=? ORDER BY key", kind)
         return [(key, bytes(value)) for key, value in rows]
 
@@ -317,7 +318,7 @@ def _add_segments(db: sqlite3.Connection, segments: Iterable[tuple[int, int, int
 
 
 def catalog_error(path: Path, error: sqlite3.Error) -> CatalogError:
-    """What an error of SQLite's means: damage, or that the file cannot be used now."""
+    """The CatalogError for an SQLite error: the file is damaged, or cannot be used now."""
     extended = getattr(error, "sqlite_errorcode", 0)
     code = extended & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

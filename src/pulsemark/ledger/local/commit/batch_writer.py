@@ -1,10 +1,10 @@
-"""A batch on its way to the disk: one journal block, then each segment's part, then its rows.
+"""Writes a batch to the disk: one journal block, then each segment's part, then its rows.
 
-An entry's row comes into its segment's index once its bytes are in the segment, and not before.
-So an index never holds what is not durable, and an entry that fails leaves nothing to take back.
+An entry's row is added to its segment's index only after its bytes are in the segment. So an index
+never has an entry that is not durable, and an entry that fails leaves nothing to take back.
 
-Used between the batches of a `GroupCommit` only, by one thread at a time. Where an exception ends
-a batch half way, it is written again from the beginning: what is done already is passed over, or
+Only one thread at a time uses it, between the batches of a `GroupCommit`. If an exception ends a
+batch half way, the batch is written again from the beginning: steps that are done are skipped, or
 done a second time with the same bytes at the same place.
 """
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A segment that was written to and is not synced, its owner, and a pinned descriptor."""
+    """A segment that was written to and is not synced, with its owner and a pinned descriptor."""
 
     segment: Segment
     owner: Owner
@@ -50,33 +50,33 @@ class BatchWriter:
         self.journal = journal
         self._dirty: dict[Segment, Written] = {}
         self.broken: list[Owner] = []
-        """Owners of segments that could not be synced, to be fenced after the batch."""
+        """Owners of segments that could not be synced; they are fenced after the batch."""
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
-        """Make groups durable and put them where readers find them, all but shown.
+        """Make groups durable and write them to their segments, but do not show them.
 
-        Without ``sync`` they are durable after the journal's next one.
+        Without ``sync`` they are durable after the journal's next sync.
         """
         try:
             if batch.journal_error is not None:
                 raise batch.journal_error
             self.write_to_journal(batch, groups, sync=sync)
-        except Exception as error:  # noqa: BLE001 - nothing of the block counts, whatever it is
-            self.journal.leave_broken()
+        except Exception as error:  # noqa: BLE001 - after any error, nothing of the block counts
+            self.journal.close_broken()
             _log_unless_disk("the journal", error)
             return Outcome(failed=list(groups), error=error)
         outcome = Outcome()
         failed_owners: set[int] = set()
         for group in groups:
             if id(group.owner) in failed_owners:
-                # What follows a gap must not come into a file where readers would find it.
+                # Entries after a gap must not be written: readers would find them in the file.
                 outcome.failed.append(group)
                 continue
             try:
                 self.write_to_segment(group)
             except Exception as error:  # noqa: BLE001 - the other groups must go on
                 _log_unless_disk(str(_segment(group).path), error)
-                self._show_what_came_whole(group)
+                self._show_whole_records(group)
                 outcome.failed.append(group)
                 failed_owners.add(id(group.owner))
                 outcome.error = error
@@ -85,9 +85,9 @@ class BatchWriter:
         return outcome
 
     def can_be_repeated(self, groups: Sequence[Group]) -> bool:
-        """Whether each step of writing these may be done a second time, if an exception ends it.
+        """Whether every step of writing these can be done again, if an exception ends it.
 
-        So it is where nothing has to be opened or begun, neither a file nor a chunk of an index.
+        True if no file has to be opened, and neither a file nor a chunk of an index begun.
         """
         if not self.journal.is_plain:
             return False
@@ -105,10 +105,10 @@ class BatchWriter:
             self.write_to_segment(group)
 
     def write_to_journal(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> None:
-        """Write the batch's block, unless that was done.
+        """Write the batch's block, unless it is written already.
 
-        Without ``sync`` the first block of a segment since the last rotation is synced at once all
-        the same: so recovery knows of every segment where it ends, and cuts off what was not
+        Even without ``sync``, the first block of a segment since the last rotation is synced at
+        once. So recovery has for every segment the place where it ends, and cuts off what was not
         synced.
         """
         if batch.is_in_journal:
@@ -130,7 +130,7 @@ class BatchWriter:
         batch.is_in_journal = True
 
     def write_to_segment(self, group: Group) -> None:
-        """Write a group's bytes where they belong, and its rows, unless that was done."""
+        """Write a group's bytes to its segment, and its rows, unless they are written already."""
         segment = _segment(group)
         if segment.index.end_offset < group.end_offset:
             written = self._dirty.get(segment) or self._open(group)
@@ -144,8 +144,8 @@ class BatchWriter:
         written = self._dirty[_segment(group)] = Written(_segment(group), group.owner, fd)
         return written
 
-    def _show_what_came_whole(self, group: Group) -> None:
-        """A reader of the folder may have seen these already: what was seen stays."""
+    def _show_whole_records(self, group: Group) -> None:
+        """Show the whole records of a failed write: a reader of the folder may have seen them."""
         written = self._dirty.get(_segment(group))
         if written is None:
             return
@@ -176,23 +176,23 @@ class BatchWriter:
                 return
 
     def _sync_some(self) -> None:
-        """Sync the segments written first, ahead of the checkpoint: too many files are open."""
+        """Sync the segments written first, before the checkpoint, if too many files are open."""
         count = 1 + self._fds.limit // 4
         unsynced = [w for w in self._dirty.values() if w.segment.state is not SegmentState.FAILED]
         for written in unsynced[:count]:
             if self._filer.sync(written.segment, written.fd):
                 self._fds.release(written.fd)
                 del self._dirty[written.segment]
-            else:  # it stays among the written: the checkpoint keeps the journal because of it
+            else:  # it stays in the list, so that the checkpoint keeps the journal
                 self.broken.append(written.owner)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the journal is being synced just now."""
+        """Whether the journal is being synced now."""
         return self.journal.is_syncing
 
     def sync(self) -> None:
-        """Sync what was written to the journal without. Raises OSError."""
+        """Sync what was written to the journal without a sync. Raises OSError."""
         self.journal.sync()
 
     def shown(self, groups: Sequence[Group]) -> None:
@@ -203,13 +203,13 @@ class BatchWriter:
                 segment.index.flush(segment.entry_count)
             except OSError as error:
                 # The index file is a cache: its rows stay in memory and are written later.
-                _log.warning("%s: index not written: %s", segment.path, error)
+                _log.warning("%s: its index file is not written yet: %s", segment.path, error)
 
     def rotate(self) -> tuple[int, list[Written]]:
         """End the journal's file, between two batches.
 
         Returns the highest journal id that ended, and every segment written since the last
-        rotation. Those who get them release their descriptors.
+        rotation. The caller releases their descriptors.
         """
         written, self._dirty = list(self._dirty.values()), {}
         return self.journal.rotate(), written

@@ -1,13 +1,13 @@
 """Checkpoints: sync what the journal holds into the segments, then free the journal.
 
-A thread of its own makes one when the journal's file has grown to its size, when some time has
-passed, and at closing. The order is what makes it safe at any crash: end the journal's file,
-sync the segments written until then, sync their folder, list new segments in the catalog, and
-only then free the file.
+A thread of its own makes a checkpoint when the journal's file has reached its size, when some time
+has passed, and at closing. The order of the steps makes it safe to crash between any two: end the
+journal's file, sync the segments written until then, sync their folder, list new segments in the
+catalog, and only then free the file.
 
-Where a segment cannot be synced its ledger is fenced and the journal's files are kept: they are
-the only durable copy, and the next start writes them out again. The segment is never synced again
-by this process: the kernel would say yes, whatever it has lost.
+If a segment cannot be synced, its ledger is fenced and the journal's files are kept: they are the
+only durable copy, and the next start writes them to the segments again. This process never syncs
+that segment again: the kernel would report success, whatever data it has lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL_MS = 200
 
 
 class Checkpointer:
-    """Runs checkpoints: the `Filer` says what is due."""
+    """Runs checkpoints; the `Filer` says what is due."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Checkpointer:
 
     @property
     def complete(self) -> bool:
-        """Whether everything the journal ever held is synced where it belongs."""
+        """Whether everything that was ever in the journal is synced in the segments."""
         return self._kept_up_to == 0
 
     def start(self) -> None:
-        """Begin to make checkpoints by size and time."""
+        """Start making checkpoints by size and time."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -81,10 +81,10 @@ class Checkpointer:
         try:
             self.checkpoint()
         except (OSError, CatalogError):
-            _log.exception("checkpoint failed; the journal is kept")
-        except Exception as error:  # noqa: BLE001 - without checkpoints the journal has no bound
+            _log.exception("checkpoint failed; the journal is kept until one succeeds")
+        except Exception as error:  # noqa: BLE001 - without checkpoints the journal grows for ever
             if not self._committer.state.is_over:
-                _log.critical("the store stops", exc_info=error)
+                _log.critical("checkpoint failed; the store stops", exc_info=error)
                 self._committer.state.fail(error)
                 self._committer.wake_all()
 
@@ -94,20 +94,20 @@ class Checkpointer:
         self.checkpoint()
 
     def end(self) -> None:
-        """End the thread; the journal is left as it is."""
+        """End the thread; the journal stays as it is."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def checkpoint(self) -> None:
-        """Make one now. Blocks; raises OSError or CatalogError when the journal must be kept."""
+        """Make one now. Blocks; raises OSError or CatalogError if the journal must be kept."""
         filer = self._filer
         with self._one_at_a_time:
-            # Taken before the journal's file ends: no later file speaks of these.
+            # Taken before the journal's file ends: no later file has blocks of these.
             removed = filer.removed()
             with self._committer.all_durable():
                 last_id, written = self._writer.rotate()
-            kept_before, self._kept_up_to = self._kept_up_to, last_id  # until it is all synced
+            kept_before, self._kept_up_to = self._kept_up_to, last_id  # until everything is synced
             with self._committer.lock:
                 due = filer.take_due()
             if self._sync(written) and filer.remove_void(due):

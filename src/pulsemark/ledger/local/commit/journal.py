@@ -1,17 +1,17 @@
 """The journal: the one file that is synced per group commit, whatever the number of topics.
 
-A block holds the bytes of all segments that a group commit adds to, and where they belong.
-Once the block is synced the bytes go into their segments (page cache only), and only then are
+A block has the bytes that a group commit adds to all segments, and where they belong.
+Once the block is synced the bytes are written to the segments (page cache), and only then are
 the appends acknowledged; a checkpoint syncs the segments later and frees the journal's files.
-So at any time: what a segment holds is durable, here or there.
+So at any time the content of a segment is durable, in the journal or in the segment.
 
-Files are used in turn under growing journal ids and are not cut when freed, and a growing one is
-filled with zeros ahead of small blocks: overwriting in place spares the file system's own
-journal, which is most of an fdatasync's price.
+Files are used in turn under growing journal ids and are not cut when freed, and a growing file is
+filled with zeros before small blocks are written: overwriting in place needs no write to the file
+system's own journal, which is most of an fdatasync's price.
 
 After a failed write or sync the file is closed and never synced again, only removed. The journal
-goes on in another file, whose header says how much of the one before counts. So it does after a
-write that an exception ended half way: what became of it is not known.
+goes on in another file, whose header says how much of the previous one counts. The same happens
+after a write that an exception ended half way, because its result is not known.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from .journal_format import (
 
 @dataclass(slots=True)
 class _OpenJournal:
-    """The file being written."""
+    """The file that is being written."""
 
     slot: int
     fd: int
     journal_id: int
     key: BlockKey
     header: bytes
-    """Not yet written: it goes with the first block."""
+    """The header, if it is not written yet: it is written with the first block."""
     allocated: int
-    """The file's length: up to here a write changes no metadata, and a sync need not wait for
-    the file system's own journal. A third of the price for small blocks."""
+    """The file's length. A write below it changes no metadata, so that a sync need not wait for
+    the file system's own journal: a third of the price of small blocks."""
     end: int = JOURNAL_HEADER_SIZE
     synced: bool = True
     is_broken: bool = False
-    """A write or sync began and did not come to a good end: the file is never synced again."""
+    """A write or sync began and did not succeed: the file is never synced again."""
 
 
 _ZEROS = bytes(256 * 1024)
 _SMALL_BLOCK_BYTES = 64 * 1024
-"""Larger blocks pay more for writing zeros first than they gain."""
+"""For larger blocks, writing zeros first costs more than it saves."""
 
 
 class Journal:
-    """Appends blocks. Used by the committer's thread; ``free`` by the checkpoint's."""
+    """Appends blocks. The committer's thread uses it; the checkpoint's thread calls ``free``."""
 
     def __init__(
         self, files: Files, folder: Path, last_id: int = 0, *, sync_interval_ms: int = 0
@@ -77,11 +77,11 @@ class Journal:
         """Slots whose file must not be synced again."""
         self._open: _OpenJournal | None = None
         self.is_syncing = False
-        """Whether the thread that writes waits for the disk."""
+        """Whether the thread that writes is waiting for the disk."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the current file that hold blocks."""
+        """Size of the current file's blocks and header, in bytes."""
         return self._open.end - JOURNAL_HEADER_SIZE if self._open else 0
 
     def write(
@@ -91,7 +91,7 @@ class Journal:
 
         Without ``sync`` the block is durable once ``sync`` has been called.
         """
-        self.leave_broken()
+        self.close_broken()
         journal = self._open or self._begin()
         head = pack_block_head(journal.key, journal.end, groups, content)
         size = len(head) + sum([group.size_bytes for group in groups])
@@ -109,7 +109,7 @@ class Journal:
                 self._files.fdatasync(journal.fd)
         finally:
             self.is_syncing = False
-        # No call from here on: the block counts, or it does not.
+        # No call from here on, so that no exception can come in between.
         journal.synced = sync
         journal.header = b""
         journal.end = end
@@ -118,18 +118,18 @@ class Journal:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a block is just written to the file that is open, and nothing is begun."""
+        """Whether the next block goes to the open file, without beginning a new one."""
         journal = self._open
         return journal is not None and not (journal.header or journal.is_broken)
 
-    def leave_broken(self) -> None:
-        """Close a file whose last write failed, or did not come to its end."""
+    def close_broken(self) -> None:
+        """Close a file whose last write failed or was interrupted."""
         if self._open is not None and self._open.is_broken:
             self._leave(self._open)
 
     def sync(self) -> None:
         """Make the blocks written without a sync durable. After an OSError they may be lost."""
-        self.leave_broken()
+        self.close_broken()
         journal = self._open
         if journal is None or journal.synced:
             return
@@ -173,18 +173,18 @@ class Journal:
         if not journal.header:
             self._previous = (journal.journal_id, journal.end)
         elif journal.is_broken:
-            with suppress(OSError):  # it holds nothing; what cannot be removed now is later
+            with suppress(OSError):  # it has no blocks; if it cannot be removed now, it is later
                 self._remove(journal.slot)
                 del self._in_use[journal.slot]
 
     def _close(self, fd: int) -> None:
-        with suppress(OSError):  # a failing close has closed; what counts is synced
+        with suppress(OSError):  # it is closed all the same, and what counts is synced
             self._files.close(fd)
 
     def free(self, first_id: int, last_id: int) -> None:
-        """Free the files of the ended journals ``first_id`` to ``last_id``: synced elsewhere.
+        """Free the files of the ended journals ``first_id`` to ``last_id``, synced elsewhere.
 
-        Frees what can be freed; raises OSError if that is not all.
+        Frees all that it can; raises OSError if some could not be freed.
         """
         error: OSError | None = None
         for slot, journal_id in sorted(self._in_use.items(), key=lambda item: item[1]):
@@ -221,7 +221,7 @@ class Journal:
 
 
 def free_journal(files: Files, path: Path) -> None:
-    """Make the file say that it holds nothing, durably."""
+    """Mark the file as free, durably."""
     fd = files.open(path, os.O_RDWR)
     try:
         write_all(files, fd, [bytes(JOURNAL_HEADER_SIZE)], 0)

@@ -9,16 +9,15 @@ All integers are little-endian. Header::
                                    milliseconds within which blocks were synced, several at once
     16  journal id           u64   1, 2, 3 ...; files are used again under a new id
     24  previous id          u64   the journal before this one; 0: none
-    32  previous end         u64   how much of that one counts; what follows there never did
+    32  previous end         u64   how much of that one counts; nothing after it does
     40  secret               8     random, drawn whenever a file is brought into use
     48  CRC32C of all before u32
     52  zero                 12
 
 In version 1 there is no secret: byte 40 to 44 are zero, and the CRC32C stands at byte 44.
 
-The header stands there twice, since a file whose header is lost is taken for one that was never
-brought into use: rot in one of them does no harm. Where both are all zeros the file is free. A
-block::
+The header is there twice, because a file whose header is lost is taken for one that was never used:
+damage to one copy does no harm. If both copies are all zeros, the file is free. A block::
 
      0  marker               4     the secret's first four bytes; "PMKB" in version 1
      4  CRC32C               u32   seeded with the journal id, this block's offset and the secret's
@@ -28,9 +27,9 @@ block::
     16  groups               24 x count
         content
 
-Blocks carry what clients sent, and a file that is used again still has all of that after its last
-block. Since the secret was drawn after those bytes were written, and no client ever sees it, none
-of them is a marker but by chance: where a reader looks for the next block it reads each byte once.
+Blocks carry what clients sent, and a reused file still has old content after its last block. But
+the secret was drawn after those bytes were written, and no client ever sees it, so they contain the
+marker only by chance. A reader that looks for the next block therefore reads each byte only once.
 
 A group says where its part of the content belongs; replaying it is one write::
 
@@ -67,29 +66,29 @@ BLOCK_HEADER_SIZE = _LEAD.size + _BLOCK.size
 _GROUP = struct.Struct("<QIIQ")
 GROUP_SIZE = _GROUP.size
 VERSION_1_MARKER = b"PMKB"
-"""Of every block in journals of version 1."""
+"""The marker of every block in journals of version 1."""
 _SEED = struct.Struct("<QQ")
 MAX_GROUPS = 1 << 20
 assert (_HEADER.size + 4, BLOCK_HEADER_SIZE, GROUP_SIZE) == (52, 16, 24)
 
 
 class BlockKey(NamedTuple):
-    """What the blocks of one journal have in common, and no others."""
+    """The marker and checksum seed that only the blocks of one journal have."""
 
     marker: bytes
     """The first four bytes of each block."""
     journal_id: int
     salt: bytes
-    """What goes into their checksums, beside journal id and offset."""
+    """The part of the checksums' seed that comes from the secret."""
 
     def seed(self, block_offset: int) -> int:
-        """Where the checksum of the block at that offset starts."""
+        """The start value of the checksum of the block at that offset."""
         return crc32c(_SEED.pack(self.journal_id, block_offset) + self.salt)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalHeader:
-    """Which journal a file holds now."""
+    """The header of a journal file: which journal it has now."""
 
     journal_id: int
     previous_id: int
@@ -101,7 +100,7 @@ class JournalHeader:
 
     @property
     def block_key(self) -> BlockKey:
-        """How the journal's blocks are marked and summed."""
+        """The key of the journal's blocks."""
         marker = self.secret[:4] or VERSION_1_MARKER
         return BlockKey(marker, self.journal_id, self.secret[4:])
 
@@ -116,10 +115,10 @@ class JournalHeader:
 
 
 def unpack_journal_header(data: bytes, path: Path) -> JournalHeader | None:
-    """The header, or None where there is none: a free file, or one never brought into use.
+    """The header, or None if there is none: a free file, or one never used.
 
-    Where both copies are torn it is None too: they are synced together with the first block, so
-    nothing in such a file was ever acknowledged. Raises UnsupportedVersionError.
+    If both copies are torn, the result is None too: they are synced together with the first block,
+    so nothing in such a file was ever acknowledged. Raises UnsupportedVersionError.
     """
     copies = data[:_COPY_SIZE], data[_COPY_SIZE:JOURNAL_HEADER_SIZE]
     return _unpack_copy(copies[0], path) or _unpack_copy(copies[1], path)
@@ -142,7 +141,7 @@ def _unpack_copy(data: bytes, path: Path) -> JournalHeader | None:
 
 
 class GroupRef(NamedTuple):
-    """Where a part of a block's content belongs."""
+    """The place of a part of a block's content."""
 
     ledger_id: int
     segment_no: int
@@ -153,7 +152,7 @@ class GroupRef(NamedTuple):
 def pack_block_head(
     key: BlockKey, block_offset: int, groups: Sequence[GroupRef], content: Sequence[Buffer]
 ) -> bytes:
-    """Block header and group table; ``content`` follows it as it is."""
+    """Block header and group table; ``content`` follows it unchanged."""
     size = sum([group.size_bytes for group in groups])
     table = b"".join([_GROUP.pack(*group) for group in groups])
     core = _BLOCK.pack(len(groups), size) + table
@@ -164,7 +163,7 @@ def pack_block_head(
 
 
 def unpack_block_sizes(data: bytes, key: BlockKey) -> tuple[int, int] | None:
-    """Group count and content size from a block's first 16 bytes; None: not a block's."""
+    """Group count and content size from a block's first 16 bytes; None: this is no block."""
     if len(data) < BLOCK_HEADER_SIZE or data[:4] != key.marker:
         return None
     count, size = _BLOCK.unpack_from(data, _LEAD.size)

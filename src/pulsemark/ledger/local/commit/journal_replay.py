@@ -1,19 +1,18 @@
-"""Reading the journal: for recovery, which writes its blocks out, and for verification.
+"""Reading the journal: for recovery, which writes its blocks to segments, and for verification.
 
-The journals that count are found by their headers alone: each names the one before it that held
-something durable, and how much of that counts. Within a journal a block is written only after
-the one before it was synced. So where a whole block follows bytes that are none, those were a
-block once: that is damage. Bytes behind the last whole block are a torn write, or of the file's
-last use.
+The headers alone say which journals count: each names the previous one that had durable blocks, and
+how much of that one counts. Within a journal a block is written only after the previous one was
+synced. So if a whole block follows bytes that are not a block, those bytes were a block once: that
+is damage. Bytes after the last whole block are a torn write, or from the file's earlier use.
 
-In interval mode blocks are synced several at once, and a power cut may keep a later one and lose
-an earlier one. Then the journal counts up to the first that is not whole: what was acknowledged
-within the last interval may be lost, as that mode says, but nothing gets a hole: what segments
-hold after their last block is cut off (``ReplayReport.segment_ends``).
+In interval mode several blocks are synced at once, and a power cut may keep a later one and lose an
+earlier one. Then the journal counts up to the first block that is not whole. What was acknowledged
+within the last interval may be lost, as that mode says, but no segment gets a hole: bytes of
+segments after their last block are cut off (``ReplayReport.segment_ends``).
 
-Blocks are told by a marker that was drawn at random for the journal. What clients sent, in blocks
-of now or in those that the file's last use left, is therefore no candidate: looking for the next
-block reads each byte once, and reads and sums again only what was a block of this journal.
+Each block begins with a marker that was drawn at random for the journal. What clients sent, now or
+in the file's earlier use, therefore does not look like a block: looking for the next block reads
+each byte once, and only what was a block of this journal is read and checked again.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from .journal_format import (
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay found."""
+    """The result of a replay."""
 
     last_id: int = 0
-    """Highest journal id seen; new journals go on behind it."""
+    """Highest journal id seen; new journals get higher ids."""
     blocks: int = 0
     damaged_blocks: int = 0
-    """Blocks that were durable and cannot be read; their segments may hold their bytes."""
+    """Blocks that were durable and cannot be read. Their bytes may still be in their segments."""
     segment_ends: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Where segments (ledger id, segment number) end that were written to in interval mode since
-    the last checkpoint. Bytes behind that may be on the disk without those before them."""
+    """The ends of segments (ledger id, segment number) that were written to in interval mode since
+    the last checkpoint. Bytes after that may be on the disk without those before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +58,18 @@ class JournalFile:
     path: Path
     header: JournalHeader
     end: int | None
-    """How much of it counts, as a later one says; None: as far as there are whole blocks."""
+    """How much of it counts, by a later journal's header; None: up to the last whole block."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalBlock:
-    """A block, or the place where one should be."""
+    """A block, or the place of a damaged one."""
 
     path: Path
     offset: int
     end_offset: int
     groups: list[tuple[GroupRef, memoryview]] | None
-    """None: there are no whole blocks from ``offset`` to ``end_offset``."""
+    """None: there is no whole block from ``offset`` to ``end_offset``."""
 
 
 def replay(
@@ -100,7 +99,7 @@ def replay(
 
 
 def _is_gone(chain: list[JournalFile]) -> bool:
-    """Whether the journal before the last one of these is not the one it names."""
+    """Whether the last journal names a previous one that is not here."""
     named = chain[-1].header.previous_id
     return named != (chain[-2].header.journal_id if len(chain) > 1 else 0)
 
@@ -111,7 +110,7 @@ def journals(files: Files, folder: Path) -> list[JournalFile]:
 
 
 def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]:
-    """Every block that counts in a journal, in order, and every place where one is damaged."""
+    """Every block that counts in a journal, in order, and the place of every damaged one."""
     path, key, end = journal.path, journal.header.block_key, journal.end
     fd = files.open(path, os.O_RDONLY)
     try:
@@ -123,7 +122,7 @@ def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]
                 after = at + BLOCK_HEADER_SIZE + len(groups) * GROUP_SIZE
                 after += sum(group.size_bytes for group, _ in groups)
             elif end is None and journal.header.sync_interval_ms:
-                return  # later blocks may have reached the disk before this one: none counts
+                return  # none counts: later blocks may have reached the disk before this one
             else:
                 following = _next_block(files, fd, key, at + 1, size)
                 if following is None and end is None:
@@ -152,8 +151,8 @@ def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader]
 def _chain(found: dict[int, tuple[Path, JournalHeader]]) -> list[JournalFile]:
     """The journals that count, oldest first.
 
-    One that was passed over held nothing: a later one took its place. Those in between may be
-    gone, freed while an older one had to be kept.
+    A journal that is not in the chain had no durable block, because a later one took its place.
+    Journals in the middle may be gone: freed while an older one had to be kept.
     """
     chain: list[JournalFile] = []
     for journal_id in sorted(found):

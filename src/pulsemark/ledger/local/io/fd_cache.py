@@ -1,11 +1,11 @@
-"""Open files of a store: at most so many at once, the least recently used closed first.
+"""Open files of a store: a limited number at once; the least recently used is closed first.
 
-A descriptor in use is pinned, so that no thread reads through one another has closed. The
-committer keeps what it wrote pinned until the checkpoint has synced it: a failed write-back
-must be reported to a descriptor that was open when it happened.
+A descriptor in use is pinned, so that no thread reads from one that another thread has closed. The
+committer keeps the files it wrote pinned until the checkpoint has synced them: the kernel reports
+a failed write-back only to descriptors that were open when it happened.
 
-A file that is removed, or must not be synced again, is forgotten at once; its descriptor is
-closed when the last one who uses it gives it back.
+A file that is removed, or must not be synced again, is forgotten at once. Its descriptor is closed
+when its last user releases it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Open:
 
 
 class _Use:
-    """As a class, since a generator would be a tenth of the price of a search."""
+    """A class, because a generator-based one would cost a tenth of a search."""
 
     __slots__ = ("_cache", "_fd", "_path")
 
@@ -65,12 +65,12 @@ class FdCache:
 
     @property
     def read_only(self) -> bool:
-        """Whether files are opened for reading alone."""
+        """Whether files are opened for reading only."""
         return self._flags & os.O_ACCMODE == os.O_RDONLY
 
     @property
     def limit(self) -> int:
-        """How many stay open at most, pinned ones aside."""
+        """How many stay open at most, not counting pinned ones."""
         return self._limit
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class FdCache:
         return _Use(self, path)
 
     def forget(self, path: Path) -> None:
-        """Never hand out a path's descriptor again: its file is being removed, or a sync failed."""
+        """Never use this descriptor again: the file is being removed, or its sync failed."""
         with self._lock:
             opened = self._by_path.pop(path, None)
             if opened is not None:
@@ -122,7 +122,7 @@ class FdCache:
 
     def _close(self, opened: _Open) -> None:
         del self._by_fd[opened.fd]
-        with suppress(OSError):  # a failing close has closed, and durability is not its matter
+        with suppress(OSError):  # it is closed all the same, and a sync made it durable
             self._files.close(opened.fd)
 
     def _evict(self) -> None:

@@ -1,9 +1,9 @@
-"""The one door to the operating system.
+"""All calls to the operating system.
 
 Everything the ledger does to files goes through a :class:`Files`, so that tests can put a
-faulty disk behind it. (The SQLite catalog is the exception: whole-process tests reach it.)
+faulty disk in its place. (The SQLite catalog is the exception: whole-process tests cover it.)
 Methods are thin: one system call each, raising ``OSError`` as the kernel gives it. What needs
-more than one call (short reads and writes, interrupted calls) stands below as functions.
+more than one call (short reads and writes, interrupted calls) is a function below.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IOV_MAX = 1024
 
 
 _SETTLED_NS = 2_000_000_000
-"""After so long a folder's time tells of each further change."""
+"""Once a folder's time is this old, each further change gives it another time."""
 
 
 class Files(Protocol):
@@ -47,8 +47,8 @@ class Files(Protocol):
         ...
 
     def map(self, fd: int, size_bytes: int) -> Buffer:
-        """The file's first ``size_bytes`` as memory, to read only. A disk that fails under it
-        ends the process (SIGBUS): for those who prefer speed to an OSError.
+        """The file's first ``size_bytes`` as memory, read-only. If the disk fails while it is
+        read, the process ends (SIGBUS): for callers that prefer speed to an OSError.
         """
         ...
 
@@ -69,7 +69,7 @@ class Files(Protocol):
         ...
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Give the space of a range back; it reads as zeros. OSError where that cannot be."""
+        """Free the space of a range; it reads as zeros. OSError where the file system cannot."""
         ...
 
     def size(self, fd: int) -> int:
@@ -93,12 +93,12 @@ class Files(Protocol):
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether there is something of that name."""
+        """Whether a file or folder has that name."""
         ...
 
     def names_stamp(self, path: Path) -> int | None:
-        """A number that is another one once names in a folder change; None: it is not known,
-        since they have changed just now.
+        """A number that changes when names in a folder change; None: not known, because names
+        have changed just now.
         """
         ...
 
@@ -107,12 +107,12 @@ class Files(Protocol):
         ...
 
     def try_lock(self, fd: int) -> bool:
-        """Take the exclusive lock of an open file, given back at process death; False: taken."""
+        """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
         ...
 
 
 class OsFiles:
-    """The real thing."""
+    """The operating system's own files."""
 
     def open(self, path: Path, flags: int) -> int:
         """Open; the descriptor is not inherited by child processes."""
@@ -127,7 +127,7 @@ class OsFiles:
         return os.pread(fd, size_bytes, offset)
 
     def map(self, fd: int, size_bytes: int) -> Buffer:
-        """The file's first ``size_bytes`` as memory, to read only."""
+        """The file's first ``size_bytes`` as memory, read-only."""
         return memoryview(mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ))
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -147,7 +147,7 @@ class OsFiles:
         os.ftruncate(fd, size_bytes)
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Give the space of a range back; it reads as zeros. OSError where that cannot be."""
+        """Free the space of a range; it reads as zeros. OSError where the file system cannot."""
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "fallocate64"):
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
@@ -176,11 +176,11 @@ class OsFiles:
         return [entry.name for entry in path.iterdir()]
 
     def exists(self, path: Path) -> bool:
-        """Whether there is something of that name."""
+        """Whether a file or folder has that name."""
         return path.exists()
 
     def names_stamp(self, path: Path) -> int | None:
-        """As Files. Two changes within one tick of the kernel's clock have the same time."""
+        """As in Files. Two changes within one tick of the kernel's clock have the same time."""
         changed_ns = path.stat().st_mtime_ns
         return changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
 
@@ -193,7 +193,7 @@ class OsFiles:
             os.close(fd)
 
     def try_lock(self, fd: int) -> bool:
-        """Take the exclusive lock of an open file, given back at process death; False: taken."""
+        """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -202,14 +202,14 @@ class OsFiles:
 
 
 WRITE_BYTES = 1 << 20
-"""The most that one call writes. For larger ones ext4 takes large pieces of memory, which on a
-virtual machine are often such as nobody has used yet: seven times slower (bench_append.py)."""
+"""The most that one call writes. For larger writes ext4 needs large pieces of memory, which a
+virtual machine often has to get from its host first: seven times slower (bench_append.py)."""
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
     """Write all ``buffers`` one after another at ``offset``; returns the bytes written.
 
-    Goes on after short writes and interruptions; any other ``OSError`` passes.
+    Goes on after short writes and interruptions; any other ``OSError`` is raised.
     """
     start = offset
     for portion in _portions(buffers):
@@ -227,7 +227,7 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
 
 
 def _portions(buffers: Sequence[Buffer]) -> Iterable[Sequence[Buffer]]:
-    """The buffers in lists for one call each: not too many, and not too large."""
+    """The buffers in lists for one call each: each list limited in number and in bytes."""
     size = sum(map(len, buffers))
     if len(buffers) <= IOV_MAX and size <= WRITE_BYTES:
         return (buffers,) if size else ()
@@ -251,7 +251,7 @@ def _cut(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
-    """What is left of ``buffers`` once ``written`` bytes are out."""
+    """The rest of ``buffers`` after ``written`` bytes were written."""
     for number, buffer in enumerate(buffers):
         if written < len(buffer):
             return [memoryview(buffer)[written:], *buffers[number + 1 :]]
@@ -287,7 +287,7 @@ def read_file(files: Files, path: Path, limit_bytes: int = 1 << 20) -> bytes:
 
 
 def write_file_durably(files: Files, path: Path, content: bytes) -> None:
-    """Put a small file in place as a whole: after a crash it is there complete, or not at all."""
+    """Write a small file as a whole: after a crash all of it is there, or nothing."""
     temporary = path.with_name(path.name + ".new")
     fd = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:

@@ -5,7 +5,7 @@
     PULSEMARK                            what this folder is: JSON with the format version
     LOCK                                 locked by the process that writes; holds its pid
     RESERVE                              zeros: space that removing entries may use (`reserve`)
-    PROBE                                only while it is found out whether the disk is full
+    PROBE                                only while a test write finds out whether the disk is full
     catalog.sqlite                       tenants, topics, segment lists
     journal/<slot>.journal
     ledgers/<ledger id>-<segment>.log    records
@@ -60,12 +60,12 @@ def segment_path(folder: Path, ledger_id: int, segment_no: int) -> Path:
 
 
 def index_path(segment: Path) -> Path:
-    """The index file beside a segment."""
+    """The index file of a segment."""
     return segment.with_suffix(".idx")
 
 
 def journal_path(folder: Path, slot: int) -> Path:
-    """One of the journal's files, which are used in turn."""
+    """One of the journal's files, which take turns."""
     return journal_folder(folder) / f"{slot:08x}.journal"
 
 
@@ -86,7 +86,7 @@ def list_journal_slots(files: Files, folder: Path) -> list[int]:
 
 
 def check_marker(files: Files, folder: Path) -> None:
-    """Raise ForeignFolderError or UnsupportedVersionError unless this is a data folder of ours."""
+    """Raise ForeignFolderError or UnsupportedVersionError unless this is a data folder."""
     try:
         text = read_file(files, folder / MARKER_NAME)
     except FileNotFoundError as error:
@@ -98,7 +98,7 @@ def check_marker(files: Files, folder: Path) -> None:
     try:
         version = json.loads(text)["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ForeignFolderError(folder, f"its {MARKER_NAME} file is unreadable") from error
+        raise ForeignFolderError(folder, f"its {MARKER_NAME} file is not valid JSON") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ForeignFolderError(folder, f"its {MARKER_NAME} file says version {version!r}")
     if version > FOLDER_VERSION:
@@ -132,7 +132,7 @@ def prepare_folder(files: Files, folder: Path) -> None:
 
 
 def _make_durably(files: Files, folder: Path) -> None:
-    """Make a folder with its parents, and the names of those that were not there durable."""
+    """Make a folder with its parents, and make the names of new ones durable."""
     missing = []
     while not files.exists(folder) and folder != folder.parent:
         missing.append(folder)
@@ -165,7 +165,7 @@ def lock_folder(files: Files, folder: Path) -> int:
 
 
 def _write_owner(files: Files, fd: int) -> None:
-    """Write who has the folder, for others to read; a full disk does not keep us from having it."""
+    """Write this process's id into the lock file. A full disk is no reason not to open."""
     owner = str(os.getpid()).encode() + b"\n"
     try:
         write_all(files, fd, [owner], 0)

@@ -1,12 +1,12 @@
 """Space that is kept back, so that a full disk can be freed.
 
-Removing entries takes some space itself: the catalog notes what goes before it goes, and a cut
-inside a segment is a file. On a full disk neither could be written. So the folder has a file of
-zeros, ``RESERVE``. Where trimming, deleting, or opening the folder or a topic finds the disk full,
-the file is made smaller by a part and the same is tried again. Nothing else may use the space, and
-the file grows again as soon as there is room.
+Removing entries needs some space itself: the catalog records a removal before it happens, and a
+cut inside a segment is a file. A full disk has no room for either. So the folder has a file of
+zeros, ``RESERVE``. If the disk is full when entries are trimmed or deleted, or the folder or a
+topic is opened, the file is made smaller by a part and the work is tried again. Nothing else may
+use the space, and the file grows again as soon as the disk has room.
 
-The file holds nothing, and is never synced: lost, or smaller than it should be, it is filled up.
+The file holds no data, and is never synced. If it is lost or too small, it is filled up again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 RESERVE_BYTES = 1 << 20
 _PART_BYTES = RESERVE_BYTES // 4
-"""Given back at once: what the catalog needs for opening or for a change, many times over."""
+"""Freed at once: many times what the catalog needs for opening or for one change."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,13 +42,13 @@ class Reserve:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing has been given back since it was filled up."""
+        """Whether the file has its full size: nothing was freed since it was filled up."""
         return self._whole
 
     def with_space_for(self, work: Callable[[], T]) -> T:
-        """Do ``work``; where the disk is full, give space back and do it again, while there is any.
+        """Do ``work``. If the disk is full, free a part and do it again, until nothing is left.
 
-        ``work`` has changed nothing when it raises. What it raises at last passes.
+        ``work`` must have changed nothing when it raises. Its last error is raised here.
         """
         while True:
             try:
@@ -56,10 +56,10 @@ class Reserve:
             except (OSError, CatalogFullError) as error:
                 if not is_full(error) or not self._give_back():
                     raise
-                _log.warning("the disk is full: a part of %s is used: %s", self._path, error)
+                _log.warning("the disk is full; freeing a part of %s: %s", self._path, error)
 
     def _give_back(self) -> bool:
-        """Make the file smaller by a part; False: there is nothing left, or it cannot be done."""
+        """Make the file smaller by a part; False: nothing is left, or the disk refuses."""
         with self._lock:
             self._whole = False
             try:
@@ -75,7 +75,7 @@ class Reserve:
             return size > 0
 
     def fill_up(self) -> None:
-        """Let the file grow to its size. Raises OSError; it has grown as far as it could then."""
+        """Let the file grow to its size. On OSError it has grown as far as it could."""
         with self._lock:
             if self._whole:
                 return
@@ -94,11 +94,11 @@ class Reserve:
         try:
             self.fill_up()
         except OSError as error:
-            _log.warning("%s is not whole: %s", self._path, error)
+            _log.warning("%s is too small; free some disk space: %s", self._path, error)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error says that the disk, or what one may use of it, is full."""
+    """Whether an error says that the disk, or this user's quota, is full."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, CatalogFullError)

@@ -1,1 +1,1 @@
-"""Opening a folder: what a crash left is brought in order first."""
+"""Opening a folder: recovery after a crash, and completing the catalog."""

@@ -1,19 +1,19 @@
-"""The catalog filled again from the segments, where it is lost or older than the folder.
+"""Fills the catalog again from the segments, if it is lost or older than the folder.
 
-Segments name their topic, with its id, so topics and their lists of segments come back as they
-were; cursors are a ledger and come back by themselves. That a catalog knows less than the folder
-shows in the ledger ids: it gives them out, so none in the folder can be above those it has given.
-Then opening a store completes it, once the journal is written out and before it is freed.
+Segments name their topic, with its id, so topics and their lists of segments are restored as they
+were; cursors are in a ledger and restored with it. A catalog that has less than the folder is found
+by ledger ids: the catalog assigns them, so none in the folder may be above those it has assigned.
+Then opening a store completes the catalog, after the journal is written out and before it is freed.
 
-What only the catalog held is lost with it: namespaces and their policies, partitioned topics,
-schemas, topics that never had an entry (their cursors have no name to belong to), and that a topic
-was deleted, where its files are still there. A damaged catalog is never replaced unasked:
-`rebuild_catalog` moves it aside, and takes over from it what can still be read.
+What only the catalog had is lost with it: namespaces and their policies, partitioned topics,
+schemas, topics that never had an entry (their cursors have no name to belong to), and the deletion
+of a topic whose files still exist. A damaged catalog is never replaced without being asked for:
+`rebuild_catalog` renames it, and copies from it what can still be read.
 
-Three things are rather too careful than not. New ledger ids begin a million above the highest
-one found, since ids are also given to topics that are opened and never written to. New topic ids
-begin above all that cursors name. And of two topics of one name the newer one counts: the other
-was deleted, and its files stay where they are (`verify` names them).
+Three choices are on the safe side. New ledger ids begin a million above the highest one found,
+because ids are also assigned to topics that are opened and never written to. New topic ids begin
+above all that cursors name. And of two topics of one name the newer one counts: the other was
+deleted, and its files stay where they are (`verify` names them).
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from ..io.folder import list_segments
 
 _log = logging.getLogger(__name__)
 LEDGER_IDS_SKIPPED = 1 << 20
-"""Between the highest ledger id found and the first new one."""
+"""Ids left unused between the highest ledger id found and the first new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a catalog was filled with."""
+    """What was added to a catalog."""
 
     topics: int
     segments: int
     next_ledger_id: int
 
 
-def is_behind(files: Files, folder: Path, catalog: Catalog) -> bool:
-    """Whether the folder has ledgers that the catalog never gave an id for."""
+def is_older_than_folder(files: Files, folder: Path, catalog: Catalog) -> bool:
+    """Whether the folder has ledgers whose ids the catalog never assigned."""
     present = list_segments(files, folder)
     return bool(present) and present[-1][0] >= catalog.next_ledger_id()
 
 
 def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
-    """Take the folder's topics and segments into a catalog that does not know them.
+    """Add the folder's topics and segments to a catalog that does not have them.
 
-    Raises CatalogError, UnsupportedVersionError, OSError; nothing is changed then.
+    Raises CatalogError, UnsupportedVersionError, OSError; then nothing has changed.
     """
     removed, deleted = catalog.removed(), catalog.deleted_topics()
     with FolderReader(folder, files=files) as reader:
@@ -77,8 +77,8 @@ def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
     highest = max((ledger_id for ledger_id, _ in list_segments(files, folder)), default=-1)
     next_ledger_id = highest + 1 + LEDGER_IDS_SKIPPED
     catalog.skip_topic_ids(max(highest_topic_id, *deleted, 0))
-    _let_views_count(catalog, topics)
-    # Last, and in one transaction: behind it the catalog no longer looks older than the folder.
+    _choose_views(catalog, topics)
+    # Last, and in one transaction: after it the catalog no longer looks older than the folder.
     catalog.adopt(topics, segments, removed, next_ledger_id)
     _log.error(
         "%s: the catalog was lost, or older than the folder; %d topics with %d segments were "
@@ -114,8 +114,8 @@ def _highest_topic_id(reader: FolderReader) -> int:
         position = Position(last.ledger_id, last.entry_id + 1)
 
 
-def _let_views_count(catalog: Catalog, topics: dict[str, int]) -> None:
-    """Of a compacted topic the catalog knew which view counts; now any that was finished does."""
+def _choose_views(catalog: Catalog, topics: dict[str, int]) -> None:
+    """Mark compacted topics, so that the newest finished view of each counts again."""
     for name in topics:
         if name.startswith(VIEW_TOPIC_PREFIX):
             topic_id = name.removeprefix(VIEW_TOPIC_PREFIX).partition("/")[0]

@@ -1,8 +1,8 @@
-"""What opening a data folder does first: the journal is written out, and then it may go.
+"""Recovery, the first step of opening a folder: write the journal to the segments and free it.
 
-The order is what makes it safe to end at any point and begin again: the journal's bytes into
-their segments, synced; the catalog told of every segment; only then the journal removed, and
-behind it the files of segments that were removed while the journal still spoke of them.
+The order of the steps makes it safe to end at any point and begin again: write the journal's bytes
+into their segments and sync them; list every segment in the catalog; only then remove the journal;
+and after it the files of segments that were removed while the journal still had blocks of them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ..segment.filer import Filer
 from ..segment.headers import read_named_header
 from ..segment.index_file import open_index, write_head
 from ..segment.segment_format import SegmentHeader
-from .completion import complete_catalog, is_behind
+from .completion import complete_catalog, is_older_than_folder
 
 _log = logging.getLogger(__name__)
 
 
 def recover(filer: Filer, catalog: Catalog) -> int:
-    """Bring a folder in order that this process has locked; the highest journal id there was.
+    """Recover a folder that this process has locked; returns the highest journal id found.
 
     Raises UnsupportedVersionError, CatalogError, OSError.
     """
@@ -44,12 +44,12 @@ def recover(filer: Filer, catalog: Catalog) -> int:
     _write_second_headers(filer, touched)
     _sync(filer, touched)
     unlisted = _unlisted(files, folder, catalog, removed)
-    if is_behind(files, folder, catalog) or _has_strangers(unlisted, catalog):
+    if is_older_than_folder(files, folder, catalog) or _has_unknown_topics(unlisted, catalog):
         complete_catalog(files, folder, catalog)
     else:
         _list(filer, catalog, unlisted, touched)
     remove_journal(files, folder)
-    removed |= catalog.removed()  # completing it may have found more
+    removed |= catalog.removed()  # completing the catalog may have added some
     filer.remove_files(removed)
     catalog.forget_removed(removed)
     return report.last_id
@@ -65,7 +65,7 @@ def remove_journal(files: Files, folder: Path) -> None:
 
 
 def _write_out(filer: Filer, removed: set[SegmentId]) -> tuple[ReplayReport, set[SegmentId]]:
-    """Write the journal's blocks into their segments; which segments those are."""
+    """Write the journal's blocks into their segments; returns those segments."""
     files, fds = filer.files, filer.fds
     touched: set[SegmentId] = set()
 
@@ -100,7 +100,7 @@ def _sync(filer: Filer, touched: set[SegmentId]) -> None:
 
 
 def _drop_short_indexes(filer: Filer, touched: set[SegmentId]) -> None:
-    """Entries whose ledger was fenced may come back: an index sealed without them is wrong."""
+    """Remove sealed indexes that have too few rows: entries of a fenced ledger may be restored."""
     for segment_id in touched:
         path = filer.path(segment_id)
         with open_index(filer.files, path, segment_id) as index:
@@ -113,9 +113,9 @@ def _drop_short_indexes(filer: Filer, touched: set[SegmentId]) -> None:
 
 
 def _write_second_headers(filer: Filer, touched: set[SegmentId]) -> None:
-    """Where a segment has no index file yet, make one with the second copy of its header.
+    """Give each segment without an index file one with the second copy of its header.
 
-    Not synced: opening the topic brings it to its end, and syncs it.
+    Not synced: opening the topic completes and syncs it.
     """
     for segment_id in sorted(touched):
         path = index_path(filer.path(segment_id))
@@ -126,13 +126,13 @@ def _write_second_headers(filer: Filer, touched: set[SegmentId]) -> None:
             if header.secret:
                 write_head(filer.files, path, header)
         except (CorruptFileError, OSError) as error:
-            _log.warning("%s: its header has no second copy yet: %s", path, error)
+            _log.warning("%s: the second copy of its header is not written yet: %s", path, error)
 
 
 def _unlisted(
     files: Files, folder: Path, catalog: Catalog, removed: set[SegmentId]
 ) -> dict[SegmentId, SegmentHeader]:
-    """The headers of the segments that are there and that the catalog does not list."""
+    """The headers of the segments that have a file and are not in the catalog."""
     known = catalog.listed_segments() | removed
     headers = {}
     for segment in list_segments(files, folder):
@@ -144,10 +144,10 @@ def _unlisted(
     return headers
 
 
-def _has_strangers(unlisted: dict[SegmentId, SegmentHeader], catalog: Catalog) -> bool:
-    """Whether there are topics that the catalog never had: it is a copy from before them.
+def _has_unknown_topics(unlisted: dict[SegmentId, SegmentHeader], catalog: Catalog) -> bool:
+    """Whether there are topics that the catalog never had, so that it is an old copy.
 
-    A topic that it had and has no more was deleted.
+    A topic that it had, and has no longer, was deleted.
     """
     names = {topic_id: name for name, topic_id in catalog.topics().items()}
     highest = catalog.highest_topic_id()
@@ -163,9 +163,9 @@ def _list(
     unlisted: dict[SegmentId, SegmentHeader],
     touched: set[SegmentId],
 ) -> None:
-    """List the segments that the journal spoke of, and those that a lost one would have named.
+    """List the segments in the journal's blocks, and those that a lost journal would have named.
 
-    What the journal wrote of deleted topics is removed.
+    Segments of deleted topics, written from the journal, are removed.
     """
     topic_ids = set(catalog.topics().values())
     deleted = {each for each, header in unlisted.items() if header.topic_id not in topic_ids}
@@ -174,7 +174,7 @@ def _list(
     forgotten = [each for each in listed if each not in touched]
     if forgotten:
         _log.warning(
-            "%s: the catalog did not list segments %s, for it is older than the folder, or a "
+            "%s: the catalog did not list segments %s, because it is older than the folder or a "
             "journal was lost; it lists them now",
             filer.folder,
             forgotten,

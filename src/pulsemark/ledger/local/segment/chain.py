@@ -1,14 +1,14 @@
 """Which segments make a topic's log, and how many of their entries count.
 
-The rule needs nothing but the segments' own headers, so that a reader without the catalog comes
-to the same answer as the owner. From the newest ledger back: each names the ledger before it
-and how many of that one's entries count. A ledger that no later one names held nothing durable
-(its first write failed and another took its place) and is left out; so are entries beyond the
-count. Going back ends where the ledger named is gone: it was trimmed. Unless it is known to be
-lost, through damage: then the newest of the older ledgers goes on.
+The rule needs only the segments' own headers, so that a reader without the catalog comes to the
+same answer as the owner. It goes from the newest ledger back: each names the previous ledger, and
+how many of its entries count. A ledger that no later one names had nothing durable (its first write
+failed and another ledger took its place) and is left out; so are entries beyond the count. Going
+back ends where the named ledger does not exist: it was trimmed. If it is known to be lost through
+damage, the newest of the older ledgers is next.
 
-Entries that a later header counts were durable. Where the records of such entries are gone they
-keep their places all the same, and reading them is a typed error.
+Entries that a later header counts were durable. If their records are gone, they keep their places
+all the same, and reading them raises CorruptEntryError.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Link:
 
     header: SegmentHeader
     end_entry_id: int | None
-    """Where its entries end, as the header behind it says; None: nobody says."""
+    """Where its entries end, by the next header; None: no header says it."""
     end_index: int | None
-    """Index of the first message behind them; None: nobody says."""
+    """Index of the first message after them; None: no header says it."""
 
 
 def chain_of(headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> list[Link]:
-    """The segments that belong to a topic's log, oldest first, by what their headers say.
+    """The segments that belong to a topic's log, oldest first, by their headers.
 
-    ``lost`` are ledgers that should be there, and are not or have no header.
+    ``lost`` are ledgers that should be there, and are missing or have no usable header.
     """
     ledgers: dict[int, list[SegmentHeader]] = {}
     for header in sorted(headers, key=lambda h: (h.ledger_id, h.first_entry_id, h.segment_no)):
@@ -83,10 +83,10 @@ def counting_segments(
     known: Collection[Segment] = (),
     lost: Collection[int] = (),
 ) -> list[Segment]:
-    """Load the indexes of the segments that count and show what counts of each, in order.
+    """Load the indexes of the segments that count, and show the entries that count, in order.
 
-    Those in ``known`` were loaded before and only take in what has been written since. ``lost``
-    is for `chain_of`.
+    Those in ``known`` were loaded before, and only load what was written since. ``lost`` is for
+    `chain_of`.
     """
     by_header = {segment.header: segment for segment in segments}
     shown = []
@@ -101,10 +101,10 @@ def counting_segments(
 
 
 def dropped_segments(segments: Sequence[Segment], counting: Sequence[Segment]) -> list[Segment]:
-    """Of a topic's segments those that surely count no more: a newer header passes over them.
+    """Those of a topic's segments that surely no longer count: a newer header skips them.
 
-    So it is after a tail was cut off. A segment that only cannot be reached (one between it and
-    the newer ones is missing) is none of these.
+    This happens when a tail was cut off. A segment that merely cannot be reached (because one
+    between it and the newer ones is missing) is not among them.
     """
     heads = [segment.header for segment in counting if segment.first_entry_id == 0]
     dropped = []
@@ -121,30 +121,30 @@ def dropped_segments(segments: Sequence[Segment], counting: Sequence[Segment]) -
 
 
 def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
-    """Take in a segment's rows and show those that count."""
+    """Load a segment's rows and show those that count."""
     index = segment.index
     count = None if link.end_entry_id is None else link.end_entry_id - segment.first_entry_id
     if is_known and index.sealed and segment.entry_count == index.count:
-        says_nothing_new = link.end_index is None if count is None else count == index.count
-        if says_nothing_new:
-            return  # as most are, whenever a topic of many segments is looked at again
+        is_unchanged = link.end_index is None if count is None else count == index.count
+        if is_unchanged:
+            return  # the usual case when a topic of many segments is refreshed
     if not is_known:
         segment.load_index()
     elif not index.sealed and (count is None or index.count < count):
         segment.read_new_records()
     if count is not None and index.count < count:
-        if index.sealed:  # the segment's end is gone, or the one that followed it
+        if index.sealed:  # the end of the segment, or the next segment, is gone
             index.reopen()
             segment.read_new_records()
-        _log.error("%s: %d entries are gone from its end", segment.path, count - index.count)
-        told = index.next_message
+        _log.error("%s: %d entries are lost from its end", segment.path, count - index.count)
+        stated = index.next_message
         if link.end_index is not None:
-            told = link.end_index - segment.first_index
-        index_lost_rows(index, count, told)
+            stated = link.end_index - segment.first_index
+        index_lost_rows(index, count, stated)
     if count is None:
         count = index.count
         if link.end_index is not None:
-            # A salvaged header does not know how many entries count, but which is the last.
+            # A salvaged header does not say how many entries count, but which is the last.
             count = segment.find_message(link.end_index - segment.first_index, count)
     if count < index.count:
         segment.truncate(count)  # what never counted must not be counted by the next header

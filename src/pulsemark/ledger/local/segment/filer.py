@@ -1,10 +1,9 @@
-"""The one owner of a folder's segments: it makes, opens, ends, seals and removes them.
+"""The one owner of a folder's segments: it creates, opens, ends, seals and removes them.
 
 Everything that happens to a segment happens here, so that its state (`life`) is changed in one
-place and each change is checked. A topic that appends says what it does (``begin``, ``end``,
-``discard``); the committer has files synced; the checkpointer asks what is
-due (``take_due``): which segments are to be listed in the catalog, which index files are to be
-sealed, which files never counted.
+place and each change is checked. A topic that appends calls ``begin``, ``end`` and ``discard``; the
+committer has files synced; the checkpointer asks what is due (``take_due``): the segments to list
+in the catalog, the index files to seal, and the files that never counted.
 
 Readers of the folder have a filer, too, which only opens segments.
 """
@@ -38,12 +37,12 @@ class Due:
     """What a checkpoint has to do for segments."""
 
     began: list[Segment] = field(default_factory=list)
-    """To be listed in the catalog."""
+    """Segments to list in the catalog."""
     ended: list[Segment] = field(default_factory=list)
-    """Their index files are to be sealed."""
+    """Segments whose index files are to be sealed."""
     void: list[Segment] = field(default_factory=list)
-    """Their files are to go, before the journal forgets what it wrote of them: after that, what a
-    failed write left would look like a ledger's end."""
+    """Segments whose files must be removed before the journal frees the blocks that it has of them.
+    After that, the rest of a failed write would look like a ledger's end."""
 
 
 class Filer:
@@ -63,13 +62,13 @@ class Filer:
         return segment_path(self.folder, *segment_id)
 
     def drop_read_caches(self) -> None:
-        """Forget what was kept of index files: for measuring what a first search costs."""
+        """Drop the cached parts of index files, to measure the cost of a first search."""
         self._chunks.clear()
 
     # Opening
 
     def open(self, header: SegmentHeader) -> Segment:
-        """The segment of a header that was read; nothing of its index is loaded yet."""
+        """The segment of a header; its index is not loaded yet."""
         return self._make(header, SegmentState.DURABLE)
 
     def _make(self, header: SegmentHeader, state: SegmentState) -> Segment:
@@ -89,9 +88,9 @@ class Filer:
     def open_topic(
         self, name: str, topic_id: int, listed: Iterable[SegmentId]
     ) -> tuple[list[Segment], Sequence[Segment]]:
-        """A topic's segments that count, ended, in order; and those of a tail that was cut off.
+        """A topic's segments that count, ended, in order; and the segments of a cut-off tail.
 
-        ``listed`` are the catalog's. Raises OSError, UnsupportedVersionError.
+        ``listed`` are those in the catalog. Raises OSError, UnsupportedVersionError.
         """
         headers, lost = read_headers(self.files, self.folder, listed, (name, topic_id))
         for segment_id, reason in lost.items():
@@ -110,28 +109,28 @@ class Filer:
     # Appending
 
     def new(self, header: SegmentHeader) -> Segment:
-        """A segment to append to, once it has begun; its file comes with the first commit."""
+        """A new segment, to be begun before appending. The first commit creates its file."""
         segment = self._make(header, SegmentState.NEW)
         segment.index.end_offset = header.size_bytes
         return segment
 
     def begin(self, segment: Segment) -> None:
-        """A new segment is appended to from now on; the catalog will list it."""
+        """Begin to append to a new segment; the next checkpoint lists it in the catalog."""
         segment.life.become(SegmentState.PENDING)
         with self._lock:
             self._due.began.append(segment)
 
     def end(self, segment: Segment) -> None:
-        """No entry follows those that are assigned. A segment whose sync failed stays failed.
+        """End a segment: no entry follows those assigned. One whose sync failed stays failed.
 
-        One that was sealed has lost entries at its end: its index file is sealed anew.
+        If it was sealed before, entries were cut off its end: its index file is sealed again.
         """
         if segment.life.become(SegmentState.ENDED, only_if=_UNENDED):
             with self._lock:
                 self._due.ended.append(segment)
 
     def discard(self, segment: Segment) -> None:
-        """Nothing of this segment, which has begun, counts."""
+        """Mark a segment that has begun as void: none of its entries count."""
         segment.life.become(SegmentState.VOID)
         with self._lock:
             self._due.void.append(segment)
@@ -139,10 +138,10 @@ class Filer:
     # Checkpoints
 
     def sync(self, segment: Segment, fd: int) -> bool:
-        """Sync a segment's file by a descriptor it was written through; whether that worked.
+        """Sync a segment's file by a descriptor used to write it; returns whether that worked.
 
-        A file that is to go needs no sync. After a failure the file is never synced again: the
-        kernel would say yes, whatever it has lost.
+        A file that is about to be removed needs no sync. After a failure the file is never synced
+        again: the kernel would report success, whatever data it has lost.
         """
         if segment.removed:
             return True
@@ -151,14 +150,14 @@ class Filer:
         try:
             self.files.fdatasync(fd)
         except OSError as error:
-            _log.error("%s: its sync failed; its ledger is fenced: %s", segment.path, error)
+            _log.error("%s: its sync failed, so its ledger is fenced: %s", segment.path, error)
             segment.life.become(SegmentState.FAILED)
             self.fds.forget(segment.path)
             return False
         return True
 
     def take_due(self) -> Due:
-        """What is due; segments with entries that are still pending have to wait.
+        """Take what is due; segments with entries that are still pending have to wait.
 
         To be called under the lock that appends hold.
         """
@@ -178,15 +177,15 @@ class Filer:
         return due
 
     def put_back(self, due: Due) -> None:
-        """Segments could not be listed: the next checkpoint tries again."""
+        """Put back segments that could not be listed: the next checkpoint tries again."""
         with self._lock:
             self._due.began += due.began
             self._due.ended += due.ended
 
     def write_second_headers(self, due: Due, *, threaded: bool) -> None:
-        """Put headers of new segments into their index files, before the journal forgets them.
+        """Write the headers of new segments into their index files, before the journal is freed.
 
-        Sealing does it for those that have ended.
+        For ended segments, sealing does it.
         """
         ended = set(due.ended)
         began = [each for each in due.began if not each.removed and each not in ended]
@@ -197,8 +196,8 @@ class Filer:
         self.files.sync_folder(ledgers_folder(self.folder))
 
     def seal(self, segments: Iterable[Segment], *, threaded: bool = False) -> None:
-        """Bring the index files of ended segments to their end. They are caches: what fails is
-        made good when the segment is next opened.
+        """Complete the index files of ended segments. They are caches: if it fails, the next
+        opening of the segment repairs it.
         """
         ended = [s for s in segments if s.state is SegmentState.ENDED and s.entry_count]
         for_each(_seal, ended, threaded=threaded)
@@ -206,24 +205,24 @@ class Filer:
     # Removing
 
     def forget(self, segments: Iterable[Segment]) -> None:
-        """The catalog lists these no more: their entries are gone. What is removed stays so."""
+        """Mark these as removed: the catalog no longer lists them. They stay removed."""
         for segment in segments:
             segment.mark_removed()
 
     def remove_void(self, due: Due) -> bool:
-        """Remove the files of segments that never counted, durably; whether that worked."""
+        """Remove the files of segments that never counted, durably; returns whether that worked."""
         try:
             self.remove_files(segment.segment_id for segment in due.void)
         except OSError as error:
-            _log.error("files of void segments stay, and so does the journal: %s", error)
+            _log.error("cannot remove void segments, so the journal is kept: %s", error)
             return False
         self.forget(due.void)
         return True
 
     def remove_files(self, segments: Iterable[SegmentId]) -> None:
-        """Remove files of segments, durably; those that are gone already do no harm.
+        """Remove files of segments, durably; files that are gone already are ignored.
 
-        Raises OSError: some may be there still.
+        Raises OSError: some may still be there.
         """
         gone = False
         for segment_id in segments:
@@ -239,17 +238,17 @@ class Filer:
             self.sync_folder()
 
     def files_removed(self, segments: Collection[SegmentId]) -> None:
-        """The catalog may forget that these were removed, once the journal has forgotten them."""
+        """Note that these files were removed; once the journal is freed, the catalog forgets."""
         with self._lock:
             self._removed.update(segments)
 
     def removed(self) -> set[SegmentId]:
-        """What ``files_removed`` was told, and ``removal_forgotten`` was not."""
+        """Segments given to ``files_removed`` and not yet to ``removal_forgotten``."""
         with self._lock:
             return set(self._removed)
 
     def removal_forgotten(self, segments: Collection[SegmentId]) -> None:
-        """The catalog has forgotten that these were removed."""
+        """Drop these: the catalog no longer has them in its removal list."""
         with self._lock:
             self._removed.difference_update(segments)
 
@@ -258,7 +257,7 @@ def _write_second_header(segment: Segment) -> None:
     try:
         segment.index.begin()
     except OSError as error:
-        _log.warning("%s: its header has no second copy yet: %s", segment.path, error)
+        _log.warning("%s: the second copy of its header was not written: %s", segment.path, error)
 
 
 def _seal(segment: Segment) -> None:
@@ -266,7 +265,7 @@ def _seal(segment: Segment) -> None:
         if not segment.index.sealed:
             segment.index.seal(segment.append_time_max_ms)
     except OSError as error:
-        _log.warning("%s: its index file is not sealed: %s", segment.path, error)
+        _log.warning("%s: its index file could not be completed: %s", segment.path, error)
     if segment.index.sealed:
         segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
 

@@ -1,8 +1,8 @@
-r"""The ``.cut`` file beside a segment: how many of its first entries were removed.
+r"""The ``.cut`` file of a segment: how many of its first entries were removed.
 
-Whole segments are removed by removing their files. Where a cut falls inside one, this file says
-so, written as a whole and synced before the entries disappear, so that every reader of the folder
-agrees; then the space is given back by punching a hole. All integers are little-endian::
+Whole segments are removed with their files. If a cut falls inside a segment, this file says so. It
+is written as a whole and synced before the entries disappear, so that every reader of the folder
+agrees; then the space is freed by punching a hole. All integers are little-endian::
 
      0  magic "PMKCUT\r\n"    8
      8  version              u16
@@ -16,8 +16,8 @@ agrees; then the space is given back by punching a hole. All integers are little
     52  removed messages     u32
     56  CRC32C of all before u32
 
-So everything that goes on behind the removed entries (times, indexes, addresses) can be had
-without them, also where all were removed and the index file is lost.
+So times, indexes and addresses of the entries that stay can be computed without the removed ones,
+even if all were removed and the index file is lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HeadCut:
-    """What a cut file says."""
+    """The content of a cut file."""
 
     rows: int = 0
     """How many of the segment's first entries are removed."""
@@ -59,7 +59,7 @@ NO_CUT = HeadCut()
 
 
 def cut_path(segment: Path) -> Path:
-    """The cut file beside a segment."""
+    """The cut file of a segment."""
     return segment.with_suffix(".cut")
 
 
@@ -81,25 +81,25 @@ def pack_cut(ledger_id: int, segment_no: int, cut: HeadCut) -> bytes:
 
 
 def write_cut(files: Files, segment: Path, ledger_id: int, segment_no: int, cut: HeadCut) -> None:
-    """Make a cut durable."""
+    """Write the cut file, durably."""
     write_file_durably(files, cut_path(segment), pack_cut(ledger_id, segment_no, cut))
 
 
 def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> HeadCut:
-    """What is removed; nothing where there is no such file, or none that can be trusted.
+    """What was removed; nothing if there is no cut file, or it is damaged.
 
     Raises UnsupportedVersionError.
     """
     cut, problem = examine_cut(files, segment, ledger_id, segment_no)
     if problem is not None:
-        _log.warning("%s: %s: entries that were removed are back", cut_path(segment), problem)
+        _log.warning("%s: %s; the entries it removed are back", cut_path(segment), problem)
     return cut
 
 
 def examine_cut(
     files: Files, segment: Path, ledger_id: int, segment_no: int
 ) -> tuple[HeadCut, str | None]:
-    """What is removed, and what is wrong with the file; None: nothing.
+    """What was removed, and what is wrong with the file (None: nothing).
 
     Raises UnsupportedVersionError.
     """
@@ -117,5 +117,5 @@ def examine_cut(
     if version > CUT_VERSION or features:
         raise UnsupportedVersionError(path, "cut version", version, CUT_VERSION)
     if (ledger, number) != (ledger_id, segment_no):
-        return NO_CUT, f"it is that of segment {ledger}-{number}"
+        return NO_CUT, f"it belongs to segment {ledger}-{number}"
     return HeadCut(rows, messages, end, entry_time_ms, append_time_ms), None

@@ -1,13 +1,13 @@
 """Reading segment headers: the one place that does, damaged ones included.
 
-A header is under one checksum: a single wrong bit makes it unusable, though the records after it
-are whole. In version 2 the index file has a second copy, which then counts. Where that is gone,
-too, one flipped bit is found by trying: turned back, the checksum matches again. Both are exact,
-and nothing else is tried: records of version 2 can only be found by the secret in the header, and
-to guess would be to believe what a client may have put into a body. For segments of version 1,
-which have no second copy, there is `salvage`.
+A header has one checksum: a single wrong bit makes it unusable, though the records after it are
+whole. In version 2 the index file has a second copy, which is used then. If that is damaged too,
+one flipped bit is found by trying: with the bit flipped back, the checksum matches again. Both ways
+are exact, and nothing else is tried: records of version 2 can only be found with the secret in the
+header, and a guess could take what a client put into a body for a record. For segments of version
+1, which have no second copy, there is `salvage`.
 
-Nothing is written: the damaged bytes stay what they are, and every reader comes to the same header.
+Nothing is written: the damaged bytes stay, and every reader comes to the same header.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .segment_format import (
     SEGMENT_MAGIC,
     SegmentHeader,
     header_size_field,
-    told_header_size,
+    stated_header_size,
     unpack_segment_header,
 )
 
 
 def read_beginning(files: Files, path: Path) -> bytes:
-    """The first bytes of a segment's file, in which any header is whole. Raises OSError."""
+    """The first bytes of a segment's file, enough for any header. Raises OSError."""
     fd = files.open(path, os.O_RDONLY)
     try:
         return read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
@@ -40,7 +40,7 @@ def read_beginning(files: Files, path: Path) -> bytes:
 
 
 def read_segment_header(files: Files, path: Path) -> SegmentHeader:
-    """The header that a file begins with. Raises CorruptFileError, UnsupportedVersionError."""
+    """The header at the beginning of a file. Raises CorruptFileError, UnsupportedVersionError."""
     return unpack_segment_header(read_beginning(files, path), path)
 
 
@@ -53,18 +53,18 @@ def read_named_header(files: Files, folder: Path, segment_id: SegmentId) -> Segm
     header = read_segment_header(files, path)
     if header.segment_id != segment_id:
         other = "{}-{}".format(*header.segment_id)
-        raise CorruptFileError(path, f"its header is that of segment {other}")
+        raise CorruptFileError(path, f"its header belongs to segment {other}")
     return header
 
 
 def restored_header(
     files: Files, path: Path, segment_id: SegmentId, beginning: bytes
 ) -> SegmentHeader | None:
-    """The header of a segment that begins with these bytes, by what is exact; None: it is lost.
+    """The header of a segment that begins with these bytes, restored exactly; None: it is lost.
 
     Raises UnsupportedVersionError, OSError.
     """
-    for find in (_as_it_is, _second_copy, _with_one_bit_turned):
+    for find in (_read_again, _second_copy, _with_one_bit_flipped):
         header = find(files, path, segment_id, beginning)
         if header is not None and header.segment_id == segment_id:
             return header
@@ -72,9 +72,9 @@ def restored_header(
 
 
 def correct_header(data: bytes, path: Path) -> SegmentHeader | None:
-    """The header with one flipped bit turned back; None where that does not make it whole."""
+    """The header with one bit flipped back; None if that does not make it whole."""
     work = bytearray(data)
-    for bit in range(8 * told_header_size(data)):
+    for bit in range(8 * stated_header_size(data)):
         work[bit >> 3] ^= 1 << (bit & 7)
         try:
             return unpack_segment_header(work, path)
@@ -83,8 +83,8 @@ def correct_header(data: bytes, path: Path) -> SegmentHeader | None:
     return None
 
 
-def may_be_under_way(beginning: bytes) -> bool:
-    """Whether these are the first bytes of a header, and not yet all of them."""
+def may_be_half_written(beginning: bytes) -> bool:
+    """Whether these are the first bytes of a header that is not yet written completely."""
     if not any(beginning):
         return True
     if not beginning.startswith(SEGMENT_MAGIC[: len(beginning)]):
@@ -93,8 +93,8 @@ def may_be_under_way(beginning: bytes) -> bool:
     return size is None or len(beginning) < size <= SEGMENT_HEADER_LIMIT
 
 
-def _as_it_is(_: Files, path: Path, __: SegmentId, beginning: bytes) -> SegmentHeader | None:
-    """It may just have been under way when it was read before."""
+def _read_again(_: Files, path: Path, __: SegmentId, beginning: bytes) -> SegmentHeader | None:
+    """It may have been half written when it was read before."""
     with suppress(CorruptFileError):
         return unpack_segment_header(beginning, path)
     return None
@@ -107,7 +107,7 @@ def _second_copy(files: Files, path: Path, segment_id: SegmentId, _: bytes) -> S
     return None
 
 
-def _with_one_bit_turned(
+def _with_one_bit_flipped(
     _: Files, path: Path, __: SegmentId, beginning: bytes
 ) -> SegmentHeader | None:
     return correct_header(beginning, path)

@@ -1,8 +1,8 @@
-"""Reading and writing index files: the one place that knows where what stands in them.
+"""Reading and writing index files: the only place that knows their layout.
 
-The index of an open segment, opening a folder, reading of damaged headers and `verify` all read
-through `IndexFile`. What is read is checked; what it says is believed or not by those who ask.
-`IndexWriter` writes what a segment's owner knows. The file is a cache, so that it is synced only
+The index of an open segment, opening a folder, reading damaged headers and `verify` all read
+through `IndexFile`. It checks the format of what it reads; its callers decide whether to trust the
+content. `IndexWriter` writes for the segment's owner. The file is a cache, so it is synced only
 where the order of its parts matters.
 """
 
@@ -34,11 +34,11 @@ from .index_format import (
 from .segment_format import SEGMENT_HEADER_LIMIT, SegmentHeader
 
 CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
-"""Of a full chunk."""
+"""Size of a full chunk."""
 
 
 class IndexFile:
-    """An index file by a descriptor, which stays the caller's to close. All methods: OSError."""
+    """An index file by a descriptor, which the caller closes. All methods raise OSError."""
 
     def __init__(self, files: Files, fd: int, segment_id: SegmentId) -> None:
         self._files = files
@@ -47,7 +47,7 @@ class IndexFile:
 
     @property
     def size_bytes(self) -> int:
-        """Of the file, now."""
+        """The file's size now."""
         return self._files.size(self._fd)
 
     def begins_with(self, head: bytes) -> bool:
@@ -55,15 +55,15 @@ class IndexFile:
         return read_up_to(self._files, self._fd, len(head), 0) == head
 
     def version(self) -> int | None:
-        """The version that the file's header says; None where that is no header."""
+        """The version in the file's header; None if it has no header."""
         return unpack_index_version(read_up_to(self._files, self._fd, INDEX_HEADER_SIZE, 0))
 
     def second_header(self) -> bytes:
-        """The bytes that the second copy of the segment's header begins with, unchecked."""
+        """The bytes at the place of the second copy of the segment's header, unchecked."""
         return read_up_to(self._files, self._fd, SEGMENT_HEADER_LIMIT, INDEX_HEADER_SIZE)
 
     def trailer(self) -> Trailer | None:
-        """The trailer; None where the file has none, or none that is whole."""
+        """The trailer; None if the file has none, or a damaged one."""
         size = self.size_bytes
         if size < INDEX_HEADER_SIZE + TRAILER_SIZE:
             return None
@@ -71,7 +71,7 @@ class IndexFile:
         return unpack_trailer(data, self._seed)
 
     def chunk(self, number: int, head_size: int, io: IoCount | None = None) -> Chunk:
-        """Chunk ``number``; ``head_size`` is all that stands before the first. BadIndexError."""
+        """Chunk ``number``; ``head_size`` is the size of all before. Raises BadIndexError."""
         data = read_up_to(self._files, self._fd, CHUNK_BYTES, chunk_offset(number, head_size))
         if io is not None:
             io.add(len(data))
@@ -79,7 +79,7 @@ class IndexFile:
 
 
 def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
-    """Make an index file that has its header only, with the second copy of the segment's."""
+    """Create an index file with its header only, which has the copy of the segment's header."""
     fd = files.open(path, os.O_WRONLY | os.O_CREAT)
     try:
         write_all(files, fd, [pack_index_header(*header.segment_id, header.pack())], 0)
@@ -88,10 +88,10 @@ def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
 
 
 class IndexWriter:
-    """The index file of one segment, written by the segment's owner. All methods: OSError."""
+    """The index file of one segment, written by its owner. All methods raise OSError."""
 
     def __init__(self, files: Files, path: Path, segment_id: SegmentId, head: bytes) -> None:
-        """``head`` is all that stands before the chunks (`index_format.pack_index_header`)."""
+        """``head`` is all that is before the chunks (`index_format.pack_index_header`)."""
         self._files = files
         self._path = path
         self._seed = index_seed(*segment_id)
@@ -100,7 +100,7 @@ class IndexWriter:
         """A sync of the file failed: it must never be synced again."""
 
     def write(self, number: int, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Write full chunks from ``number`` on, one at each step. Not synced."""
+        """Write full chunks from ``number`` on, one per step of the iterator. Not synced."""
         with self._to_write(number) as fd:
             for chunk in chunks:
                 write_all(self._files, fd, [chunk.pack(self._seed)], self._chunk_at(number))
@@ -108,16 +108,16 @@ class IndexWriter:
                 number += 1
 
     def seal(self, number: int, rest: Chunk | None, trailer: Trailer) -> bool:
-        """Write the last chunk, which has ``number``, then the trailer, each synced; whether done.
+        """Write the last chunk, number ``number``, then the trailer, each synced; False: not done.
 
-        Where there is a trailer the chunks were durable before it, so what does not match its
-        checksum there is damage, and no write that a power cut has torn.
+        The chunks are durable before the trailer is written. So if there is a trailer and a chunk
+        does not match its checksum, that is damage, and not a write torn by a power cut.
         """
         if self._sync_failed:
             return False
         end = at = self._chunk_at(number)
         with self._to_write(number) as fd:
-            if self._files.size(fd) > at:  # sealed before, when it had other rows
+            if self._files.size(fd) > at:  # it was sealed before, with other rows
                 self._files.ftruncate(fd, at)
                 self._sync(fd)
             if rest is not None:
@@ -128,9 +128,9 @@ class IndexWriter:
         return True
 
     def begin(self, number: int) -> None:
-        """Make the copy of the segment's header durable, and the file where there is none.
+        """Make the copy of the segment's header durable; create the file if there is none.
 
-        ``number`` chunks were written. The folder is for the caller to sync.
+        ``number`` chunks were written. The caller syncs the folder.
         """
         if not self._sync_failed:
             with self._to_write(number) as fd:
@@ -146,7 +146,7 @@ class IndexWriter:
 
     @contextmanager
     def _to_write(self, number: int) -> Iterator[int]:
-        """The file, open; with its header, if no chunk was written yet."""
+        """Open the file; write its header if no chunk was written yet."""
         fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if number == 0:
@@ -165,7 +165,7 @@ class IndexWriter:
 
 @contextmanager
 def open_index(files: Files, segment: Path, segment_id: SegmentId) -> Iterator[IndexFile | None]:
-    """The index file beside a segment, for the length of a ``with`` block; None: there is none."""
+    """The index file of a segment, for the length of a ``with`` block; None: there is none."""
     try:
         fd = files.open(index_path(segment), os.O_RDONLY)
     except FileNotFoundError:

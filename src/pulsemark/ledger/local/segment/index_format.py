@@ -1,9 +1,9 @@
 r"""Bytes of a segment's index file (``.idx``): address and time of every entry, 16 bytes each.
 
-The file is a cache: it can be made again from the segment, and is whenever it is absent or fails a
-check. Every byte comes out as it was, but for the rows of entries that were removed or lost since.
-It also holds the second copy of the segment's header: where one of the two is damaged, the other
-one counts. All integers are little-endian. Header::
+The file is a cache: if it is missing or fails a check, it is made again from the segment. Every
+byte comes out the same, except in the rows of entries that were removed or lost since. It also has
+the second copy of the segment's header: if one copy is damaged, the other one is used. All integers
+are little-endian. Header::
 
      0  magic "PMKINDX\n"    8
      8  version              u16
@@ -12,9 +12,9 @@ one counts. All integers are little-endian. Header::
     16  ledger id            u64
     24  segment header size  u32   0 in version 1, which has no copy of it
     28  CRC32C of all before u32
-    32  segment header             as it stands in the segment, with a checksum of its own
+    32  segment header             as in the segment, with its own checksum
 
-Then chunks of exactly 1024 rows, only the last of a sealed segment may have fewer. A chunk::
+Then chunks of exactly 1024 rows; only the last one of a sealed segment may have fewer. A chunk::
 
      0  marker "PMKC"        4
      4  CRC32C               u32   seeded with the ledger id and segment number; of all below
@@ -25,12 +25,12 @@ Then chunks of exactly 1024 rows, only the last of a sealed segment may have few
     28  end offset           u32   where in the segment the entry of the last row ends
     32  content CRC32C       u32   of the segment's bytes from the first row's record to the end
                                offset: a long read checks one sum instead of one per record
-    36  content known        u32   1; 0 where damage was found when the index was made
+    36  content known        u32   1; 0 if damage was found when the index was made
     40  times                u64 x count   running maximum of entry times, up to and with the row
         nexts                u32 x count   messages of the segment up to and with the row
         offsets              u32 x count   where the row's record begins in the segment
 
-Columns, so that a search bisects one without touching the others. A sealed segment's index
+They are columns, so that a search bisects one without reading the others. A sealed segment's index
 ends with a trailer::
 
      0  marker "PMKE"        4
@@ -73,7 +73,7 @@ assert (INDEX_HEADER_SIZE, CHUNK_HEADER_SIZE, TRAILER_SIZE) == (32, 40, 40)
 
 
 class BadIndexError(Exception):
-    """The index file cannot be trusted at ``row``; that part is made again from the segment."""
+    """The index file is damaged at ``row``; that part is made again from the segment."""
 
     def __init__(self, reason: str, row: int) -> None:
         self.row = row
@@ -81,17 +81,17 @@ class BadIndexError(Exception):
 
 
 def index_seed(ledger_id: int, segment_no: int) -> int:
-    """Start of the checksums, so that another segment's index is no index here."""
+    """Start value of the checksums, so that another segment's index does not match."""
     return crc32c(_SEED.pack(ledger_id, segment_no))
 
 
 def chunk_offset(number: int, head_size: int = INDEX_HEADER_SIZE) -> int:
-    """Where chunk ``number`` begins, ``head_size`` being all before the first: those are full."""
+    """Where chunk ``number`` begins; ``head_size`` is the size of all before the first chunk."""
     return head_size + number * (CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE)
 
 
 def pack_index_header(ledger_id: int, segment_no: int, segment_header: bytes = b"") -> bytes:
-    """All that stands before the chunks; without ``segment_header`` that of version 1."""
+    """All bytes before the chunks; without ``segment_header`` those of version 1."""
     version = INDEX_VERSION if segment_header else 1
     size = len(segment_header)
     body = _HEADER.pack(INDEX_MAGIC, version, 0, segment_no, ledger_id, size)
@@ -99,7 +99,7 @@ def pack_index_header(ledger_id: int, segment_no: int, segment_header: bytes = b
 
 
 def unpack_index_version(data: bytes) -> int | None:
-    """The version that an index file's first 32 bytes say; None where these are no header."""
+    """The version in an index file's first 32 bytes; None if they are not a header."""
     if len(data) < INDEX_HEADER_SIZE or data[:8] != INDEX_MAGIC:
         return None
     body = data[: _HEADER.size]
@@ -109,12 +109,12 @@ def unpack_index_version(data: bytes) -> int | None:
 
 
 Column: TypeAlias = "array[int] | memoryview"
-"""One number a row."""
+"""One number per row."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Up to 1024 rows, as three columns. Read from a file they are views, which do not grow."""
+    """Up to 1024 rows, as three columns. Columns read from a file are views and cannot grow."""
 
     first_row: int
     time_before_ms: int
@@ -161,7 +161,7 @@ def unpack_chunk(data: bytes, seed: int, first_row: int) -> Chunk:
      content_crc, content_known) = _CHUNK.unpack_from(data, _CHUNK_LEAD.size)  # fmt: skip
     size = CHUNK_HEADER_SIZE + count * ROW_SIZE
     if marker != _CHUNK_MARKER or not 0 < count <= CHUNK_ROWS or len(data) < size:
-        raise BadIndexError("no whole chunk", first_row)
+        raise BadIndexError("the chunk is cut off or out of place", first_row)
     view = memoryview(data)
     if crc32c(view[_CHUNK_LEAD.size : size], seed) != crc or found_row != first_row:
         raise BadIndexError("chunk checksum does not match", first_row)
@@ -182,7 +182,7 @@ def unpack_chunk(data: bytes, seed: int, first_row: int) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """What a sealed segment amounts to."""
+    """The sums over a sealed segment."""
 
     row_count: int
     message_count: int
@@ -204,7 +204,7 @@ class Trailer:
 
 
 def unpack_trailer(data: bytes, seed: int) -> Trailer | None:
-    """The trailer, or None where these are not a trailer's bytes."""
+    """The trailer, or None if these bytes are not a trailer."""
     if len(data) != TRAILER_SIZE:
         return None
     marker, crc = _CHUNK_LEAD.unpack_from(data)

@@ -1,4 +1,4 @@
-"""An index made from the records: what recovery does, and whoever finds an index file damaged."""
+"""Makes an index from the records: for recovery, and where an index file is damaged."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def index_from_records(
     cut: HeadCut = NO_CUT,
     row_limit: int = MAX_ENTRY_ID,
 ) -> int:
-    """Add to ``index`` every record behind what it already holds; returns the last append time.
+    """Add to ``index`` every record after those it already has; returns the last append time.
 
-    ``cut`` is what was removed from the segment's head. Stops before row ``row_limit``.
+    ``cut`` says what was removed from the segment's head. Stops before row ``row_limit``.
 
-    Entries lost to rot get rows as well (at the offset where the damage begins, with all their
-    messages counted for the last of them), so that ids and indexes behind them stay right.
+    Entries lost to damage get rows as well (at the offset where the damage begins; the last of
+    them counts all their messages), so that ids and indexes after them stay right.
     """
     if index.count == 0:
         index.end_offset = header.size_bytes
@@ -64,9 +64,9 @@ def index_from_records(
 def _index_lost(
     index: TimeIndex, record: ScannedRecord, row: int, row_limit: int, next_message: int
 ) -> None:
-    """Rows for the entries that are lost before ``record``, which has ``row``.
+    """Add rows for the lost entries before ``record``, whose row is ``row``.
 
-    ``next_message`` is what the last one of them must come to.
+    ``next_message`` is the message count in the row of the last one.
     """
     damage = index.end_offset
     while index.count < min(row, row_limit):
@@ -76,7 +76,7 @@ def _index_lost(
 
 
 def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
-    """Rows for removed entries, the same whether their records are still there or not."""
+    """Add rows for removed entries: the same whether their records still exist or not."""
     start = index.end_offset
     while index.count < min(cut.rows, row_limit):
         known = cut.message_count if index.count == cut.rows - 1 else index.next_message
@@ -85,9 +85,9 @@ def _index_removed(index: TimeIndex, cut: HeadCut, row_limit: int) -> None:
 
 
 def index_lost_rows(index: TimeIndex, count: int, next_message: int) -> None:
-    """Rows, up to ``count``, for entries that are known and whose records are gone at the end.
+    """Add rows, up to ``count``, for entries that existed and whose records are lost at the end.
 
-    ``next_message`` is what the last one of them must come to.
+    ``next_message`` is the message count in the row of the last one.
     """
     end = index.end_offset
     while index.count < count:
@@ -104,9 +104,9 @@ def _index_whole_records(
     append_time_ms: int,
     row_limit: int,
 ) -> int:
-    """The fast way, as far as every record is whole and small; the last append time.
+    """The fast way, as long as every record is whole and small; returns the last append time.
 
-    Three times as fast as looking for records: it is what bounds the time of a recovery.
+    Three times as fast as looking for records. It decides how long a recovery takes.
     """
     key = header.record_key
     while index.count < row_limit:

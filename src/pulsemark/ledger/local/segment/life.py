@@ -1,14 +1,14 @@
 """The states of a segment, and which of them may follow which.
 
 A segment has one state. Only the `Filer` changes it (and a reader, which finds a file gone), and
-each change is checked against `FOLLOWING`: a change that is not there is a mistake in this program.
+each change is checked against `FOLLOWING`: any other change is a mistake in this program.
 
 ::
 
     NEW ──► PENDING ──► DURABLE ──► ENDED ──► SEALED
 
     PENDING ──► ENDED      the ledger rolled before the first commit
-    SEALED  ──► ENDED      a tail was cut off: the index file is sealed anew
+    SEALED  ──► ENDED      a tail was cut off: the index file is sealed again
     PENDING, DURABLE, ENDED, SEALED ──► FAILED          a sync of its file failed
     PENDING, DURABLE, ENDED, FAILED ──► VOID            nothing of it ever counted
     DURABLE, ENDED, SEALED, FAILED, VOID ──► REMOVED
@@ -25,10 +25,10 @@ from enum import Enum
 
 
 class SegmentState(Enum):
-    """What became of a segment so far."""
+    """The state of a segment."""
 
     NEW = "new"
-    """A topic is about to begin it. Nothing else knows of it; there is no file."""
+    """A topic is about to begin it. It has no file, and nothing else refers to it."""
     PENDING = "pending"
     """Entries are appended to it, and none of them is durable yet."""
     DURABLE = "durable"
@@ -40,9 +40,9 @@ class SegmentState(Enum):
     FAILED = "failed"
     """A sync of its file failed. The file is never synced again; the journal is kept."""
     VOID = "void"
-    """Nothing of it ever counted. Its file goes before the journal forgets it."""
+    """None of its entries ever counted. Its file is removed before the journal is freed."""
     REMOVED = "removed"
-    """Its entries were removed, durably; the file is gone or about to go."""
+    """Its entries were removed, durably; the file is removed or about to be."""
 
 
 FOLLOWING: dict[SegmentState, frozenset[SegmentState]] = {
@@ -59,7 +59,7 @@ FOLLOWING: dict[SegmentState, frozenset[SegmentState]] = {
         {
             SegmentState.ENDED,
             SegmentState.FAILED,
-            SegmentState.VOID,  # the mark of a cut came whole, though its write was said to fail
+            SegmentState.VOID,  # a cut's control entry was written whole, though its write failed
             SegmentState.REMOVED,
         }
     ),
@@ -67,7 +67,7 @@ FOLLOWING: dict[SegmentState, frozenset[SegmentState]] = {
         {
             SegmentState.SEALED,
             SegmentState.FAILED,
-            SegmentState.VOID,  # all that was still pending failed
+            SegmentState.VOID,  # all entries that were still pending failed
             SegmentState.REMOVED,
         }
     ),
@@ -85,7 +85,7 @@ FOLLOWING: dict[SegmentState, frozenset[SegmentState]] = {
 """The legal transitions; every other one raises SegmentStateError."""
 
 GONE = frozenset({SegmentState.VOID, SegmentState.REMOVED})
-"""The file is gone, or about to go: it needs no sync, and what cannot be read is no damage."""
+"""The file is removed or about to be: it needs no sync, and failing to read it is not damage."""
 
 
 class SegmentStateError(Exception):
@@ -109,12 +109,12 @@ class Life:
     def __init__(self, name: str, state: SegmentState = SegmentState.NEW) -> None:
         self._name = name
         self.state = state
-        """To be read by all, and changed by ``become`` alone."""
+        """Anyone may read it; only ``become`` changes it."""
 
     def become(self, new: SegmentState, *, only_if: Collection[SegmentState] = ()) -> bool:
-        """Change the state; whether it changed.
+        """Change the state; returns whether it changed.
 
-        ``only_if``: in any other state than these nothing happens. Raises SegmentStateError.
+        ``only_if``: in any other state nothing happens. Raises SegmentStateError.
         """
         with _changing:
             if only_if and self.state not in only_if:

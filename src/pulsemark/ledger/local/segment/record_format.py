@@ -1,6 +1,6 @@
 r"""Bytes of the records of a segment, and the one parser of them.
 
-Nothing else does arithmetic on them. All integers are little-endian.
+No other module computes their offsets. All integers are little-endian.
 Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then body)::
 
      0  marker                       4     finds the next record after damage
@@ -11,8 +11,8 @@ Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then b
     12  prefix size                  u16
     14  kind                         u8    0 data, 1 control
     15  body check                   u8    1: the producer's own CRC32C, which stands in body
-                                           bytes 2-6 and covers all behind it (checked at append)
-                                           0: ours: a u32 behind the body, of the whole body
+                                           bytes 2-6 and covers all after it (checked at append)
+                                           0: ours: a u32 after the body, of the whole body
     16  entry id                     u32   within the ledger
     20  message count                u32
     24  append time                  u64   milliseconds; never decreases within a topic
@@ -20,9 +20,9 @@ Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then b
                                            before it where the count is 0, so -1 is possible
 
 40 bytes of header, 18 of prefix (broker time, an index below 2^28) and the six body bytes make
-64: one small read decides a step of a search, its checksum checked, no payload touched.
+64. So each step of a search is one small read, with its checksum checked and no payload read.
 
-The ledger id is inside the checksum only: a stale record of another ledger is no record here.
+The ledger id is only part of the checksum's input: a record of another ledger does not match here.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ _PRODUCER_CRC = struct.Struct(">I")
 _VIEW_FROM_BYTES = 2048
 
 BODY_CRC_SIZE = 4
-"""What stands behind a body that brings no checksum of its own."""
+"""The checksum after a body that has none of its own."""
 assert (RECORD_HEADER_SIZE, CORE_OFFSET) == (40, 8)
 
 
 class RecordKey(NamedTuple):
-    """What the records of one segment have in common, and no others."""
+    """The marker and checksum seed that only the records of one segment have."""
 
     marker: bytes
     """The first four bytes of each record."""
     seed: int
-    """Where the checksum of each record's header starts."""
+    """The start value of the checksum of each record's header."""
 
 
 def pack_record_head(
@@ -72,8 +72,8 @@ def pack_record_head(
     body: Buffer,
     body_check: int,
 ) -> bytes:
-    """Record header and prefix in one piece; the body follows it unchanged, then, where
-    ``body_check`` is BODY_CRC_OURS, ``pack_body_crc``.
+    """Record header and prefix in one piece. The body follows unchanged, then ``pack_body_crc`` if
+    ``body_check`` is BODY_CRC_OURS.
     """
     core = (
         RECORD_CORE.pack(
@@ -94,12 +94,12 @@ def pack_record_head(
 
 
 def pack_body_crc(body: Buffer) -> bytes:
-    """What stands behind a body that brings no checksum of its own."""
+    """The checksum after a body that has none of its own."""
     return _U32.pack(crc32c(body))
 
 
 def record_size(entry_size_bytes: int, body_check: int) -> int:
-    """From a record's marker to the next record."""
+    """The size of a record, from its marker to the next record."""
     return (
         RECORD_HEADER_SIZE
         + entry_size_bytes
@@ -108,7 +108,7 @@ def record_size(entry_size_bytes: int, body_check: int) -> int:
 
 
 class RecordFields(NamedTuple):
-    """A record header, as it is unpacked."""
+    """The fields of a record header."""
 
     marker: bytes
     crc: int
@@ -123,20 +123,20 @@ class RecordFields(NamedTuple):
 
     @property
     def record_size_bytes(self) -> int:
-        """From marker to the next record."""
+        """The size of the record, from its marker to the next record."""
         return record_size(self[2], self[5])
 
 
 _fields: Callable[[tuple[object, ...]], RecordFields] = partial(tuple.__new__, RecordFields)
-"""Fields of an unpacked header, in half of the time."""
+"""Makes RecordFields from an unpacked header in half of the time."""
 
 
 RecordTuple = tuple[bytes, int, int, int, int, int, int, int, int, int]
-"""The same fields in the same order, plain: names cost where records are read by the thousand."""
+"""The same fields as a plain tuple: named ones cost time if thousands of records are read."""
 
 
 class BadRecordError(Exception):
-    """The bytes are no whole record; ``short`` tells that they end too early to know."""
+    """The bytes are not a whole record. ``short``: they end before that can be decided."""
 
     def __init__(self, reason: str, *, short: bool = False) -> None:
         self.reason = reason
@@ -147,8 +147,8 @@ class BadRecordError(Exception):
 def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordFields:
     """Check marker, sizes and checksum of the record at ``offset``; raises BadRecordError.
 
-    Needs header, prefix and up to six body bytes; whether the body is whole and right is the
-    matter of `whole_record` and `body_damage`.
+    Needs header, prefix and up to six body bytes; `whole_record` and `body_damage` check the rest
+    of the body.
     """
     start = offset + RECORD_HEADER_SIZE
     if start > len(data):
@@ -169,9 +169,9 @@ def unpack_record_head(data: Buffer, offset: int, key: RecordKey) -> RecordField
 
 
 def whole_record(data: Buffer, view: memoryview, at: int, key: RecordKey) -> RecordTuple:
-    """The header of the record at ``at``, once header and body have passed their checksums.
+    """The header of the record at ``at``, after header and body have passed their checksums.
 
-    The fast way for records that are read by the thousand; ``view`` is a view on ``data``.
+    The fast way, for reading thousands of records; ``view`` is a view on ``data``.
     Raises BadRecordError.
     """
     try:
@@ -206,7 +206,7 @@ def whole_record(data: Buffer, view: memoryview, at: int, key: RecordKey) -> Rec
 
 
 def split_records(data: Buffer, offsets: Sequence[int]) -> list[memoryview]:
-    """The stored entries in ``data``, known to be whole: its first record began at offsets[0]."""
+    """The stored entries in ``data``, known to be whole. ``data`` begins at offsets[0]."""
     view = memoryview(data)
     start = offsets[0] - RECORD_HEADER_SIZE
     size_at = 8 - RECORD_HEADER_SIZE
@@ -217,7 +217,7 @@ def split_records(data: Buffer, offsets: Sequence[int]) -> list[memoryview]:
 
 
 def body_damage(fields: RecordFields, record: memoryview) -> str | None:
-    """What is wrong with the body of a ``record`` given from its marker on; None: nothing."""
+    """What is wrong with the body of ``record``, which begins at its marker; None: nothing."""
     if len(record) < fields.record_size_bytes:
         return "the body is cut off"
     body_at = RECORD_HEADER_SIZE + fields.prefix_size_bytes
@@ -232,7 +232,7 @@ def body_damage(fields: RecordFields, record: memoryview) -> str | None:
 
 
 FIRST_TAG_AT = RECORD_HEADER_SIZE + PREFIX_HEADER_SIZE_BYTES
-"""Where in a record with a prefix the tag of its first field stands."""
+"""The offset of the tag of a prefix's first field, in a record."""
 BROKER_TIMESTAMP_TAG = 0x08
-"""Field 1 of the prefix's protobuf, which stampers write first; the ledger sees to it that its
+"""Field 1 of the prefix's protobuf, which stampers write first. The ledger makes sure that its
 value is the record's append time."""

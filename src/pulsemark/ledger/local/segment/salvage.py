@@ -1,22 +1,22 @@
-"""Segments whose headers cannot be read: what is exact first, and version 1 put together.
+"""Salvage of segments with damaged headers: exact restoring first, then rebuilding for version 1.
 
-What is exact is the matter of `headers`, and all there is for segments of version 2. Those of
-version 1 have no second copy of their header, and their records carry the same marker everywhere.
-Of those, what the header said is put together from what is left, the surest first:
+`headers` restores headers exactly. That is all that can be done for segments of version 2. Those of
+version 1 have no second copy of their header, and their records have the same marker in every
+segment. Their headers are rebuilt from other sources, the surest first:
 
-1. Ledger and segment number stand in the file's name.
-2. The topic: what the owner's catalog says; else another segment of the same ledger, or a ledger
-   that names this one as the one before it; else the name in the damaged bytes, if it is one and
-   the first record stands where that name would put it.
-3. First entry and first index: by a whole record and its row in the index file; without one, by a
-   record that stands right after the header.
-4. The ledger before: what another segment of this ledger says; else the newest older ledger of
-   the topic that begins below this one's first index (a ledger that was given up begins at the
-   same). How many of its entries count is then not known; the first index tells.
-5. Time floors and leader epoch: the index files, the first record, the segment before.
+1. Ledger and segment number are in the file's name.
+2. The topic: from the owner's catalog; else from another segment of the same ledger, or from a
+   ledger that names this one as the previous one; else the name in the damaged bytes, if it can be
+   a name and the first record is where a header with that name would end.
+3. First entry and first index: from a whole record and its row in the index file; without a row,
+   from a record right after the header.
+4. The previous ledger: from another segment of this ledger; else the newest older ledger of the
+   topic that begins below this one's first index (a ledger that was given up begins at the same
+   index). Then it is not known how many of its entries count; the first index shows it.
+5. Time floors and leader epoch: from the index files, the first record, the segment before.
 
-A damaged segment is taken for one of version 1 only where something says so (`_is_version_1`).
-A segment of version 1 without a whole record is not salvaged: there is nothing in it to read.
+A damaged segment is taken for version 1 only if something says so (`_is_version_1`). A segment of
+version 1 without a whole record is not salvaged: it has no entry to read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ....proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
 from ...errors import CorruptFileError
 from ..io.files import Files
 from ..io.folder import SegmentId, segment_path
-from .headers import may_be_under_way, read_beginning, read_named_header, restored_header
+from .headers import may_be_half_written, read_beginning, read_named_header, restored_header
 from .index_file import open_index
 from .index_format import BadIndexError, Chunk, Trailer, pack_index_header
 from .record_format import RECORD_HEADER_SIZE
@@ -42,8 +42,8 @@ from .scan import ScannedRecord, scan_records
 from .segment_format import (
     UNKNOWN_COUNT,
     SegmentHeader,
-    told_topic,
-    told_version,
+    stated_topic,
+    stated_version,
     unpack_segment_header,
 )
 
@@ -56,7 +56,7 @@ Identity = tuple[str, int]
 def read_headers(
     files: Files, folder: Path, segment_ids: Iterable[SegmentId], identity: Identity
 ) -> tuple[dict[SegmentId, SegmentHeader], dict[SegmentId, Exception]]:
-    """The headers of one topic's segments, and why those are lost that have none any more.
+    """The headers of one topic's segments, and for each lost header the reason.
 
     Raises OSError, UnsupportedVersionError.
     """
@@ -79,7 +79,7 @@ def salvage_headers(
     good: Iterable[SegmentHeader],
     identity: Identity | None = None,
 ) -> dict[SegmentId, SegmentHeader]:
-    """Headers for those of the ``damaged`` segments that can have one again.
+    """New headers for those of the ``damaged`` segments that can be salvaged.
 
     ``good`` are the headers that could be read: all of the folder, or of one topic, whose
     ``identity`` is then given. Raises OSError, UnsupportedVersionError.
@@ -94,14 +94,14 @@ def salvage_headers(
         if header is not None:
             known[segment_id] = salvaged[segment_id] = header
             path = segment_path(folder, *segment_id)
-            _log.error("%s has a damaged header; it was put together again", path)
+            _log.error("%s has a damaged header; it was salvaged", path)
     return salvaged
 
 
 def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
     """Whether there is a record in a segment without a usable header. Raises OSError.
 
-    Records of version 2 cannot be told without the secret in the header.
+    Records of version 2 cannot be found without the secret in the header.
     """
     fd = files.open(segment_path(folder, *segment_id), os.O_RDONLY)
     try:
@@ -112,8 +112,8 @@ def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
 
 def may_have_held_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
     """Whether a segment without a usable header can have held records. Raises OSError.
-
-    Not where its header is a whole one, of another segment, or can be one whose first write is
+    False if the file begins with a whole header of another segment, or with a header that can be
+    half written.
     under way.
     """
     path = segment_path(folder, *segment_id)
@@ -121,7 +121,7 @@ def may_have_held_records(files: Files, folder: Path, segment_id: SegmentId) -> 
     with suppress(CorruptFileError):
         unpack_segment_header(beginning, path)
         return has_records(files, folder, segment_id)
-    return not may_be_under_way(beginning)
+    return not may_be_half_written(beginning)
 
 
 def _header(
@@ -131,7 +131,7 @@ def _header(
     known: Mapping[SegmentId, SegmentHeader],
     identity: Identity | None,
 ) -> SegmentHeader | None:
-    """The header of a damaged segment, if it can have one again."""
+    """The header of a damaged segment, if it can be salvaged."""
     path = segment_path(folder, *segment_id)
     beginning = read_beginning(files, path)
     header = restored_header(files, path, segment_id, beginning)
@@ -147,9 +147,9 @@ def _is_version_1(
     known: Mapping[SegmentId, SegmentHeader],
     beginning: bytes,
 ) -> bool:
-    """Whether this is a segment of version 1: ledgers with higher ids are never older.
+    """Whether this is a segment of version 1. Ledgers with higher ids are never older.
 
-    Else what stands in its bodies might be taken for its records.
+    If not, bytes in its bodies could be taken for its records.
     """
     with open_index(files, path, segment_id) as index:
         version = index.version() if index is not None else None
@@ -160,12 +160,12 @@ def _is_version_1(
         return True
     if known:
         return all(h.version == 1 for h in headers)
-    return told_version(beginning) == 1
+    return stated_version(beginning) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Where a segment begins in its ledger and in the topic."""
+    """The first entry id and first index of a segment."""
 
     first_entry_id: int
     first_index: int
@@ -190,7 +190,7 @@ class _Salvage:
         self._identity = identity
 
     def header(self, beginning: bytes) -> SegmentHeader | None:
-        """The header, put together; None where there is no record to read."""
+        """The rebuilt header; None if the segment has no record to read."""
         fd = self._files.open(self._path, os.O_RDONLY)
         try:
             record = _first_record(self._files, fd, self._id)
@@ -198,7 +198,8 @@ class _Salvage:
             self._files.close(fd)
         if record is None:
             return None
-        identity = self._identity or self._identity_by_neighbours() or self._told(beginning, record)
+        identity = self._identity or self._identity_by_neighbours()
+        identity = identity or self._stated_identity(beginning, record)
         if identity is None:
             return None
         chunk = _first_chunk(self._files, self._path, self._id)
@@ -210,13 +211,13 @@ class _Salvage:
                 return header.topic, header.topic_id
         return None
 
-    def _told(self, data: bytes, record: ScannedRecord) -> Identity | None:
-        """What the damaged bytes say, if it can be true."""
-        told = told_topic(data)
-        if told is None or _header_size(told[0]) != record.offset:
+    def _stated_identity(self, data: bytes, record: ScannedRecord) -> Identity | None:
+        """The topic in the damaged bytes, if it can be true."""
+        stated = stated_topic(data)
+        if stated is None or _header_size(stated[0]) != record.offset:
             return None
-        ids = {h.topic_id for h in self._known.values() if h.topic == told[0]}
-        return told if not ids or told[1] in ids else (told[0], max(ids))
+        ids = {h.topic_id for h in self._known.values() if h.topic == stated[0]}
+        return stated if not ids or stated[1] in ids else (stated[0], max(ids))
 
     def _put_together(
         self, identity: Identity, record: ScannedRecord, chunk: Chunk | None
@@ -279,7 +280,7 @@ class _Salvage:
         return before.first_entry_id + trailer.row_count if trailer else None
 
     def _floors(self, mine: Sequence[SegmentHeader], previous_ledger_id: int) -> tuple[int, int]:
-        """Highest entry time and append time before this segment, as far as they are known."""
+        """Highest entry time and append time before this segment, as far as known."""
         ledgers = (previous_ledger_id, self._id[0])
         before = [h for h in mine if h.ledger_id in ledgers and h.segment_id < self._id]
         if not before:
@@ -292,7 +293,7 @@ class _Salvage:
 
 
 def _first_record(files: Files, fd: int, segment_id: SegmentId) -> ScannedRecord | None:
-    """The first record with a right header, wherever it stands."""
+    """The first record with a good header, at any offset."""
     bare = SegmentHeader("", 0, *segment_id, 0, 0, 0, 0, -1, 0)
     return next(scan_records(files, fd, bare, 0, 0, known_start=False), None)
 
@@ -300,7 +301,7 @@ def _first_record(files: Files, fd: int, segment_id: SegmentId) -> ScannedRecord
 def _ledger_before(
     mine: Sequence[SegmentHeader], ledger_id: int, first_index: int
 ) -> SegmentHeader | None:
-    """Of the ledger before: its last header. ``mine`` are in order."""
+    """The last header of the previous ledger. ``mine`` are in order."""
     begins: dict[int, int] = {}
     for header in mine:
         begins.setdefault(header.ledger_id, header.first_index)
@@ -315,7 +316,7 @@ def _ledger_before(
 
 
 def _epoch_of(record: ScannedRecord) -> int:
-    """The leader epoch that a ledger's first record begins; 0: it begins none."""
+    """The leader epoch that a ledger's first record begins; 0: it does not begin an epoch."""
     if record.fields.entry_id:
         return 0
     try:
@@ -328,7 +329,7 @@ def _epoch_of(record: ScannedRecord) -> int:
 
 
 def _first_chunk(files: Files, segment: Path, segment_id: SegmentId) -> Chunk | None:
-    """The first chunk of the index file of a segment of version 1, if it is good."""
+    """The first chunk of the index file of a segment of version 1, if it is not damaged."""
     head = pack_index_header(*segment_id)
     with open_index(files, segment, segment_id) as index, suppress(BadIndexError):
         if index is not None and index.begins_with(head):

@@ -1,14 +1,14 @@
 """Reading a segment's records one after another, from bytes alone.
 
-This is what makes the index file expendable and damage bounded. The rules:
+Because of it the index file can be lost, and damage stays limited. The rules:
 
-- A record is whole when its header's checksum (which includes the ledger id) and its body's
-  checksum match.
-- Where the bytes are no whole record, the scan looks for the next marker that begins a whole
-  record of this ledger with a higher entry id. If there is one, the entries between are rot:
-  records are only written after everything before them was durable, so these were, too. They
-  keep their entry ids and their place in the index; reading them is a typed error.
-- If there is none, the rest is a torn tail: it was never acknowledged, and is no part of the log.
+- A record is whole if its header's checksum (which includes the ledger id) and its body's checksum
+  match.
+- If the bytes are not a whole record, the scan looks for the next marker that begins a whole
+  record of this ledger with a higher entry id. If there is one, the entries between are damaged:
+  a record is only written after everything before it was durable, so these entries were durable.
+  They keep their entry ids and their place in the index; reading them raises CorruptEntryError.
+- If there is none, the rest is a torn tail: it was never acknowledged, and is not part of the log.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class ScannedRecord:
     offset: int
     fields: RecordFields
     entry_time_ms: int
-    """0 where it stands in a damaged body: any other could hide all that follows from searches."""
+    """0 if it is inside a damaged body: a wrong time could hide later entries from searches."""
     data: memoryview
     """The record's bytes."""
     damaged: str | None = None
-    """Why its body is no good; None: the record is whole."""
+    """Why its body is damaged; None: the record is whole."""
 
     @property
     def end_offset(self) -> int:
@@ -52,7 +52,7 @@ class ScannedRecord:
 
 
 class _Window:
-    """A piece of the file in memory, moved along on demand."""
+    """A part of the file in memory, moved forward when needed."""
 
     def __init__(self, files: Files, fd: int) -> None:
         self._files = files
@@ -62,7 +62,7 @@ class _Window:
         self._data = b""
 
     def view(self, offset: int, size: int) -> memoryview:
-        """``size`` bytes at ``offset``, fewer where the file ends."""
+        """``size`` bytes at ``offset``, fewer if the file ends."""
         size = max(0, min(size, self.size - offset))
         if offset < self._start or offset + size > self._start + len(self._data):
             self._data = read_up_to(self._files, self._fd, max(size, _WINDOW_BYTES), offset)
@@ -71,11 +71,11 @@ class _Window:
         return memoryview(self._data)[at : at + size]
 
     def forget(self) -> None:
-        """Read again what is looked at next."""
+        """Drop what is in memory: the next access reads the file again."""
         self._data = b""
 
     def find(self, needle: bytes, offset: int) -> int:
-        """Where ``needle`` stands next, or -1. What is in memory already is not read again."""
+        """The next place of ``needle``, or -1. What is in memory already is not read again."""
         while len(self.view(offset, len(needle))) == len(needle):
             at = self._data.find(needle, offset - self._start)
             if at >= 0:
@@ -93,14 +93,14 @@ def scan_records(
     *,
     known_start: bool = True,
 ) -> Iterator[ScannedRecord]:
-    """Every record from ``offset`` on whose header is right, with entry ids that only grow.
+    """Every record from ``offset`` on with a good header, with growing entry ids.
 
-    A record with a right header and a damaged body is given too (``damaged``), but not as the
-    last one: without a whole record behind it, it is a torn tail.
+    A record with a good header and a damaged body is returned too (``damaged``), but not as the
+    last one: without a whole record after it, it is a torn tail.
 
-    ``known_start``: entry ``next_entry_id`` stands, or stood, right at ``offset``. Then a record
-    behind damage is believed only if as many entries as its id says are lost can have stood
-    there: what a producer put into a payload is not taken for a record by its looks alone.
+    ``known_start``: entry ``next_entry_id`` is, or was, exactly at ``offset``. Then a record after
+    damage is accepted only if there is room before it for as many lost entries as its id implies:
+    bytes in a producer's payload are not taken for a record just because they look like one.
     """
     window = _Window(files, fd)
     key = header.record_key
@@ -117,7 +117,7 @@ def scan_records(
         if record.damaged is None:
             damage = held[0].offset != sound[0] or held[0].damaged is not None
             if damage and looked_again != sound[0]:
-                # A writer may have been in the middle of it; by now it is not.
+                # A writer may have been in the middle of writing it; read it again.
                 looked_again = sound[0]
                 offset, next_entry_id = sound
                 held.clear()
@@ -160,7 +160,7 @@ def _record_at(window: _Window, offset: int, key: RecordKey) -> ScannedRecord | 
     except BadRecordError as bad:
         if not bad.short:
             return None
-        # A prefix larger than the first guess: look again with the largest possible.
+        # The prefix is larger than the first guess: read again with the largest possible size.
         head = window.view(offset, RECORD_HEADER_SIZE + (1 << 16) + CHECKED_BODY_BYTES)
         try:
             fields = unpack_record_head(head, 0, key)

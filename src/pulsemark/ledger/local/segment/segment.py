@@ -1,4 +1,4 @@
-"""One segment file, read: rows of its index turned into entries, every checksum checked."""
+"""Reading one segment file: from rows of its index to entries, with every checksum checked."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Segment(SegmentRows):
         body: Buffer,
         body_check: int,
     ) -> tuple[Buffer, ...]:
-        """The entry's record, in parts: header and prefix, body, and its checksum if it is ours."""
+        """The entry's record, in parts: header and prefix, body, and our checksum, if any."""
         head = pack_record_head(
             self.record_key,
             entry_id,
@@ -117,9 +117,9 @@ class Segment(SegmentRows):
     ) -> list[memoryview]:
         """As ``read``, but only the stored bytes of each entry: prefix and body.
 
-        A whole chunk of the index is checked by its one sum, which is what makes long reads of
-        small entries fast; anything less record by record. ``mapped``: views on the mapped file
-        instead of a copy (see ``Files.map`` for its price).
+        A whole chunk of the index is checked by its single checksum, which makes long reads of
+        small entries fast; anything less is checked record by record. ``mapped``: views on the
+        mapped file instead of a copy (see ``Files.map`` for the risk).
         """
         chunk = self.chunk(row)
         count = len(chunk.offsets)
@@ -177,7 +177,7 @@ class Segment(SegmentRows):
 
 
 def _unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
-    """The entries whose records ``data`` is, as views on it."""
+    """The entries of the records in ``data``, as views on it."""
     view = memoryview(data)
     unpack, size = RECORD_HEADER.unpack_from, len(data)
     entries = []
@@ -202,7 +202,7 @@ def _unpack_entries(ledger_id: int, data: bytes) -> list[Entry]:
 
 
 def as_segment(run: Run) -> Segment:
-    """A run of the local engine, for code that goes to its file. Raises TypeError."""
+    """The run as a Segment, for code that reads its file. Raises TypeError."""
     if not isinstance(run, Segment):
         raise TypeError(f"a {type(run).__name__} has no file")
     return run

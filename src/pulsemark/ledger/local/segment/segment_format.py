@@ -1,6 +1,6 @@
-r"""Bytes of a segment file's header; the records after it are the matter of `record_format`.
+r"""Bytes of a segment file's header; `record_format` has those of the records after it.
 
-Nothing else does arithmetic on them.
+No other module computes their offsets.
 
 All integers are little-endian. Segment header, ``header_size`` bytes, a multiple of 8::
 
@@ -11,27 +11,27 @@ All integers are little-endian. Segment header, ``header_size`` bytes, a multipl
     16  ledger id                    u64
     24  segment number               u32   0, 1, 2 ... within the ledger
     28  leader epoch                 u32
-    32  topic id                     u64   never used again, so a topic's namesake is another
+    32  topic id                     u64   never used again, also not for a topic of the same name
     40  first entry id               u64
     48  first index                  u64   index the first message of this segment gets
     56  entry time floor             u64   highest entry time of the topic before this segment
     64  stamp floor                  u64   highest append time of the topic before this segment
     72  previous ledger id           i64   -1: none
-    80  previous ledger's entries    u64   how many of its entries count; any more never did
+    80  previous ledger's entries    u64   how many of its entries count; others never did
     88  topic name size              u32
     92  topic name                   UTF-8, zero padding
    -12  secret                       8     random, drawn for this segment; absent in version 1
     -4  CRC32C of all before         u32
 
-Magic, version, features, header size and checksum keep their places in every version to come: so
-a newer header is known to be whole before it is called unsupported.
+Magic, version, features, header size and checksum keep their places in all later versions: so a
+newer header is known to be whole before it is called unsupported.
 
-The secret makes records that no client can forge: its first four bytes are the marker of this
-segment's records, its last four go into their header checksums. Where a record is damaged, the
-next one is looked for by that marker, and what a producer put into a body is never taken for it.
-So the secret leaves the data folder in no answer, message or error. The index file holds a second
-copy of the whole header (see `index_format`). In version 1 the marker is the same everywhere and
-nothing secret is under the checksum; such segments are read, and never written.
+With the secret, no client can forge a record: its first four bytes are the marker of this segment's
+records, its last four are part of their headers' checksums. If a record is damaged, the next one is
+looked for by that marker, and bytes that a producer put into a body do not match it. So no answer,
+message or error may carry the secret out of the data folder. The index file has a second copy of
+the whole header (see `index_format`). In version 1 the marker is the same in every segment and the
+checksum has no secret part; such segments are read, and never written.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ _U32 = struct.Struct("<I")
 assert _FIXED.size == 92
 
 VERSION_1_MARKER = b"\xf7PM\x1e"
-"""Of every record in segments of version 1."""
+"""The marker of every record in segments of version 1."""
 
 _LEDGER_ID = struct.Struct("<Q")
 UNKNOWN_COUNT = -1
-"""``previous_entry_count`` where it was lost with the header and is not known. Never on disk."""
+"""``previous_entry_count`` if it was lost with the header. Never on disk."""
 
 
 def version_1_key(ledger_id: int) -> RecordKey:
-    """The key of segments of version 1, which anyone who knows the ledger id can tell."""
+    """The key of segments of version 1: anyone who has the ledger id can compute it."""
     return RecordKey(VERSION_1_MARKER, crc32c(_LEDGER_ID.pack(ledger_id)))
 
 
 def new_secret() -> bytes:
     """A secret for a new segment or journal file.
 
-    No byte of the marker in it is zero, so that room that was never written has no marker.
+    No byte of its marker is zero, so that space that was never written has no marker.
     """
     while True:
         secret = secrets.token_bytes(SECRET_SIZE)
@@ -84,7 +84,7 @@ def new_secret() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader(RunHeader):
-    """What a segment says of itself; enough to rebuild a topic without the catalog."""
+    """The header of a segment; enough to rebuild a topic without the catalog."""
 
     secret: bytes = field(default=b"", repr=False)
     """What makes the segment's records its own (see `new_secret`); empty: a segment of version 1.
@@ -102,7 +102,7 @@ class SegmentHeader(RunHeader):
 
     @property
     def record_key(self) -> RecordKey:
-        """How the segment's records are marked and summed."""
+        """The key of the segment's records."""
         if not self.secret:
             return version_1_key(self.ledger_id)
         ledger_id = _LEDGER_ID.pack(self.ledger_id)
@@ -178,7 +178,7 @@ def unpack_segment_header(data: Buffer, path: Path) -> SegmentHeader:
 
 
 def _checked_header(data: Buffer, path: Path) -> bytes:
-    """The header's bytes up to its checksum, which matches, in a version that we know."""
+    """The header's bytes up to its checksum, which matches, in a known version."""
     if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
         raise CorruptFileError(path, "it does not begin with a segment header")
     _, version, features, size, *_ = _FIXED.unpack_from(data)
@@ -189,7 +189,7 @@ def _checked_header(data: Buffer, path: Path) -> bytes:
     body = bytes(data[: size - 4])
     if crc32c(body) != _U32.unpack_from(data, size - 4)[0]:
         raise CorruptFileError(path, "segment header checksum does not match")
-    # Only now: a flipped bit in the version must not pass for a version to come.
+    # Only after the checksum: a flipped bit in the version must not look like a newer version.
     if version > SEGMENT_VERSION:
         raise UnsupportedVersionError(path, "segment version", version, SEGMENT_VERSION)
     if features & ~KNOWN_FEATURES:
@@ -198,30 +198,30 @@ def _checked_header(data: Buffer, path: Path) -> bytes:
 
 
 def header_size_field(data: Buffer) -> int | None:
-    """What the field with the header's size says; None where the bytes end before it."""
+    """The header's size, from its field; None if the bytes end before it."""
     if len(data) < _SIZE_END:
         return None
     (size,) = _U32.unpack_from(data, _SIZE_END - _U32.size)
     return int(size)
 
 
-def told_header_size(data: Buffer) -> int:
-    """How long a header that may be damaged says it is; at least what lies up to that field."""
+def stated_header_size(data: Buffer) -> int:
+    """The size that a header, maybe damaged, states; at least the size up to that field."""
     size = header_size_field(data)
     if size is None:
         return len(data)
     return size if _FIXED.size < size <= min(len(data), SEGMENT_HEADER_LIMIT) else _SIZE_END
 
 
-def told_version(data: Buffer) -> int:
-    """The version that a header says that may be damaged; 0 where it has no magic any more."""
+def stated_version(data: Buffer) -> int:
+    """The version that a header, maybe damaged, states; 0 if its magic is damaged."""
     if len(data) < _FIXED.size or bytes(data[:8]) != SEGMENT_MAGIC:
         return 0
     return int(_FIXED.unpack_from(data)[1])
 
 
-def told_topic(data: Buffer) -> tuple[str, int] | None:
-    """Topic name and id that a damaged header says; None where that cannot be a name."""
+def stated_topic(data: Buffer) -> tuple[str, int] | None:
+    """Topic name and id that a damaged header states; None if that cannot be a name."""
     if len(data) < _FIXED.size:
         return None
     topic_id, name_size = _FIXED.unpack_from(data)[7::7]

@@ -1,6 +1,6 @@
-"""One segment file, row by row: its index, kept in line with the file, and the heads of records.
+"""One segment file, row by row: its index, kept in step with the file, and heads of records.
 
-What rows are read as entries is the matter of `segment`.
+`segment` reads rows as entries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .segment_format import SegmentHeader
 from .time_index import TimeIndex
 
 _PROBE_BYTES = 64
-"""Header, prefix with broker time and index below 2^28, the body bytes the checksum covers."""
+"""Size of the usual head: header, prefix (broker time, index below 2^28) and six body bytes."""
 _LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
 _log = logging.getLogger(__name__)
 
@@ -65,11 +65,11 @@ class SegmentRows(Run):
         self.record_key = header.record_key
         self.life = life
         """Its state, which the `Filer` changes."""
-        self._mending = threading.Lock()
+        self._repairing = threading.Lock()
 
     @property
     def header(self) -> SegmentHeader:
-        """What its file begins with."""
+        """The header of its file."""
         return self._header
 
     @property
@@ -89,26 +89,26 @@ class SegmentRows(Run):
 
     @property
     def state(self) -> SegmentState:
-        """What became of it so far."""
+        """Its state."""
         return self.life.state
 
     @property
     def removed(self) -> bool:
-        """As ``Run.removed``: its file is gone or about to go, or it never counted."""
+        """As ``Run.removed``: its file is removed or about to be, or it never counted."""
         return self.life.state in GONE
 
     def mark_removed(self) -> None:
-        """As ``Run.mark_removed``. What is removed stays so."""
+        """As ``Run.mark_removed``. A removed segment stays removed."""
         self.life.become(SegmentState.REMOVED, only_if=_NOT_REMOVED)
 
     def truncate(self, entry_count: int) -> None:
-        """Forget all entries from ``entry_count`` on: they no longer count, or never did.
+        """Drop all entries from ``entry_count`` on: they no longer count, or never did.
 
-        Raises OSError before anything has changed, never behind that.
+        Raises OSError before anything has changed, never after that.
         """
         was_shown = self.entry_count
         if entry_count < self.index.count:
-            self.chunk(entry_count)  # the one part that may have to be read or mended first
+            self.chunk(entry_count)  # the only part that may have to be read or repaired first
         to_digest = self.index.truncate(entry_count)
         self.show(entry_count)
         if to_digest is not None:
@@ -118,10 +118,10 @@ class SegmentRows(Run):
             try:
                 self._learn_last_append_time()
             except (OSError, DamagedRecordError):
-                self.append_time_max_ms = floor_ms  # too late at worst: time never goes back
+                self.append_time_max_ms = floor_ms  # at worst it is too high: times never go back
 
     def _digest(self, start: int, end: int) -> None:
-        """Sum up these bytes for the index; where they cannot be read, no sum vouches for them."""
+        """Add these bytes to the index's checksum; if they cannot be read, the chunk gets none."""
         try:
             with self._fds.use(self.path) as fd:
                 data = read_up_to(self._files, fd, end - start, start)
@@ -138,15 +138,15 @@ class SegmentRows(Run):
         self.entry_count = entry_count
 
     def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
-        """As ``Run.show_group``: the first entries make a pending segment a durable one."""
+        """As ``Run.show_group``: the first entries make a pending segment durable."""
         if self.life.state is SegmentState.PENDING:
             self.life.become(SegmentState.DURABLE, only_if=(SegmentState.PENDING,))
         super().show_group(entry_count, next_message, append_time_ms)
 
-    # Bringing the index in line with the file
+    # Keeping the index in step with the file
 
     def load_index(self) -> None:
-        """Take the index from its file as far as it is good, the rest from the records."""
+        """Load the index from its file as far as that is good, the rest from the records."""
         trailer = self.index.load()
         if trailer is not None:
             self.append_time_max_ms = trailer.append_time_max_ms
@@ -156,20 +156,20 @@ class SegmentRows(Run):
         self.show(self.index.count)
 
     def _learn_last_append_time(self) -> None:
-        """From the last record: rows of the index do not tell."""
+        """Read it from the last record: the index has no append times."""
         last = self.index.count - 1
         if last >= self.cut_rows:
             for probe in self.probes(last, self.row(last).offset, 1, IoCount()):
                 self.append_time_max_ms = max(self.append_time_max_ms, probe.append_time_ms)
 
     def load_cut(self) -> None:
-        """Learn how many of the first entries were removed. Raises UnsupportedVersionError."""
+        """Load how many of the first entries were removed. Raises UnsupportedVersionError."""
         self.cut_rows = min(self._read_cut().rows, self.entry_count)
 
     def is_gone(self, row: int) -> bool:
         """Whether the entry of ``row`` was removed: asked when it could not be read.
 
-        This process's own removals are known here; those of the folder's owner are looked for.
+        This process's removals are in memory; for others' it reads the cut file.
         Raises UnsupportedVersionError, OSError.
         """
         if not self.removed and row >= self.cut_rows and self._fds.read_only:
@@ -182,7 +182,7 @@ class SegmentRows(Run):
         return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
 
     def cut_head(self, rows: int) -> None:
-        """Remove the first ``rows`` entries: durable before they disappear. Gives back space."""
+        """Remove the first ``rows`` entries: durable before they disappear. Frees their space."""
         last = self.row(rows - 1)
         cut = HeadCut(
             rows, last.next_message, last.end_offset, last.time_ms, self.append_time_max_ms
@@ -194,26 +194,26 @@ class SegmentRows(Run):
             self._files.punch_hole(fd, start, end - start)
 
     def read_new_records(self) -> None:
-        """Add rows for the records behind the last one known."""
+        """Add rows for the records after the last one known."""
         cut = self._read_cut()
         with self._fds.use(self.path) as fd:
             self.append_time_max_ms = index_from_records(
                 self._files, fd, self.header, self.index, self.append_time_max_ms, cut=cut
             )
 
-    def _mend_index(self, row: int) -> None:
-        """The index file went bad at ``row``: make that chunk again from the records."""
+    def _repair_index(self, row: int) -> None:
+        """The index file is damaged at ``row``: make that chunk again from the records."""
         number = row // CHUNK_ROWS
-        _log.warning("%s: the index is damaged at row %d and made again", self.path, row)
+        _log.warning("%s: index damaged at row %d; making it again", self.path, row)
         cut = self._read_cut()
-        with self._mending, self._fds.use(self.path) as fd:
+        with self._repairing, self._fds.use(self.path) as fd:
             fresh = self.index.before_chunk(number)
             if number == 0:
                 fresh.end_offset = self.header.size_bytes
             limit = min((number + 1) * CHUNK_ROWS, self.index.count)
             index_from_records(self._files, fd, self.header, fresh, 0, cut=cut, row_limit=limit)
-            index_lost_rows(fresh, limit, self.index.next_behind(number))
-            self.index.mend(number, fresh)
+            index_lost_rows(fresh, limit, self.index.next_after(number))
+            self.index.repair(number, fresh)
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         """One entry's row of the index."""
@@ -222,11 +222,11 @@ class SegmentRows(Run):
         return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
 
     def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
-        """The chunk of the index that holds ``row``; made again where its file went bad."""
+        """The chunk of the index that holds ``row``; made again if the file is damaged."""
         try:
             return self.index.chunk_of(row, io)
         except BadIndexError:
-            self._mend_index(row)
+            self._repair_index(row)
             return self.index.chunk_of(row, io)
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
@@ -234,7 +234,7 @@ class SegmentRows(Run):
         try:
             return self.index.find_time(time_ms, limit, io)
         except BadIndexError as bad:
-            self._mend_index(bad.row)
+            self._repair_index(bad.row)
             return self.index.find_time(time_ms, limit, io)
 
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
@@ -242,15 +242,15 @@ class SegmentRows(Run):
         try:
             return self.index.find_message(message, limit, io)
         except BadIndexError as bad:
-            self._mend_index(bad.row)
+            self._repair_index(bad.row)
             return self.index.find_message(message, limit, io)
 
     # Heads of records
 
     def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
-        """What up to ``count`` records from ``row`` on say of themselves, one small read each.
+        """The facts of up to ``count`` records from ``row`` on, with one small read each.
 
-        ``offset`` is where the first one begins; each tells where the next does. Header and
+        ``offset`` is where the first one begins; each says where the next one begins. Header and
         prefix are checked; no payload is read. Damaged records are left out.
         """
         pread, key = self._files.pread, self.record_key
@@ -293,7 +293,7 @@ class SegmentRows(Run):
             except BadRecordError:
                 record, data = self._long_head(fd, offset, io)
         if record is None or record.entry_id != self.first_entry_id + row:
-            raise DamagedRecordError(row, "there is no record header that matches its checksum")
+            raise DamagedRecordError(row, "no record header there matches its checksum")
         if record.kind > LAST_KIND:
             raise DamagedRecordError(row, f"its kind, {record.kind}, is not known")
         return RecordHead(

@@ -1,10 +1,8 @@
 """Address and time of every entry of one segment: in memory while fresh, then in the index file.
 
-Rows live in chunks of 1024. Full chunks of durable rows go to the index file and leave memory;
-what stays is one time and one message count per chunk, enough to pick the right chunk of a
-segment of any size with one bisect. A chunk read back is checked and kept in a small shared
-cache.
-
+Rows are in chunks of 1024. Full chunks of durable rows are moved to the index file. One time and
+one message count per chunk stay in memory, enough to find the right chunk of a segment of any size
+with one bisect. A chunk that is read back is checked and kept in a small shared cache.
 Row times are running maxima of entry times (PIP-70's entry time: broker time, else publish
 time): the first row whose running maximum is >= t is exactly the first entry whose own time is
 >= t, in whatever order the times come.
@@ -51,7 +49,7 @@ class TimeIndex:
         cache: ChunkCache,
         segment_header: bytes = b"",
     ) -> None:
-        """``segment_header``: of which the file holds a copy; none in version 1."""
+        """``segment_header``: the file has a copy of it, but not in version 1."""
         self._files = files
         self._header = segment_header
         self._fds = fds
@@ -63,7 +61,7 @@ class TimeIndex:
         self._file = IndexWriter(files, path, (ledger_id, segment_no), head)
         self._chunks: dict[int, Chunk] = {}
         self._last: Chunk
-        """The chunk that grows, and its columns."""
+        """The chunk that still grows, and its columns."""
         self._times: array[int]
         self._nexts: array[int]
         self._offsets: array[int]
@@ -73,7 +71,7 @@ class TimeIndex:
         self._in_file = 0
         self._digesting = 0
         self.digested_end = 0
-        """Up to where the segment's bytes are in the sums of their chunks."""
+        """The segment's bytes up to here are in their chunks' checksums."""
         self.count = 0
         self.time_max_ms = time_floor_ms
         self.next_message = 0
@@ -109,15 +107,15 @@ class TimeIndex:
             rows = self.count % CHUNK_ROWS
             if rows == 0:
                 self._begin_chunk()
-            # What an exception left is cut off.
+            # Cut off what an exception left.
             del self._times[rows:], self._nexts[rows:], self._offsets[rows:]
             until = min(count, done + CHUNK_ROWS - rows)
-            # An array is made of a list, and added to another, faster than it takes a list in.
+            # Making an array of the list and adding that is faster than extending by the list.
             self._times.extend(array("Q", times_ms[done:until]))
             self._nexts.extend(array("I", nexts[done:until]))
             self._offsets.append(self.end_offset)
             self._offsets.extend(array("I", ends[done : until - 1]))
-            # No call from here on: these count together.
+            # No call from here on: so these change together.
             self._last.end_offset = self.end_offset = ends[until - 1]
             self.time_max_ms = times_ms[until - 1]
             self.next_message = nexts[until - 1]
@@ -141,7 +139,7 @@ class TimeIndex:
         self._end_before.append(self.end_offset)
 
     def digest(self, data: Buffer, offset: int) -> None:
-        """Take the segment's bytes at ``offset`` into the sums of their chunks.
+        """Add the segment's bytes at ``offset`` to the checksums of their chunks.
 
         To be called with all bytes of the segment in order, once they are written, their rows
         appended before.
@@ -150,7 +148,7 @@ class TimeIndex:
             start = chunk.offsets[0]
             if offset < start:  # the segment's header, or a gap
                 data, offset = memoryview(data)[start - offset :], start
-            elif len(chunk.offsets) < CHUNK_ROWS:  # it still grows: all of this is its own
+            elif len(chunk.offsets) < CHUNK_ROWS:  # it still grows: all these bytes are its own
                 end, crc = offset + len(data), crc32c(data, chunk.content_crc)
                 chunk.content_crc, self.digested_end = crc, end
                 return
@@ -163,14 +161,14 @@ class TimeIndex:
                     self._digesting += 1
 
     def content_unknown(self) -> None:
-        """The chunk of the last row holds damage: its sum must not vouch for it."""
+        """The last row's chunk has a damaged record: readers must not rely on its checksum."""
         self._chunks[(self.count - 1) // CHUNK_ROWS].content_known = False
 
     def truncate(self, count: int) -> tuple[int, int] | None:
-        """Forget all rows from ``count`` on, those in the file too.
+        """Drop all rows from ``count`` on, also those in the file.
 
-        Where the sum of the chunk that is now the last one covered more, it begins anew: the
-        bytes [start, end) of the segment that are returned are to be given to ``digest``.
+        If the checksum of the chunk that is now the last one covered more, it begins again: pass
+        the returned bytes [start, end) of the segment to ``digest``.
         """
         if count >= self.count:
             return None
@@ -231,18 +229,18 @@ class TimeIndex:
             self._in_file = number + 1
 
     def begin(self) -> None:
-        """Make the file's copy of the segment's header durable, and the file where there is none.
+        """Make the file's copy of the segment's header durable; create the file if there is none.
 
-        The folder is for the caller to sync. Raises OSError.
+        The caller syncs the folder. Raises OSError.
         """
         if self._header and not self.sealed:
             self._file.begin(self._in_file)
 
     def load(self) -> Trailer | None:
-        """Take over what the file holds and can be trusted; returns the trailer if it is sealed.
+        """Load the good part of the file; returns the trailer if it is sealed.
 
-        Without a trailer all whole chunks are taken over; the rows behind them are to be read
-        from the segment. A bad chunk ends what is taken over: BadIndexError is never raised here.
+        Without a trailer all whole chunks are loaded; the rows after them must be read from the
+        segment. Loading ends at a bad chunk: BadIndexError is never raised here.
         """
         try:
             fd = self._files.open(self._path, os.O_RDONLY)
@@ -274,12 +272,12 @@ class TimeIndex:
         if trailer is not None and trailer.row_count == self.count:
             self.sealed = True
             return trailer
-        # A trailer that an earlier seal left: a last, smaller chunk cannot grow where it is.
+        # An earlier seal left a trailer: its last, smaller chunk cannot grow in its place.
         self.truncate(self.count - self.count % CHUNK_ROWS)
         return None
 
     def reopen(self) -> None:
-        """Let rows be added to a sealed index: those of its last, smaller chunk are forgotten."""
+        """Allow adding rows to a sealed index: drops the rows of its last, smaller chunk."""
         self.truncate(self.count - self.count % CHUNK_ROWS)
         self.sealed = False
 
@@ -296,7 +294,7 @@ class TimeIndex:
         self.end_offset = chunk.end_offset
 
     def before_chunk(self, number: int) -> TimeIndex:
-        """An index of the same segment that ends before chunk ``number``: to make it again."""
+        """An index of the same segment that ends before chunk ``number``, to remake that chunk."""
         fresh = TimeIndex(
             self._files,
             self._fds,
@@ -313,8 +311,8 @@ class TimeIndex:
         fresh._digesting = number
         return fresh
 
-    def mend(self, number: int, fresh: TimeIndex) -> None:
-        """Take chunk ``number`` from ``fresh``, and put it back into the file where we may."""
+    def repair(self, number: int, fresh: TimeIndex) -> None:
+        """Take chunk ``number`` from ``fresh``, and write it to the file if that may be written."""
         chunk = fresh._chunks[number]
         self._cache.put((self._ledger_id, self._segment_no, number), chunk)
         if self._fds.read_only:
@@ -328,11 +326,11 @@ class TimeIndex:
 
     @property
     def rows_in_memory(self) -> int:
-        """Rows that are not in the index file, as far as this reader knows."""
+        """How many rows are not in the index file, when it was last read."""
         return max(0, self.count - self._in_file * CHUNK_ROWS)
 
     def chunk_of(self, row: int, io: IoCount | None = None) -> Chunk:
-        """The chunk that holds ``row``. Raises BadIndexError when the file has gone bad since."""
+        """The chunk that holds ``row``. Raises BadIndexError if the file was damaged since."""
         number = row // CHUNK_ROWS
         chunk = self._chunks.get(number)
         if chunk is not None:
@@ -349,7 +347,7 @@ class TimeIndex:
             with self._fds.use(self._path) as fd:
                 return self._reading(fd).chunk(number, len(self._file.head), io)
         except FileNotFoundError as error:
-            raise BadIndexError(f"{self._path} is gone", number * CHUNK_ROWS) from error
+            raise BadIndexError(f"{self._path} does not exist", number * CHUNK_ROWS) from error
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         """One row; ``row`` must be below ``count``."""
@@ -363,8 +361,8 @@ class TimeIndex:
             return 0
         return self.row(row - 1, io).next_message
 
-    def next_behind(self, number: int) -> int:
-        """Messages of the segment up to the end of chunk ``number``, whatever became of that."""
+    def next_after(self, number: int) -> int:
+        """Messages of the segment up to the end of chunk ``number``, even if that is damaged."""
         following = self._next_before[number + 1 : number + 2]
         return following[0] if following else self.next_message
 
@@ -381,6 +379,6 @@ class TimeIndex:
         number = bisect_right(self._next_before, message) - 1
         if number < 0 or limit == 0:
             return 0
-        # Entries without messages may stand at a chunk's end: step over to where it is.
+        # A chunk may end with entries without messages: step to the chunk that has it.
         chunk = self.chunk_of(min(number * CHUNK_ROWS, limit - 1), io)
         return min(chunk.first_row + bisect_right(chunk.nexts, message), limit)

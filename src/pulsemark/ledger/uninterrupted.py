@@ -1,8 +1,8 @@
-"""Work that must not be left half done runs where no signal handler can raise.
+"""Runs work that must not be left half done in a thread where no signal handler can raise.
 
-Python runs signal handlers in the main thread only. So what changes a store in several steps is
-done for the main thread by a thread of the store, while the main thread waits: a KeyboardInterrupt
-or a time-out ends the waiting, and the work goes on to its end. Other threads do such work
+Python runs signal handlers in the main thread only. So where the main thread changes a store in
+several steps, a thread of the store does the work and the main thread waits. A KeyboardInterrupt
+or a time-out then ends the waiting, and the work still runs to its end. Other threads do such work
 themselves, and so does the main thread of a store without threads (a simulation).
 """
 
@@ -20,7 +20,7 @@ _ALIVE_POLL_S = 0.2
 
 
 class _Job(Generic[_T]):
-    """A piece of work, and what came of it."""
+    """A piece of work, and its result or error."""
 
     def __init__(self, function: Callable[[], _T]) -> None:
         self._function = function
@@ -52,11 +52,11 @@ class _Job(Generic[_T]):
         return cast("_T", self._result)
 
 
-def made_aside(make: Callable[[], _T], end: Callable[[_T], object]) -> _T:
-    """What ``make()`` returns; in the main thread it is made by a thread of its own.
+def make_uninterrupted(make: Callable[[], _T], end: Callable[[_T], object]) -> _T:
+    """The result of ``make()``. For the main thread, another thread makes it.
 
-    An exception out of a signal handler ends the waiting. The thread then goes on to the end, and
-    ends what it has made with ``end``: none will ever use it.
+    An exception from a signal handler ends the waiting. That thread then runs to its end, and
+    passes the result to ``end``, because no caller will use it.
     """
     if threading.current_thread() is not threading.main_thread():
         return make()
@@ -67,7 +67,7 @@ def made_aside(make: Callable[[], _T], end: Callable[[_T], object]) -> _T:
 
     def run() -> None:
         job.run()
-        given_up.acquire()  # until the main thread has the result, or wants it no more
+        given_up.acquire()  # until the main thread has the result, or has given up
         if not taken.is_set() and not job.has_failed:
             end(job.result())
 
@@ -82,14 +82,14 @@ def made_aside(make: Callable[[], _T], end: Callable[[_T], object]) -> _T:
     return made
 
 
-class Aside:
+class UninterruptedWork:
     """The thread that works for the main thread.
 
     Args:
-        state: the store's.
-        lock: the store's; a main thread that holds it does its work itself, for another thread
-            would wait for it.
-        threaded: False has every thread work for itself.
+        state: the store's state.
+        lock: the store's lock. A main thread that holds it does its work itself: the other thread
+            would have to wait for it.
+        threaded: False: every thread does its work itself.
     """
 
     def __init__(self, state: StoreState, lock: threading.RLock, *, threaded: bool) -> None:
@@ -98,19 +98,21 @@ class Aside:
         self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if threaded:
-            self._thread = threading.Thread(target=self._run, name="pulsemark-aside", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="pulsemark-uninterrupted", daemon=True
+            )
             self._thread.start()
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """Do ``function()`` where no signal handler runs, and return what it returns.
+        """Call ``function()`` where no signal handler runs, and return its result.
 
-        Raises ForkedStoreError in a child process, where that thread is not.
+        Raises ForkedStoreError in a child process, which does not have that thread.
         """
         self._state.check_process()
         thread = self._thread
         if (
             thread is None
-            or not thread.is_alive()  # the store was closed: the work says so itself
+            or not thread.is_alive()  # the store was closed: the work raises that itself
             or threading.current_thread() is not threading.main_thread()
             or holds(self._lock)
         ):
@@ -127,7 +129,7 @@ class Aside:
             job.run()
 
     def stop(self) -> None:
-        """End the thread after the work it has."""
+        """End the thread once its pending work is done."""
         self._jobs.put(None)
 
     def join(self) -> None:
