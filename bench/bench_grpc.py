@@ -33,7 +33,7 @@ from typing import Any
 
 import grpc
 
-from pulsemark.finder import Finder, Road, SeekClient
+from pulsemark.finder import Finder, SearchMethod, SeekClient
 from pulsemark.finder.service import SeekServicer, handler
 from pulsemark.ledger import LocalStore, TopicLog
 from pulsemark.metadata import StamperChain
@@ -107,10 +107,10 @@ def run_server(folder: Path, entries: int, calls: int) -> None:
     store = fill(folder, entries)
     finder = Finder(store.open_topic(TOPIC))
     local = {
-        road.name: percentiles(
-            [timed(partial(finder.by_time, t, road=road)) for t in times(entries, calls)]
+        method.name: percentiles(
+            [timed(partial(finder.by_time, t, method=method)) for t in times(entries, calls)]
         )
-        for road in Road
+        for method in SearchMethod
     }
     print(json.dumps(local), flush=True)
     uvloop.run(serve(store))
@@ -140,11 +140,11 @@ def check(client: SeekClient, entries: int) -> None:
     """Check that the answers are right."""
     for time_ms in times(entries, 200):
         expected = -((START_MS - time_ms) // STEP_MS)
-        for road in Road:
-            found = client.by_time(TOPIC, time_ms, road=road)
+        for method in SearchMethod:
+            found = client.by_time(TOPIC, time_ms, method=method)
             answer = entries if found.end else found.index
             if answer != min(expected, entries):
-                raise SystemExit(f"{road.name}: {time_ms} gave {found}, not entry {expected}")
+                raise SystemExit(f"{method.name}: {time_ms} gave {found}, not entry {expected}")
 
 
 def measure(
@@ -160,16 +160,16 @@ def measure(
         for _ in range(WARM_UP_CALLS):
             call_echo(request)
         echoes: list[int] = []
-        searches: dict[Road, list[int]] = {road: [] for road in Road}
+        searches: dict[SearchMethod, list[int]] = {method: [] for method in SearchMethod}
         for time_ms in moments:
             echoes.append(timed(partial(call_echo, request)))
-            for road, samples in searches.items():
-                samples.append(timed(partial(client.by_time, TOPIC, time_ms, road=road)))
+            for method, samples in searches.items():
+                samples.append(timed(partial(client.by_time, TOPIC, time_ms, method=method)))
     floor = percentiles(echoes)
     rows = [Row(1.0, "bare unary echo", *floor)]
-    for road, samples in searches.items():
+    for method, samples in searches.items():
         p50, p99 = percentiles(samples)
-        rows.append(Row(round(floor[0] / p50, 2), f"SeekByTime, {road.name.lower()}", p50, p99))
+        rows.append(Row(round(floor[0] / p50, 2), f"SeekByTime, {method.name.lower()}", p50, p99))
     for name, (p50, p99) in local.items():
         rows.append(Row(round(floor[0] / p50, 2), f"in process, {name.lower()}", p50, p99))
     return rows

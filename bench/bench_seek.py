@@ -1,4 +1,4 @@
-"""Search by time inside the process, by both roads, over logs of growing size.
+"""Search by time inside the process, by both methods, over logs of growing size.
 
     python bench/bench_seek.py [--sizes N ...] [--folder DIR]
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from report import Figure, lower, quantile, show
 
-from pulsemark.finder import Finder, Road
+from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import LocalStore, ManagedLedger
 from pulsemark.ledger.local.io.folder import index_path
 from pulsemark.ledger.local.segment.segment import as_segment
@@ -80,17 +80,17 @@ def drop_caches(store: LocalStore, topic: ManagedLedger) -> None:
 def cold(
     store: LocalStore, topic: ManagedLedger, clock: SettableClock, rnd: random.Random
 ) -> dict[str, list[float]]:
-    """Seconds of searches without cached data, by road, and of searches in whole entries."""
+    """Seconds of searches without cached data, by method, and of searches in whole entries."""
     store.checkpoint()
     finder = Finder(topic)
-    roads: dict[str, Callable[[int], object]] = {
-        f"by {road.value}": partial(finder.by_time, road=road) for road in Road
+    methods: dict[str, Callable[[int], object]] = {
+        f"by {method.value}": partial(finder.by_time, method=method) for method in SearchMethod
     }
-    roads["whole entries"] = partial(whole_entries, topic)
-    taken: dict[str, list[float]] = {name: [] for name in roads}
+    methods["whole entries"] = partial(whole_entries, topic)
+    taken: dict[str, list[float]] = {name: [] for name in methods}
     for _ in range(COLD_SEARCHES):
         time_ms = rnd.randint(START_MS, clock.now_ms())
-        for name, search in roads.items():
+        for name, search in methods.items():
             drop_caches(store, topic)
             begun = time.perf_counter()
             search(time_ms)
@@ -112,32 +112,32 @@ def measure(folder: Path, sizes: list[int]) -> list[Figure]:
             filled = size
             finder = Finder(topic)
             whole: list[float] = []
-            taken: dict[Road, list[float]] = {}
-            reads: dict[Road, int] = {}
-            sizes_read: dict[Road, int] = {}
-            for road in Road:
-                finder.by_time(START_MS + 1, road=road)
-                taken[road], reads[road], sizes_read[road] = [], 0, 0
+            taken: dict[SearchMethod, list[float]] = {}
+            reads: dict[SearchMethod, int] = {}
+            sizes_read: dict[SearchMethod, int] = {}
+            for method in SearchMethod:
+                finder.by_time(START_MS + 1, method=method)
+                taken[method], reads[method], sizes_read[method] = [], 0, 0
             for _ in range(SEARCHES):
                 time_ms = rnd.randint(START_MS, clock.now_ms())
-                for road in Road:
+                for method in SearchMethod:
                     begun = time.perf_counter()
-                    found = finder.by_time(time_ms, road=road)
-                    taken[road].append(time.perf_counter() - begun)
-                    reads[road] = max(reads[road], found.reads)
-                    sizes_read[road] = max(sizes_read[road], found.bytes_read)
+                    found = finder.by_time(time_ms, method=method)
+                    taken[method].append(time.perf_counter() - begun)
+                    reads[method] = max(reads[method], found.reads)
+                    sizes_read[method] = max(sizes_read[method], found.bytes_read)
             for _ in range(SEARCHES // 10):
                 time_ms = rnd.randint(START_MS, clock.now_ms())
                 begun = time.perf_counter()
                 whole_entries(topic, time_ms)
                 whole.append(time.perf_counter() - begun)
-            for road in Road:
+            for method in SearchMethod:
                 name = (
-                    f"by {road.value}, {size:,} entries, p50"
-                    f" (<= {reads[road]} reads, {sizes_read[road]:,} bytes)"
+                    f"by {method.value}, {size:,} entries, p50"
+                    f" (<= {reads[method]} reads, {sizes_read[method]:,} bytes)"
                 )
                 figures.append(
-                    lower(name, quantile(taken[road], 0.5) * 1e6, quantile(whole, 0.5) * 1e6,
+                    lower(name, quantile(taken[method], 0.5) * 1e6, quantile(whole, 0.5) * 1e6,
                           "us", "whole entries")
                 )  # fmt: skip
             seconds = cold(store, topic, clock, rnd)

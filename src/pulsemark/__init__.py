@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         IndexRange as IndexRange,
     )
     from .finder import (
-        Road as Road,
+        SearchMethod as SearchMethod,
     )
     from .finder import (
         SeekClient as SeekClient,
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 # Package -> the names that are re-exported from it.
 _EXPORTS = {
     "broker": ("Broker", "BrokerConfig", "BrokerThread"),
-    "finder": ("Finder", "Found", "IndexPlace", "IndexRange", "Road", "SeekClient"),
+    "finder": ("Finder", "Found", "IndexPlace", "IndexRange", "SearchMethod", "SeekClient"),
     "ledger": (
         "EARLIEST",
         "LATEST",
@@ -115,7 +115,7 @@ __all__ = [
     "IndexRange",
     "LocalStore",
     "Position",
-    "Road",
+    "SearchMethod",
     "SeekClient",
     "StoreOptions",
     "__version__",

@@ -49,16 +49,16 @@ def topic_of(broker, name=TOPIC):
 
 
 def test_an_heir_on_a_lost_connection_does_not_inherit(broker):
-    """Holder and heirs of one connection go with it; the topic and their names are free."""
+    """Holder and successors of one connection go with it; the topic and their names are free."""
     first, other = broker.connect(), broker.connect()
     opened(first, broker, 1, "holder", access_mode=Exclusive)
-    opened(first, broker, 2, "heir", access_mode=WaitForExclusive)
-    opened(first, broker, 3, "heir's heir", access_mode=WaitForExclusive)
+    opened(first, broker, 2, "successor", access_mode=WaitForExclusive)
+    opened(first, broker, 3, "successor's successor", access_mode=WaitForExclusive)
     broker.loop.do(first.ended)
     broker.quiesce()
     producers = topic_of(broker).producers
     assert (producers.by_name, producers.waiting, producers.exclusive) == ({}, {}, None)
-    assert opened(other, broker, 1, "heir").producer_name == "heir"
+    assert opened(other, broker, 1, "successor").producer_name == "successor"
     assert set(other.producers) == {1}
 
 
@@ -66,7 +66,7 @@ def test_an_heir_that_leaves_while_its_epoch_is_stored_is_passed_over(broker):
     """The next one that waits gets the topic, with an epoch of its own."""
     first, second, third = (broker.connect() for _ in range(3))
     opened(first, broker, 1, "holder", access_mode=Exclusive)
-    opened(second, broker, 1, "heir", access_mode=WaitForExclusive)
+    opened(second, broker, 1, "successor", access_mode=WaitForExclusive)
     opened(third, broker, 1, "next", access_mode=WaitForExclusive)
     first.send(first.close_producer(1))
     broker.loop.settle()
@@ -87,12 +87,12 @@ def test_an_owner_that_leaves_while_its_epoch_is_stored_lets_the_queue_move(brok
     first.send(first.open_producer(1, TOPIC, "owner", access_mode=Exclusive))
     broker.loop.settle()
     assert len(broker.work) == 1
-    second.send(second.open_producer(2, TOPIC, "heir", access_mode=WaitForExclusive))
+    second.send(second.open_producer(2, TOPIC, "successor", access_mode=WaitForExclusive))
     broker.loop.settle()
-    assert list(topic_of(broker).producers.waiting) == ["heir"]
+    assert list(topic_of(broker).producers.waiting) == ["successor"]
     broker.loop.do(first.ended)
     broker.quiesce()
-    assert topic_of(broker).producers.exclusive.name == "heir"
+    assert topic_of(broker).producers.exclusive.name == "successor"
 
 
 @pytest.mark.parametrize("claimed", [(1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
@@ -141,13 +141,13 @@ def test_an_epoch_that_cannot_be_stored_changes_nothing(broker):
     client.send(client.open_producer(2, TOPIC, "owner", access_mode=Exclusive))
     broker.loop.settle()
     other = broker.connect()
-    other.send(other.open_producer(1, TOPIC, "heir", access_mode=WaitForExclusive))
+    other.send(other.open_producer(1, TOPIC, "successor", access_mode=WaitForExclusive))
     broker.loop.settle()
     broker.work.release()
     broker.store.catalog.write = write
     broker.quiesce()
     assert 2 not in client.producers
-    assert topic_of(broker).producers.exclusive.name == "heir"
+    assert topic_of(broker).producers.exclusive.name == "successor"
     assert topic_of(broker).producers.topic_epoch == 0
 
 

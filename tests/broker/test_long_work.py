@@ -171,7 +171,7 @@ def test_a_seek_in_the_middle_of_giving_back_wins(raw, broker, topic, sub_type):
             dispatcher = subscription.dispatcher
             subscription.remove_consumers([next(c for c in subscription.consumers if c.pending)])
             (consumer,) = subscription.fence()
-            consumer.outlet.close_consumer(consumer)
+            consumer.connection.close_consumer(consumer)
             subscription.unfence()
             sent = subscription.messages_out
             subscription.work.finish()
@@ -309,7 +309,7 @@ def test_who_comes_before_the_others_had_their_turn_to_leave_finds_them_gone(bro
     async def leave_and_look(running):
         opened = running.services.topics.open_topics[topic]
         (session,) = {
-            consumer.outlet for s in opened.subscriptions.values() for consumer in s.consumers
+            consumer.connection for s in opened.subscriptions.values() for consumer in s.consumers
         }
         session.close_state()
         waiting = [s for s in opened.subscriptions.values() if s._leaving]
@@ -338,7 +338,7 @@ def test_a_seek_closes_the_one_who_asked_last(raw, broker, topic, turns):
         async def watch(running):
             subscription = running.services.topics.open_topics[topic].subscriptions["s"]
             for consumer in subscription.consumers:
-                session = consumer.outlet
+                session = consumer.connection
                 tell = session.close_consumer
                 if "close_consumer" not in vars(session):
                     session.close_consumer = partial(noting, tell)

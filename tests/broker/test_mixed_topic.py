@@ -15,7 +15,7 @@ import pytest
 
 from pulsemark.broker.topics.stamp_policies import StampPolicy
 from pulsemark.cli import main
-from pulsemark.finder import Road, SeekClient
+from pulsemark.finder import SearchMethod, SeekClient
 from pulsemark.metadata import (
     BrokerEntryMetadata,
     add_application_tags,
@@ -153,8 +153,8 @@ def test_every_road_answers_alike(broker, http, topic, sent):
     with SeekClient(broker.grpc_url) as seek:
         for time_ms in moments(sent):
             expected = first_at(sent, time_ms)
-            for road in Road:
-                found = seek.by_time(topic, time_ms, road=road)
+            for method in SearchMethod:
+                found = seek.by_time(topic, time_ms, method=method)
                 assert (found.first_index, found.end) == (expected, expected == len(sent))
             assert http("GET", f"{path}/{time_ms}").json["entryId"] == expected
         for number, message in enumerate(sent):

@@ -335,8 +335,8 @@ class Registries(RuleBasedStateMachine):
             for producer in (*producers.by_name.values(), *producers.waiting.values()):
                 assert producer.home is producers
                 assert not producer.has_left
-                assert not producer.outlet.is_closed
-                assert is_held(producer.outlet, "producer", producer)
+                assert not producer.connection.is_closed
+                assert is_held(producer.connection, "producer", producer)
             if producers.exclusive is not None:
                 assert list(producers.by_name.values()) == [producers.exclusive]
             assert producers.by_name or not producers.waiting
@@ -359,7 +359,7 @@ class Registries(RuleBasedStateMachine):
         for consumer in subscription.consumers:
             assert not consumer.has_left
             assert consumer.subscription is subscription
-            assert consumer.outlet.consumers[consumer.consumer_id] is consumer
+            assert consumer.connection.consumers[consumer.consumer_id] is consumer
         assert (
             subscription.durable
             or subscription.consumers

@@ -48,7 +48,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         (["seek"], "TOPIC"),
         (["seek", "x"], "TIME"),
         (["seek", "x", "0", "--data-dir", "a", "--grpc", "b:1"], "--grpc"),
-        (["seek", "x", "0", "--road", "sideways"], "sideways"),
+        (["seek", "x", "0", "--method", "sideways"], "sideways"),
         (["dump"], "PATH|TOPIC"),
         (["dump", "x", "--limit", "0"], "--limit"),
         (["dump", "x", "--limit", "-3"], "--limit"),

@@ -12,7 +12,7 @@ Folder = Any
 
 
 def test_damaged_catalog(folder: Folder, pulsemark: Command) -> None:
-    """The error names the command, the command mends the folder and says what is lost."""
+    """The error names the command, the command repairs the folder and says what is lost."""
     catalog = folder.path / "catalog.sqlite"
     catalog.write_bytes(b"not a database " * 999)
     ran = pulsemark("verify", folder.path)

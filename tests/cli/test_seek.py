@@ -61,12 +61,12 @@ def check_answer(folder: Folder, answer: dict[str, Any], asked_ms: int, number: 
     assert answer["time_ms"] == folder.start_ms + number * folder.step_ms
 
 
-@pytest.mark.parametrize("road", ["index", "prefixes"])
-def test_every_moment_in_a_folder(folder: Folder, pulsemark: Command, road: str) -> None:
+@pytest.mark.parametrize("method", ["index", "prefixes"])
+def test_every_moment_in_a_folder(folder: Folder, pulsemark: Command, method: str) -> None:
     """Before, at and after every entry's time the first entry not before it is found."""
     for asked_ms, number in times(folder):
         ran = pulsemark(
-            "seek", "orders", str(asked_ms), "--data-dir", folder.path, "--json", "--road", road
+            "seek", "orders", str(asked_ms), "--data-dir", folder.path, "--json", "--method", method
         )
         assert ran.status == 0
         (answer,) = ran.json()

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from random import Random
 
-from pulsemark.finder import Finder, Road
+from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import EARLIEST, LATEST, LocalStore, Position, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
@@ -15,7 +15,7 @@ OPTIONS = StoreOptions(ledger_entries=700, segment_size_bytes=40_000)
 
 def test_ten_thousand_searches_equal_a_look_at_every_entry(tmp_path):
     """Clock steps of -300 s and a day, restarts with the clock behind: times never fall, and
-    10,000 searches by time, on both roads, find what a plain look finds.
+    10,000 searches by time, on both methods, find what a plain look finds.
     """
     random, clock = Random(9), SettableClock()
     for life in range(4):
@@ -47,7 +47,9 @@ def test_ten_thousand_searches_equal_a_look_at_every_entry(tmp_path):
             time_ms = random.choice(times) + random.randint(-2, 2)
             if number % 100 == 0:
                 time_ms = random.choice([0, times[0] - 1, times[-1] + 1, 2**63])
-            found = finder.by_time(time_ms, road=Road.PREFIXES if number % 4 == 0 else Road.INDEX)
+            found = finder.by_time(
+                time_ms, method=SearchMethod.PREFIXES if number % 4 == 0 else SearchMethod.INDEX
+            )
             row = bisect_left(times, time_ms)
             if row == len(times):
                 assert found.end

@@ -1,4 +1,4 @@
-"""A compacted topic's search agrees with the full log's, on both roads."""
+"""A compacted topic's search agrees with the full log's, on both methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsemark.compaction import view_writer
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import claim_of, compacted_log
 from pulsemark.compaction.finder import CompactedFinder
-from pulsemark.finder import Finder, IndexOutOfRangeError, Road
+from pulsemark.finder import Finder, IndexOutOfRangeError, SearchMethod
 from pulsemark.ledger import LocalStore, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing import SettableClock
@@ -24,7 +24,7 @@ from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatch
 
 TOPIC = "persistent://public/default/prices"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
-ROADS = list(Road)
+METHODS = list(SearchMethod)
 
 
 @dataclass
@@ -104,8 +104,8 @@ def check(log, full, places):
     for time_ms in [0, *range(895, 1320, 7), *range(1000, 1700, 11), 2**62]:
         wanted = oracle.by_time(time_ms)
         left = None if wanted.end else survivor(log, places[wanted.position])
-        for road in ROADS:
-            found = finder.by_time(time_ms, road=road)
+        for method in METHODS:
+            found = finder.by_time(time_ms, method=method)
             assert found.end is (left is None)
             if left is None:
                 assert (found.position, found.first_index) == (log.end_position, log.next_index)
@@ -117,17 +117,17 @@ def check(log, full, places):
                 )
     for index in range(full.next_index):
         left = survivor(log, places[oracle.by_index(index).position])
-        for road in ROADS:
-            place = finder.by_index(index, road=road)
+        for method in METHODS:
+            place = finder.by_index(index, method=method)
             if left is None:
                 assert (place.position, place.message_count) == (log.end_position, 0)
                 continue
             assert (place.position, place.index) == (left.position, left.index)
             assert place.first_index + place.batch_index == max(index, left.first_index)
     for index in (-1, full.next_index):
-        for road in ROADS:
+        for method in METHODS:
             with pytest.raises(IndexOutOfRangeError):
-                finder.by_index(index, road=road)
+                finder.by_index(index, method=method)
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_times_are_the_entries_own(topic):
     finder = CompactedFinder(compacted_log(topic))
     found = finder.by_time(1_020_000)
     assert (found.index, found.time_ms, found.reads) == (47, 1_047_000, 1)
-    found = finder.by_time(1_020_000, road=Road.PREFIXES)
+    found = finder.by_time(1_020_000, method=SearchMethod.PREFIXES)
     assert (found.index, found.time_ms) == (47, 1_047_000)
     assert finder.by_time(1_050_000).time_ms == 1_050_000
     assert finder.by_index(20).time_ms == 1_047_000
@@ -159,8 +159,8 @@ def test_times_are_the_entries_own(topic):
 def test_range(topic):
     """A range goes from the first survivor to the first one that no longer belongs to it."""
     finder = CompactedFinder(compacted_log(topic))
-    for road in ROADS:
-        found = finder.range(1_048_000, 1_052_500, road=road)
+    for method in METHODS:
+        found = finder.range(1_048_000, 1_052_500, method=method)
         assert (found.first_index, found.end_index, found.count) == (48, 53, 5)
     with pytest.raises(ValueError, match="is before"):
         finder.range(2, 1)
@@ -188,8 +188,8 @@ def test_rows_of_one_time_across_blocks(topic):
     ):
         compact(other)
         finder = CompactedFinder(compacted_log(other))
-        for road in ROADS:
-            assert finder.by_time(1_060_000, road=road).index == 0
+        for method in METHODS:
+            assert finder.by_time(1_060_000, method=method).index == 0
 
 
 def test_time_maximum_of_a_removed_entry_outlives_two_compactions(topic):
@@ -205,16 +205,16 @@ def test_time_maximum_of_a_removed_entry_outlives_two_compactions(topic):
         append(other, clock, Put("more", 1, 0, 50, stamped=False))
         compact(other)
         finder = CompactedFinder(compacted_log(other))
-        for road in ROADS:
-            assert finder.by_time(800, road=road).index == 1
+        for method in METHODS:
+            assert finder.by_time(800, method=method).index == 1
 
 
 def test_index_that_was_trimmed_behind_the_horizon(topic):
     """An index beyond the horizon whose entry the log lost gives the first one it still has."""
     topic.truncate_head(topic.previous_position(topic.last_position))
     finder = CompactedFinder(compacted_log(topic))
-    for road in ROADS:
-        place = finder.by_index(52, road=road)
+    for method in METHODS:
+        place = finder.by_index(52, method=method)
         assert (place.index, place.batch_index) == (58, 0)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.finder import Found, IndexPlace, IndexRange, Road, messages
+from pulsemark.finder import Found, IndexPlace, IndexRange, SearchMethod, messages
 from pulsemark.finder.errors import InvalidFieldError, SeekCallError
 from pulsemark.finder.messages import EntryAssembler
 from pulsemark.ledger import EARLIEST, LATEST, EntryKind, Position
@@ -66,11 +66,13 @@ def test_positions_may_be_the_sentinels_but_not_below() -> None:
 
 def test_roads_and_contents_of_a_newer_client_are_refused() -> None:
     """Protobuf hands on numbers it does not know; an unset one means the default."""
-    assert messages.road_of(0) is Road.INDEX
-    assert [messages.road_of(messages.road_number(road)) for road in Road] == list(Road)
+    assert messages.method_of(0) is SearchMethod.INDEX
+    assert [messages.method_of(messages.method_number(method)) for method in SearchMethod] == list(
+        SearchMethod
+    )
     assert [messages.prefixes_only(number) for number in (0, 1, 2)] == [False, False, True]
-    with pytest.raises(InvalidFieldError, match=r"^road: 7"):
-        messages.road_of(7)
+    with pytest.raises(InvalidFieldError, match=r"^method: 7"):
+        messages.method_of(7)
     with pytest.raises(InvalidFieldError, match=r"^content: 7"):
         messages.prefixes_only(7)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.finder import Finder, IndexOutOfRangeError, Road
+from pulsemark.finder import Finder, IndexOutOfRangeError, SearchMethod
 from pulsemark.ledger import FolderReader, LocalStore, Position, StoreOptions
 from pulsemark.metadata import StamperChain, StampingError, peek
 from pulsemark.testing.clock import SettableClock
@@ -171,7 +171,7 @@ class Run:
 @settings(max_examples=30, deadline=None)
 @given(steps)
 def test_searches_agree_with_a_look_at_every_entry(script) -> None:
-    """by_time, by_index, range: both roads, in the store, over the folder, after opening anew."""
+    """by_time, by_index, range: both methods, in the store, over the folder, after opening anew."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder) / "data")
         run.open()
@@ -195,10 +195,10 @@ def compare(run: Run, log) -> None:
     finder = Finder(log)
     times = run.times()
     found = {}
-    for road in Road:
+    for method in SearchMethod:
         for time_ms in times:
             expected = run.find(time_ms)
-            answer = finder.by_time(time_ms, road=road)
+            answer = finder.by_time(time_ms, method=method)
             found[time_ms] = expected.first_index if expected else run.next_index
             if expected is None:
                 assert (answer.end, answer.first_index) == (True, run.next_index)
@@ -213,20 +213,20 @@ def compare(run: Run, log) -> None:
         for from_ms, to_ms in zip(times, times[1:] + times[:1], strict=True):
             if from_ms > to_ms:
                 with pytest.raises(ValueError, match="before"):
-                    finder.range(from_ms, to_ms, road=road)
+                    finder.range(from_ms, to_ms, method=method)
                 continue
-            span = finder.range(from_ms, to_ms, road=road)
+            span = finder.range(from_ms, to_ms, method=method)
             assert (span.first_index, span.end_index) == (found[from_ms], found[to_ms])
             assert span.count == found[to_ms] - found[from_ms]
-        compare_indexes(run, finder, road)
+        compare_indexes(run, finder, method)
 
 
-def compare_indexes(run: Run, finder: Finder, road: Road) -> None:
+def compare_indexes(run: Run, finder: Finder, method: SearchMethod) -> None:
     """Messages of some entries by their index, and those outside."""
     holding = [entry for entry in run.entries if entry.message_count]
     for entry in holding[:5] + holding[5 :: max(1, len(holding) // 10)] + holding[-3:]:
         for index in {entry.first_index, entry.index}:
-            place = finder.by_index(index, road=road)
+            place = finder.by_index(index, method=method)
             assert (place.position, place.batch_index) == (
                 entry.position,
                 index - entry.first_index,
@@ -235,7 +235,7 @@ def compare_indexes(run: Run, finder: Finder, road: Road) -> None:
             assert place.time_ms == entry.time_ms
     for index in (-1, run.next_index):
         with pytest.raises(IndexOutOfRangeError):
-            finder.by_index(index, road=road)
+            finder.by_index(index, method=method)
 
 
 def check_stamps(run: Run) -> None:

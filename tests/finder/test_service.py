@@ -17,7 +17,7 @@ from pulsemark.finder import (
     Finder,
     IndexOutOfRangeError,
     NotPossibleError,
-    Road,
+    SearchMethod,
     SeekClient,
     SubscriptionNotFoundError,
     rpc,
@@ -105,25 +105,25 @@ class SlowLog:
 # Answers
 
 
-@pytest.mark.parametrize("road", list(Road))
-def test_answers_are_the_finders_own(seek, topics, orders, road):
+@pytest.mark.parametrize("method", list(SearchMethod))
+def test_answers_are_the_finders_own(seek, topics, orders, method):
     """Every time, index and range gives over gRPC what the finder gives beside the ledger."""
     finder = Finder(orders)
     for offset_ms in range(-5, 105, 5):
         time_ms = topics.FIRST_MS + offset_ms
-        remote, local = seek.by_time(topics.ORDERS, time_ms, road=road), finder.by_time(time_ms)
+        remote, local = seek.by_time(topics.ORDERS, time_ms, method=method), finder.by_time(time_ms)
         assert (remote.position, remote.first_index, remote.index, remote.message_count) == (
             (local.position, local.first_index, local.index, local.message_count)
         )
         assert (remote.time_ms, remote.end) == (local.time_ms, local.end)
     for index in range(30):
-        place = seek.by_index(topics.ORDERS, index, road=road)
+        place = seek.by_index(topics.ORDERS, index, method=method)
         assert (place.position, place.batch_index) == (
             (Position(orders.ledger_id, index // 3), index % 3)
         )
         assert (place.first_index, place.index) == (index - index % 3, index - index % 3 + 2)
         assert place.time_ms == topics.FIRST_MS + 10 * (index // 3)
-    answer = seek.range(topics.ORDERS, topics.FIRST_MS + 10, topics.FIRST_MS + 31, road=road)
+    answer = seek.range(topics.ORDERS, topics.FIRST_MS + 10, topics.FIRST_MS + 31, method=method)
     assert (answer.first_index, answer.end_index, answer.count) == (3, 12, 9)
     assert (answer.first.entry_id, answer.end.entry_id) == (1, 4)
 
@@ -138,7 +138,7 @@ def test_behind_the_last_entry_is_the_end(seek, topics, orders):
 
 def test_the_work_is_counted(seek, topics):
     """A search by prefixes says how many reads it took, and how little it read."""
-    found = seek.by_time(topics.ORDERS, topics.FIRST_MS + 45, road=Road.PREFIXES)
+    found = seek.by_time(topics.ORDERS, topics.FIRST_MS + 45, method=SearchMethod.PREFIXES)
     assert found.reads > 0
     assert 0 < found.bytes_read <= 64 * found.reads
 
@@ -176,14 +176,14 @@ BAD_REQUESTS = [
     ("SeekByTime", pb.SeekByTimeRequest(topic="x" * 2000, time_ms=1), "topic"),
     ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS"), "time_ms"),
     ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS", time_ms=-1), "time_ms"),
-    ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS", time_ms=1, road=9), "road"),  # type: ignore[arg-type]
+    ("SeekByTime", pb.SeekByTimeRequest(topic="ORDERS", time_ms=1, method=9), "method"),  # type: ignore[arg-type]
     ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS"), "index"),
     ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS", index=-1), "index"),
-    ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS", index=1, road=-1), "road"),  # type: ignore[arg-type]
+    ("SeekByIndex", pb.SeekByIndexRequest(topic="ORDERS", index=1, method=-1), "method"),  # type: ignore[arg-type]
     ("Range", pb.RangeRequest(topic="ORDERS", to_ms=1), "from_ms"),
     ("Range", pb.RangeRequest(topic="ORDERS", from_ms=1), "to_ms"),
     ("Range", pb.RangeRequest(topic="ORDERS", from_ms=2, to_ms=1), "to_ms"),
-    ("Range", pb.RangeRequest(topic="ORDERS", from_ms=1, to_ms=1, road=3), "road"),  # type: ignore[arg-type]
+    ("Range", pb.RangeRequest(topic="ORDERS", from_ms=1, to_ms=1, method=3), "method"),  # type: ignore[arg-type]
     ("ReadEntries", pb.ReadEntriesRequest(), "topic"),
     ("ReadEntries", pb.ReadEntriesRequest(topic="ORDERS", max_entries=-1), "max_entries"),
     ("ReadEntries", pb.ReadEntriesRequest(topic="ORDERS", content=3), "content"),  # type: ignore[arg-type]
@@ -466,7 +466,7 @@ def test_a_deadline_stops_a_long_search(serve, topics, orders, monkeypatch):
     steps = []
     ended = threading.Event()
 
-    def endless(self, time_ms, *, road=Road.INDEX):
+    def endless(self, time_ms, *, method=SearchMethod.INDEX):
         try:
             while True:
                 steps.append(time_ms)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.finder import Finder, Road
+from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import EARLIEST, FolderReader, LocalStore, Position, StoreOptions
 from pulsemark.ledger.own_times import STRIDE_ROWS
 from pulsemark.testing.raw_messages import unbatched_message
@@ -24,8 +24,8 @@ def fill(topic, times_ms):
     last.commit.wait(10)
 
 
-@pytest.mark.parametrize("road", list(Road))
-def test_entries_are_read_for_a_trimmed_wrong_time_only_once(open_store, road):
+@pytest.mark.parametrize("method", list(SearchMethod))
+def test_entries_are_read_for_a_trimmed_wrong_time_only_once(open_store, method):
     """The first search reads the entries before its time; those after it read some sixty."""
     store = open_store()
     topic = store.open_topic(ORDERS)
@@ -34,17 +34,17 @@ def test_entries_are_read_for_a_trimmed_wrong_time_only_once(open_store, road):
     topic.truncate_head(Position(ledger_id, 1))
     reads = []
     for n in (COUNT - 1, COUNT - 1, COUNT // 2, 0, COUNT - 10):
-        found = Finder(topic).by_time(START_MS + n, road=road)
+        found = Finder(topic).by_time(START_MS + n, method=method)
         assert found.position == Position(ledger_id, 1 + n)
         assert found.time_ms == START_MS + n
         reads.append(found.reads)
     assert reads[0] > COUNT
     assert max(reads[1:]) < 3 * STRIDE_ROWS
     fill(topic, [START_MS + COUNT])
-    found = Finder(topic).by_time(START_MS + COUNT, road=road)
+    found = Finder(topic).by_time(START_MS + COUNT, method=method)
     assert found.position == Position(ledger_id, 1 + COUNT)
     assert found.reads < 4 * STRIDE_ROWS
-    assert Finder(topic).by_time(START_MS + COUNT + 1, road=road).end
+    assert Finder(topic).by_time(START_MS + COUNT + 1, method=method).end
 
 
 times = st.lists(st.integers(0, 40) | st.just(9999), min_size=1, max_size=300)
@@ -68,8 +68,8 @@ def test_found_is_the_first_entry_that_is_there(tmp_path_factory, times, cuts, w
                 expected = next(
                     (n for n in range(first, len(times)) if times[n] >= wanted), len(times)
                 )
-                for road in Road:
-                    found = Finder(log).by_time(START_MS + wanted, road=road)
+                for method in SearchMethod:
+                    found = Finder(log).by_time(START_MS + wanted, method=method)
                     assert found.end == (expected == len(times))
                     if not found.end:
                         assert found.position.entry_id == expected

@@ -235,7 +235,7 @@ class TestForeignStampers:
     @pytest.mark.parametrize("names", [["broker-time", "index"], ["broker-time"]])
     @pytest.mark.parametrize("now_ms", [-1, 2**64])
     def test_a_time_that_no_prefix_can_hold(self, names, now_ms):
-        """A time that is no uint64 fails the stamp with the same error on every road."""
+        """A time that is no uint64 fails the stamp with the same error on every method."""
         with pytest.raises(StampingError, match=r"0 to|range") as caught:
             StamperChain.from_names(names).prefix(TOPIC, now_ms, 0, 1, BODY)
         assert "broker-time" in caught.value.stamper

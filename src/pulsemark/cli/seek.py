@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..finder import Found, Road
+from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, SeekCallError
 from ..ledger import LedgerError
 from .options import (
@@ -45,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tls-ca", type=Path, metavar="PATH", help="use TLS, and trust this authority (PEM)"
     )
     parser.add_argument(
-        "--road",
-        choices=[road.name.lower() for road in Road],
-        default=Road.INDEX.name.lower(),
+        "--method",
+        choices=[method.name.lower() for method in SearchMethod],
+        default=SearchMethod.INDEX.name.lower(),
         help="search by the time index, or by the entries' prefixes alone",
     )
     add_json(parser)
@@ -57,32 +57,32 @@ def run(args: argparse.Namespace) -> int:
     """Search and print what was found."""
     time_ms = parse_time(args.time)
     topic = full_topic(args.topic)
-    road = Road[args.road.upper()]
+    method = SearchMethod[args.method.upper()]
     if args.grpc:
-        found = _ask(args, topic, time_ms, road)
+        found = _ask(args, topic, time_ms, method)
     else:
-        found = _search(args.data_dir or DEFAULT_DATA_DIR, topic, time_ms, road)
+        found = _search(args.data_dir or DEFAULT_DATA_DIR, topic, time_ms, method)
     print(_as_json(topic, time_ms, found) if args.json else _as_text(topic, time_ms, found))
     return 0
 
 
-def _ask(args: argparse.Namespace, topic: str, time_ms: int, road: Road) -> Found:
+def _ask(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMethod) -> Found:
     from ..finder import SeekClient
     from ..finder.client import ClientTls
 
     tls = ClientTls(ca=args.tls_ca) if args.tls_ca else None
 
     with SeekClient(args.grpc, token=read_token(args.token_file), tls=tls) as client:
-        return client.by_time(topic, time_ms, road=road)
+        return client.by_time(topic, time_ms, method=method)
 
 
-def _search(folder: Path, topic: str, time_ms: int, road: Road) -> Found:
+def _search(folder: Path, topic: str, time_ms: int, method: SearchMethod) -> Found:
     from ..finder import Finder
     from ..ledger import FolderReader
 
     reader = FolderReader(folder)
     try:
-        return Finder(reader.log(topic)).by_time(time_ms, road=road)
+        return Finder(reader.log(topic)).by_time(time_ms, method=method)
     finally:
         reader.close()
 

@@ -1,6 +1,6 @@
 """Search by broker time and by index in a compacted topic.
 
-The answer is the first surviving entry at or after the one that the full log gives. Both roads of
+The answer is the first surviving entry at or after the one that the full log gives. Both methods of
 the log's search go on in the view. INDEX searches the view's index blocks (one bisect in memory, at
 most two reads). PREFIXES searches only its records (bisection over whole records, for when the
 blocks are not to be trusted). After the view's horizon the log itself is searched.
@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..finder.search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, Road
+from ..finder.search import (
+    Finder,
+    Found,
+    IndexOutOfRangeError,
+    IndexPlace,
+    IndexRange,
+    SearchMethod,
+)
 from ..ledger import CorruptEntryError, IoCount, Position
 from .compacted_log import CompactedLog
 from .view import CompactedView, Key
@@ -31,29 +38,29 @@ class CompactedFinder:
         self._log = log
         self._log_finder = Finder(log.log, check=check)
 
-    def by_time(self, time_ms: int, *, road: Road = Road.INDEX) -> Found:
+    def by_time(self, time_ms: int, *, method: SearchMethod = SearchMethod.INDEX) -> Found:
         """The first surviving entry at or after the log's first whose time is >= ``time_ms``.
 
         Its own time may be lower if times are not in order. The end if there is none.
         """
         return self._log.ask(
-            lambda view: self._by_time(view, time_ms, road),
-            lambda: self._log_finder.by_time(time_ms, road=road),
+            lambda view: self._by_time(view, time_ms, method),
+            lambda: self._log_finder.by_time(time_ms, method=method),
         )
 
-    def _by_time(self, view: CompactedView, time_ms: int, road: Road) -> Found:
+    def _by_time(self, view: CompactedView, time_ms: int, method: SearchMethod) -> Found:
         if view.summary.time_max_ms < time_ms:
             # No entry up to the horizon is as late as that.
-            return self._log_finder.by_time(time_ms, road=road)
+            return self._log_finder.by_time(time_ms, method=method)
         io = IoCount()
-        row = view.find(Key.TIME, time_ms, by_records=road is Road.PREFIXES, io=io)
+        row = view.find(Key.TIME, time_ms, by_records=method is SearchMethod.PREFIXES, io=io)
         place = _place_of(row) if row is not None else self._first_after_horizon(view, io)
         if place is not None:
             return Found(*place, False, io.reads, io.bytes_read)
         end, next_index = self._log.end_position, self._log.next_index
         return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
 
-    def by_index(self, index: int, *, road: Road = Road.INDEX) -> IndexPlace:
+    def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
         """The first surviving entry at or after the one that has the message ``index``.
 
         ``batch_index`` is the message's place in its entry; 0 in a later entry. If no entry
@@ -61,21 +68,21 @@ class CompactedFinder:
         Raises IndexOutOfRangeError for an index that no message ever had.
         """
         return self._log.ask(
-            lambda view: self._by_index(view, index, road),
-            lambda: self._log_finder.by_index(index, road=road),
+            lambda view: self._by_index(view, index, method),
+            lambda: self._log_finder.by_index(index, method=method),
         )
 
-    def _by_index(self, view: CompactedView, index: int, road: Road) -> IndexPlace:
+    def _by_index(self, view: CompactedView, index: int, method: SearchMethod) -> IndexPlace:
         log = self._log
         next_index = log.next_index
         if not 0 <= index < next_index:
             raise IndexOutOfRangeError(index, 0, next_index)
         if index >= max(view.summary.next_index, log.log.first_index):
-            return self._log_finder.by_index(index, road=road)
+            return self._log_finder.by_index(index, method=method)
         io = IoCount()
         row = None
         if index < view.summary.next_index:
-            row = view.find(Key.INDEX, index + 1, by_records=road is Road.PREFIXES, io=io)
+            row = view.find(Key.INDEX, index + 1, by_records=method is SearchMethod.PREFIXES, io=io)
         place = _place_of(row) if row is not None else self._first_after_horizon(view, io)
         position, first, last, count, time_ms = place or (
             log.end_position,
@@ -88,7 +95,9 @@ class CompactedFinder:
             position, max(0, index - first), first, last, count, time_ms, io.reads, io.bytes_read
         )
 
-    def range(self, from_ms: int, to_ms: int, *, road: Road = Road.INDEX) -> IndexRange:
+    def range(
+        self, from_ms: int, to_ms: int, *, method: SearchMethod = SearchMethod.INDEX
+    ) -> IndexRange:
         """The surviving range between two times: indexes [first_index, end_index).
 
         ``count`` is the number of indexes; fewer messages may have survived. Raises ValueError when
@@ -96,8 +105,8 @@ class CompactedFinder:
         """
         if to_ms < from_ms:
             raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
-        first = self.by_time(from_ms, road=road)
-        end = self.by_time(to_ms, road=road)
+        first = self.by_time(from_ms, method=method)
+        end = self.by_time(to_ms, method=method)
         return IndexRange(
             first.first_index,
             end.first_index,

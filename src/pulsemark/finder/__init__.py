@@ -25,7 +25,7 @@ from .errors import (
     SubscriptionNotFoundError,
     UnauthenticatedError,
 )
-from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, Road
+from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, SearchMethod
 
 if TYPE_CHECKING:
     from .client import ClientTls, CursorPlace, SeekClient
@@ -50,7 +50,7 @@ __all__ = [
     "MessageStamps",
     "NotPossibleError",
     "RemoteEntry",
-    "Road",
+    "SearchMethod",
     "SeekCallError",
     "SeekClient",
     "SeekServer",

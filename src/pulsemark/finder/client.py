@@ -24,7 +24,7 @@ from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import SeekCallError
 from .messages import EntryAssembler, RemoteEntry
-from .search import Found, IndexPlace, IndexRange, Road
+from .search import Found, IndexPlace, IndexRange, SearchMethod
 
 _CHANNEL_OPTIONS = (
     # As in Pulsar's clients, a proxy for web traffic is not used here.
@@ -100,22 +100,34 @@ class SeekClient:
         )
 
     def by_time(
-        self, topic: str, time_ms: int, *, road: Road = Road.INDEX, timeout_s: float | None = None
+        self,
+        topic: str,
+        time_ms: int,
+        *,
+        method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
     ) -> Found:
         """The first entry whose time is >= ``time_ms``; `end` is True if there is no such entry."""
         request = pb.SeekByTimeRequest(
-            topic=topic, time_ms=time_ms, road=messages.road_number(road)
+            topic=topic, time_ms=time_ms, method=messages.method_number(method)
         )
         return messages.found_of(self._call(self._by_time, request, timeout_s))
 
     def by_index(
-        self, topic: str, index: int, *, road: Road = Road.INDEX, timeout_s: float | None = None
+        self,
+        topic: str,
+        index: int,
+        *,
+        method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
     ) -> IndexPlace:
         """The entry that holds the message ``index``, and the message's place in the batch.
 
         Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
         """
-        request = pb.SeekByIndexRequest(topic=topic, index=index, road=messages.road_number(road))
+        request = pb.SeekByIndexRequest(
+            topic=topic, index=index, method=messages.method_number(method)
+        )
         return messages.index_place_of(self._call(self._by_index, request, timeout_s))
 
     def range(
@@ -124,12 +136,12 @@ class SeekClient:
         from_ms: int,
         to_ms: int,
         *,
-        road: Road = Road.INDEX,
+        method: SearchMethod = SearchMethod.INDEX,
         timeout_s: float | None = None,
     ) -> IndexRange:
         """The messages with ``from_ms`` <= time < ``to_ms``, as half-open ranges."""
         request = pb.RangeRequest(
-            topic=topic, from_ms=from_ms, to_ms=to_ms, road=messages.road_number(road)
+            topic=topic, from_ms=from_ms, to_ms=to_ms, method=messages.method_number(method)
         )
         return messages.range_of(self._call(self._range, request, timeout_s))
 

@@ -1,6 +1,6 @@
 """Check requests, and translate between protobuf messages and the finder's dataclasses.
 
-The server reads requests with `required`, `name_field`, `road_of` ..., which raise
+The server reads requests with `required`, `name_field`, `method_of` ..., which raise
 InvalidFieldError with the field's name. Client and server share the translation of answers, so a
 client returns the same as the finder itself.
 
@@ -18,17 +18,20 @@ from ..metadata import FieldValue, PrefixError, tags_of
 from ..proto import seek_pb2 as pb
 from .errors import InvalidFieldError, SeekCallError
 from .rpc import position_message, position_of
-from .search import Found, IndexPlace, IndexRange, Road
+from .search import Found, IndexPlace, IndexRange, SearchMethod
 
 MAX_NAME_BYTES = 1024
 """Longer names of topics and subscriptions are refused. Pulsar's own limits are lower."""
 
-_ROADS: dict[int, Road] = {
-    pb.ROAD_UNSPECIFIED: Road.INDEX,
-    pb.ROAD_INDEX: Road.INDEX,
-    pb.ROAD_PREFIXES: Road.PREFIXES,
+_METHODS: dict[int, SearchMethod] = {
+    pb.SEARCH_METHOD_UNSPECIFIED: SearchMethod.INDEX,
+    pb.SEARCH_METHOD_INDEX: SearchMethod.INDEX,
+    pb.SEARCH_METHOD_PREFIXES: SearchMethod.PREFIXES,
 }
-_ROAD_NUMBERS = {Road.INDEX: pb.ROAD_INDEX, Road.PREFIXES: pb.ROAD_PREFIXES}
+_METHOD_NUMBERS = {
+    SearchMethod.INDEX: pb.SEARCH_METHOD_INDEX,
+    SearchMethod.PREFIXES: pb.SEARCH_METHOD_PREFIXES,
+}
 
 NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
 
@@ -92,17 +95,17 @@ def place(message: pb.Position, field: str) -> Position:
     return position_of(message)
 
 
-def road_of(number: int) -> Road:
+def method_of(number: int) -> SearchMethod:
     """The search method for its number in a request."""
-    road = _ROADS.get(number)
-    if road is None:
-        raise InvalidFieldError("road", f"{number} is not known")
-    return road
+    method = _METHODS.get(number)
+    if method is None:
+        raise InvalidFieldError("method", f"{number} is not known")
+    return method
 
 
-def road_number(road: Road) -> pb.Road:
+def method_number(method: SearchMethod) -> pb.SearchMethod:
     """The number of a search method in a request."""
-    return _ROAD_NUMBERS[road]
+    return _METHOD_NUMBERS[method]
 
 
 def prefixes_only(number: int) -> bool:

@@ -26,7 +26,7 @@ from ..metadata import peek
 Answer = TypeVar("Answer")
 
 
-class Road(Enum):
+class SearchMethod(Enum):
     """How to search."""
 
     INDEX = "index"
@@ -108,12 +108,12 @@ class Finder:
         self._log = log
         self._check = check
 
-    def by_time(self, time_ms: int, *, road: Road = Road.INDEX) -> Found:
+    def by_time(self, time_ms: int, *, method: SearchMethod = SearchMethod.INDEX) -> Found:
         """The first entry whose time is >= ``time_ms``; the end if there is none.
 
         Raises CorruptFileError if the files are damaged, OSError if they cannot be read.
         """
-        return self._ask(lambda segments: self._by_time(segments, time_ms, road))
+        return self._ask(lambda segments: self._by_time(segments, time_ms, method))
 
     def _ask(self, question: Callable[[list[Run]], Answer]) -> Answer:
         """Search the log as it is; search again if files of it were removed meanwhile."""
@@ -126,7 +126,7 @@ class Finder:
                 if not self._log.has_lost(segments):
                     raise
 
-    def _by_time(self, segments: list[Run], time_ms: int, road: Road) -> Found:
+    def _by_time(self, segments: list[Run], time_ms: int, method: SearchMethod) -> Found:
         io = IoCount()
         # A segment's maximum may include entries that are not durable yet. Then the segment has no
         # row for this time, and the log ends there.
@@ -134,7 +134,7 @@ class Finder:
         for segment in segments[number:]:
             if _removed_time_ms(segment) >= time_ms:
                 place = self._read_through(segment, time_ms, io)
-            elif road is Road.INDEX:
+            elif method is SearchMethod.INDEX:
                 place = _place_by_index(segment, time_ms, io)
             else:
                 place = _place_by_prefixes(segment, time_ms, io)
@@ -148,11 +148,11 @@ class Finder:
         found = segment.own_times(time_ms).find(time_ms, self._check, io)
         return _place(segment, *found, io) if found is not None else None
 
-    def by_index(self, index: int, *, road: Road = Road.INDEX) -> IndexPlace:
+    def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
         """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""
-        return self._ask(lambda segments: self._by_index(segments, index, road))
+        return self._ask(lambda segments: self._by_index(segments, index, method))
 
-    def _by_index(self, segments: list[Run], index: int, road: Road) -> IndexPlace:
+    def _by_index(self, segments: list[Run], index: int, method: SearchMethod) -> IndexPlace:
         log = self._log
         first_index, next_index = log.first_index, log.next_index
         if not first_index <= index < next_index:
@@ -160,7 +160,7 @@ class Finder:
         io = IoCount()
         segment = segments[bisect_right(segments, index, key=_first_index) - 1]
         message = index - segment.first_index
-        if road is Road.INDEX:
+        if method is SearchMethod.INDEX:
             row = segment.find_message(message, segment.entry_count, io)
         else:
             row = _row_by_prefixes_of_index(segment, index, io)
@@ -169,15 +169,17 @@ class Finder:
             position, index - first, first, last, count, time_ms, io.reads, io.bytes_read
         )
 
-    def range(self, from_ms: int, to_ms: int, *, road: Road = Road.INDEX) -> IndexRange:
+    def range(
+        self, from_ms: int, to_ms: int, *, method: SearchMethod = SearchMethod.INDEX
+    ) -> IndexRange:
         """The messages from the first entry at ``from_ms`` to the first at ``to_ms``, half-open.
 
         Raises ValueError when ``to_ms`` is before ``from_ms``.
         """
         if to_ms < from_ms:
             raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
-        first = self.by_time(from_ms, road=road)
-        end = self.by_time(to_ms, road=road)
+        first = self.by_time(from_ms, method=method)
+        end = self.by_time(to_ms, method=method)
         return IndexRange(
             first.first_index,
             end.first_index,

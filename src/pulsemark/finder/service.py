@@ -119,8 +119,8 @@ class SeekServicer:
         """The first entry at or after a time (SeekByTime)."""
         topic = self._topic(request.topic)
         time_ms = messages.required(request, "time_ms")
-        road = messages.road_of(request.road)
-        found = await self._search(topic, lambda finder: finder.by_time(time_ms, road=road))
+        method = messages.method_of(request.method)
+        found = await self._search(topic, lambda finder: finder.by_time(time_ms, method=method))
         return messages.found_message(found)
 
     async def seek_by_index(
@@ -129,8 +129,8 @@ class SeekServicer:
         """The entry that holds an index (SeekByIndex)."""
         topic = self._topic(request.topic)
         index = messages.required(request, "index")
-        road = messages.road_of(request.road)
-        answer = await self._search(topic, lambda finder: finder.by_index(index, road=road))
+        method = messages.method_of(request.method)
+        answer = await self._search(topic, lambda finder: finder.by_index(index, method=method))
         return messages.index_place_message(answer)
 
     async def range(self, request: pb.RangeRequest, context: CallContext) -> pb.RangeResponse:
@@ -140,8 +140,10 @@ class SeekServicer:
         to_ms = messages.required(request, "to_ms")
         if to_ms < from_ms:
             raise InvalidFieldError("to_ms", f"{to_ms} is before from_ms {from_ms}")
-        road = messages.road_of(request.road)
-        answer = await self._search(topic, lambda finder: finder.range(from_ms, to_ms, road=road))
+        method = messages.method_of(request.method)
+        answer = await self._search(
+            topic, lambda finder: finder.range(from_ms, to_ms, method=method)
+        )
         return messages.range_message(answer)
 
     async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:

@@ -8,11 +8,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Road(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class SearchMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    ROAD_UNSPECIFIED: _ClassVar[Road]
-    ROAD_INDEX: _ClassVar[Road]
-    ROAD_PREFIXES: _ClassVar[Road]
+    SEARCH_METHOD_UNSPECIFIED: _ClassVar[SearchMethod]
+    SEARCH_METHOD_INDEX: _ClassVar[SearchMethod]
+    SEARCH_METHOD_PREFIXES: _ClassVar[SearchMethod]
 
 class Content(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -24,9 +24,9 @@ class EntryKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ENTRY_KIND_DATA: _ClassVar[EntryKind]
     ENTRY_KIND_CONTROL: _ClassVar[EntryKind]
-ROAD_UNSPECIFIED: Road
-ROAD_INDEX: Road
-ROAD_PREFIXES: Road
+SEARCH_METHOD_UNSPECIFIED: SearchMethod
+SEARCH_METHOD_INDEX: SearchMethod
+SEARCH_METHOD_PREFIXES: SearchMethod
 CONTENT_UNSPECIFIED: Content
 CONTENT_ENTRIES: Content
 CONTENT_PREFIXES: Content
@@ -42,14 +42,14 @@ class Position(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., entry_id: _Optional[int] = ...) -> None: ...
 
 class SeekByTimeRequest(_message.Message):
-    __slots__ = ("topic", "time_ms", "road")
+    __slots__ = ("topic", "time_ms", "method")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
-    ROAD_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     time_ms: int
-    road: Road
-    def __init__(self, topic: _Optional[str] = ..., time_ms: _Optional[int] = ..., road: _Optional[_Union[Road, str]] = ...) -> None: ...
+    method: SearchMethod
+    def __init__(self, topic: _Optional[str] = ..., time_ms: _Optional[int] = ..., method: _Optional[_Union[SearchMethod, str]] = ...) -> None: ...
 
 class SeekByTimeResponse(_message.Message):
     __slots__ = ("position", "first_index", "index", "message_count", "time_ms", "end", "reads", "bytes_read")
@@ -72,14 +72,14 @@ class SeekByTimeResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., first_index: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., time_ms: _Optional[int] = ..., end: bool = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
 
 class SeekByIndexRequest(_message.Message):
-    __slots__ = ("topic", "index", "road")
+    __slots__ = ("topic", "index", "method")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
-    ROAD_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     index: int
-    road: Road
-    def __init__(self, topic: _Optional[str] = ..., index: _Optional[int] = ..., road: _Optional[_Union[Road, str]] = ...) -> None: ...
+    method: SearchMethod
+    def __init__(self, topic: _Optional[str] = ..., index: _Optional[int] = ..., method: _Optional[_Union[SearchMethod, str]] = ...) -> None: ...
 
 class SeekByIndexResponse(_message.Message):
     __slots__ = ("position", "batch_index", "first_index", "index", "message_count", "time_ms", "reads", "bytes_read")
@@ -102,16 +102,16 @@ class SeekByIndexResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., batch_index: _Optional[int] = ..., first_index: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., time_ms: _Optional[int] = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
 
 class RangeRequest(_message.Message):
-    __slots__ = ("topic", "from_ms", "to_ms", "road")
+    __slots__ = ("topic", "from_ms", "to_ms", "method")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FROM_MS_FIELD_NUMBER: _ClassVar[int]
     TO_MS_FIELD_NUMBER: _ClassVar[int]
-    ROAD_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     from_ms: int
     to_ms: int
-    road: Road
-    def __init__(self, topic: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., road: _Optional[_Union[Road, str]] = ...) -> None: ...
+    method: SearchMethod
+    def __init__(self, topic: _Optional[str] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ..., method: _Optional[_Union[SearchMethod, str]] = ...) -> None: ...
 
 class RangeResponse(_message.Message):
     __slots__ = ("first_index", "end_index", "count", "first", "end", "reads", "bytes_read")

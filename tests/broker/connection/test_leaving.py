@@ -47,7 +47,7 @@ def test_the_leave_of_many_costs_in_proportion_to_them(broker, monkeypatch, step
         assert len(subscription.consumers) == count + 1
         steps.append(steps_of(lambda client=leaves: broker.loop.do(client.ended)))
         (left,) = subscription.consumers
-        assert left.outlet is stays.session
+        assert left.connection is stays.session
         broker.quiesce()
     assert steps[1] < 4.6 * steps[0]
 

@@ -80,9 +80,9 @@ class Publishing:
         self.session = Session()
         self.budget = PublishBudget(1 << 20)
         self.receipts = Receipts(self.session, self.budget, BrokerConfig())
-        outlet: Any = self.session
+        connection: Any = self.session
         self.producers = [
-            Producer.from_command(outlet, CommandProducer(producer_id=number), "p", 0)
+            Producer.from_command(connection, CommandProducer(producer_id=number), "p", 0)
             for number in range(2)
         ]
         self.counters = [TopicCounters(), TopicCounters()]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pulsemark.finder import Finder, Road
+from pulsemark.finder import Finder, SearchMethod
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, LocalStore, Position
 from pulsemark.ledger.local.io.files import OsFiles
@@ -132,15 +132,15 @@ def test_a_stale_reader_goes_on_after_what_the_owner_removed(tmp_path, way, segm
     store.close()
 
 
-@pytest.mark.parametrize("road", list(Road))
-def test_a_search_in_a_stale_reader_finds_what_is_left(tmp_path, road):
+@pytest.mark.parametrize("method", list(SearchMethod))
+def test_a_search_in_a_stale_reader_finds_what_is_left(tmp_path, method):
     """Segments whose files are gone are no part of a search any more."""
     store, topic = filled(tmp_path / "data", BusyFiles(), 1000)
     with FolderReader(tmp_path / "data") as reader:
         stale = reader.log(ORDERS)
         topic.truncate_head(Position(topic.first_position.ledger_id, KEPT))
         reader.log(ORDERS)  # the reader lets go of what is gone
-        found = Finder(stale).by_time(0, road=road)
+        found = Finder(stale).by_time(0, method=method)
         assert found.position.entry_id >= KEPT
     store.close()
 

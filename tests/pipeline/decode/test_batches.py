@@ -48,7 +48,7 @@ def fail(table: EntryTable, row: int, reason: str) -> None:
 
 @pytest.fixture(params=[1, 10**9], ids=["side by side", "one by one"])
 def both_walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are taken apart on either road, however few there are."""
+    """Batches are taken apart on either method, however few there are."""
     monkeypatch.setattr(payloads, "FEW_BATCHES", request.param)
 
 
@@ -219,7 +219,7 @@ def test_damage_behind_the_checksums_never_raises(
 ) -> None:
     """A producer may send anything under a right checksum: it is rows, or it is told.
 
-    Which of the two, and the rows, are the same on both roads.
+    Which of the two, and the rows, are the same on both methods.
     """
     members = [BatchMember(payload=b"abc", key="k", properties={"a": "b"})] * count
     body = bytearray(batched_message(members, publish_time_ms=1))

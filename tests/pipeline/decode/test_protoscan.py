@@ -59,7 +59,7 @@ def lay(messages: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
 @settings(max_examples=30, deadline=None)
 @given(given=st.lists(metadata, min_size=1, max_size=40))
 def test_fields_are_those_that_protobuf_reads(few: int, given: list[MessageMetadata]) -> None:
-    """Numbers, bytes, repeated fields and counts, on both roads; nothing is bad."""
+    """Numbers, bytes, repeated fields and counts, on both methods; nothing is bad."""
     data, starts, ends = lay([message.SerializeToString() for message in given])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protoscan, "FEW_LANES", few or 1)

@@ -293,11 +293,11 @@ def test_damage_is_told_as_by_the_ledger(
     start, end = log.first_position, log.end_position
     assert start is not None
     first_record = as_segment(log.segments()[0]).row(0).offset
-    rotten = bytearray(original)
+    damaged = bytearray(original)
     for place, bit in flips:
-        at = first_record + int(place * (len(rotten) - first_record - 1))
-        rotten[at] ^= 1 << bit
-    segment.write_bytes(rotten)
+        at = first_record + int(place * (len(damaged) - first_record - 1))
+        damaged[at] ^= 1 << bit
+    segment.write_bytes(damaged)
     try:
         told: list[Position] = []
         tables = list(

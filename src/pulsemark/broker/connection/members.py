@@ -1,6 +1,6 @@
 """The producers and consumers of a connection, and what its client gets when the broker ends one.
 
-Topics and subscriptions call this class through `ProducerOutlet` and `Outlet`.
+Topics and subscriptions call this class through `ProducerConnection` and `ConsumerConnection`.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _publisher(producer: Producer) -> dict[str, Any]:
         "producerId": producer.producer_id,
         "producerName": producer.name,
         "accessMode": ProducerAccessMode.Name(producer.access_mode),
-        "address": producer.outlet.address,
+        "address": producer.connection.address,
         "connectedSince": iso_time(producer.connected_since_ms),
         "msgInCounter": producer.messages_in,
         "bytesInCounter": producer.bytes_in,
@@ -214,7 +214,7 @@ def _consumer(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
         "blockedConsumerOnUnackedMsgs": subscription.is_blocked(consumer),
         "msgOutCounter": consumer.messages_out,
         "bytesOutCounter": consumer.bytes_out,
-        "address": consumer.outlet.address,
+        "address": consumer.connection.address,
         "connectedSince": iso_time(consumer.connected_since_ms),
         "metadata": consumer.properties,
     }

@@ -20,6 +20,6 @@ def closing(consumers: Sequence[Consumer], *, but: Consumer | None = None) -> It
     for number, consumer in enumerate(consumers, start=1):
         consumer.release_all()
         if consumer is not but:
-            consumer.outlet.close_consumer(consumer)
+            consumer.connection.close_consumer(consumer)
         if number % CLOSED_AT_ONCE == 0:
             yield

@@ -4,8 +4,8 @@ Permits count messages, not entries. An entry is sent if permits are positive, w
 client with one permit may get a batch of a thousand messages; its permits are then -999, and it
 gets nothing until FLOW has brought them above zero again.
 
-A consumer's connection is an `Outlet`. The dispatcher asks it whether it accepts more data now. If
-not, dispatch to all its consumers waits until the `Outlet` calls `Consumer.resume`.
+A consumer's connection is a `ConsumerConnection`. The dispatcher asks it whether it accepts more
+data now. If not, dispatch to all its consumers waits until the connection calls `Consumer.resume`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ..connection.memory import Reservation
     from .subscription import Subscription
 
-__all__ = ["Consumer", "Outlet"]
+__all__ = ["Consumer", "ConsumerConnection"]
 
 
-class Outlet(Protocol):
+class ConsumerConnection(Protocol):
     """The connection of a consumer or producer."""
 
     #: The peer's address as text, for stats.
@@ -64,6 +64,7 @@ class Consumer:
         "bytes_out",
         "compacted",
         "connected_since_ms",
+        "connection",
         "consumer_id",
         "entries_out",
         "epoch",
@@ -72,7 +73,6 @@ class Consumer:
         "messages_out",
         "messages_redelivered",
         "name",
-        "outlet",
         "pending",
         "permits",
         "priority_level",
@@ -83,9 +83,13 @@ class Consumer:
     )
 
     def __init__(
-        self, outlet: Outlet, command: CommandSubscribe, name: str, connected_since_ms: int
+        self,
+        connection: ConsumerConnection,
+        command: CommandSubscribe,
+        name: str,
+        connected_since_ms: int,
     ) -> None:
-        self.outlet = outlet
+        self.connection = connection
         self.consumer_id: int = command.consumer_id
         self.name = name
         self.priority_level: int = command.priority_level
@@ -121,7 +125,7 @@ class Consumer:
         ledger_id, entry_id = entry.position
         subscription = self.subscription
         parts: list[Buffer] = [entry.body]
-        if self.outlet.exposes_entry_metadata and entry.prefix_size_bytes:
+        if self.connection.exposes_entry_metadata and entry.prefix_size_bytes:
             delivered = frozenset() if subscription is None else subscription.topic.delivered_fields
             parts.insert(0, client_prefix(entry.prefix, delivered))
         return commands.message_frame(

@@ -305,7 +305,7 @@ class SingleActiveDispatcher(Dispatcher):
         if consumer is None or self._switch is not None or self.is_stopped:
             return
         sent_bytes = 0
-        while consumer.permits > 0 and consumer.outlet.writable:
+        while consumer.permits > 0 and consumer.connection.writable:
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return
@@ -351,7 +351,7 @@ class SingleActiveDispatcher(Dispatcher):
             consumer.count_sent(messages, size_bytes)
             self.subscription.count_sent(messages, size_bytes)
             sent_bytes += self.cost_bytes(entry)
-        consumer.outlet.write_gathered(buffers)
+        consumer.connection.write_gathered(buffers)
         return sent_bytes
 
     def _choose(self) -> bool:
@@ -392,7 +392,7 @@ class SingleActiveDispatcher(Dispatcher):
         return self.consumers[max(self.subscription.topic.partition_index, 0) % of_best]
 
     def _tell_active(self, consumer: Consumer) -> None:
-        if consumer.outlet.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:
-            consumer.outlet.write(
+        if consumer.connection.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:
+            consumer.connection.write(
                 commands.active_consumer_change(consumer.consumer_id, consumer is self.active)
             )

@@ -177,7 +177,7 @@ class KeySharedDispatcher(SharedDispatcher):
             else:
                 self.send_one(taker, entry, outgoing.setdefault(taker, []))
         for consumer, buffers in outgoing.items():
-            consumer.outlet.write_gathered(buffers)
+            consumer.connection.write_gathered(buffers)
         return cost_bytes
 
     def _waits_before(self, position: Position, slot: int) -> bool:

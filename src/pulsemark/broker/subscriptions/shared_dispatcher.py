@@ -311,7 +311,7 @@ class SharedDispatcher(Dispatcher):
             else:
                 self._chunked.wait(taker, entry.position)
         for taker, buffers in outgoing.items():
-            taker.outlet.write_gathered(buffers)
+            taker.connection.write_gathered(buffers)
         return cost_bytes
 
     def _put_back(self, entries: Sequence[Entry]) -> None:
@@ -351,7 +351,9 @@ class SharedDispatcher(Dispatcher):
 
     def is_ready(self, consumer: Consumer) -> bool:
         """Whether a consumer can be sent something now."""
-        return consumer.permits > 0 and consumer.outlet.writable and consumer not in self._blocked
+        return (
+            consumer.permits > 0 and consumer.connection.writable and consumer not in self._blocked
+        )
 
     def is_blocked(self, consumer: Consumer) -> bool:
         """Whether too many unacknowledged messages keep a consumer from getting more."""

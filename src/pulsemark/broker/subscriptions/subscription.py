@@ -137,7 +137,7 @@ class Subscription:
         """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
         self._check_can_connect(consumer, sub_type)
         while (holder := self._sole_consumer()) is not None:
-            if holder.outlet is consumer.outlet or await holder.outlet.is_alive():
+            if holder.connection is consumer.connection or await holder.connection.is_alive():
                 raise RefusedError(
                     ServerError.ConsumerBusy, "Exclusive consumer is already connected"
                 )

@@ -39,13 +39,13 @@ from ...metadata import Sender
 from ...proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
 from ..background import Background
 from ..errors import RefusedError
-from ..subscriptions.consumer import Outlet
+from ..subscriptions.consumer import ConsumerConnection
 
 if TYPE_CHECKING:
     from ..connection.memory import Reservation
     from ..connection.receipts import Run
 
-__all__ = ["CLAIMED_EPOCH_MAX", "Producer", "ProducerOutlet", "TopicProducers"]
+__all__ = ["CLAIMED_EPOCH_MAX", "Producer", "ProducerConnection", "TopicProducers"]
 
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ T = TypeVar("T")
 CLAIMED_EPOCH_MAX = 1 << 62
 
 
-class ProducerOutlet(Outlet, Protocol):
+class ProducerConnection(ConsumerConnection, Protocol):
     """The connection of a producer."""
 
     def close_producer(self, producer: Producer) -> None:
@@ -77,7 +77,7 @@ class ProducerOutlet(Outlet, Protocol):
 class Producer:
     """A producer on a connection."""
 
-    outlet: ProducerOutlet
+    connection: ProducerConnection
     producer_id: int
     request_id: int
     name: str
@@ -118,11 +118,11 @@ class Producer:
 
     @classmethod
     def from_command(
-        cls, outlet: ProducerOutlet, command: CommandProducer, name: str, now_ms: int
+        cls, connection: ProducerConnection, command: CommandProducer, name: str, now_ms: int
     ) -> Producer:
         """Make the producer for a PRODUCER command."""
         return cls(
-            outlet=outlet,
+            connection=connection,
             producer_id=command.producer_id,
             request_id=command.request_id,
             name=name,
@@ -213,7 +213,7 @@ class TopicProducers:
             producer.is_disconnected = True
         yield
         for producer in all_producers:
-            producer.outlet.close_producer(producer)
+            producer.connection.close_producer(producer)
             yield
 
     def close(self) -> None:
@@ -247,27 +247,27 @@ class TopicProducers:
         """Give a topic without producers to the first waiting one."""
         if self._is_closed or self.by_name or not self.waiting:
             return
-        heir = self.waiting.pop(next(iter(self.waiting)))
-        self._enter(heir)
-        self._background.start(self._succeed(heir))
+        successor = self.waiting.pop(next(iter(self.waiting)))
+        self._enter(successor)
+        self._background.start(self._succeed(successor))
 
-    async def _succeed(self, heir: Producer) -> None:
+    async def _succeed(self, successor: Producer) -> None:
         try:
-            await self._make_owner(heir)
+            await self._make_owner(successor)
         except Exception as error:  # noqa: BLE001 - the client gets an ERROR for any failure
             log.warning(
                 "waiting producer %r could not take over its topic and was fenced: %s",
-                heir.name,
+                successor.name,
                 error,
             )
-            heir.outlet.producer_fenced(heir)
+            successor.connection.producer_fenced(successor)
         else:
-            heir.outlet.producer_ready(heir)
+            successor.connection.producer_ready(successor)
 
     async def _free_name(self, newcomer: Producer) -> None:
         """Return when the name is free; raise ProducerBusy if its holder is alive."""
         while (holder := self._holder_of(newcomer.name)) is not None:
-            if holder.outlet is newcomer.outlet or await holder.outlet.is_alive():
+            if holder.connection is newcomer.connection or await holder.connection.is_alive():
                 raise RefusedError(
                     ServerError.ProducerBusy,
                     f"Producer with name '{newcomer.name}' is already connected to topic",
@@ -287,7 +287,7 @@ class TopicProducers:
             producer.home = None
             producer.may_publish = False
             producer.is_fenced = True
-            producer.outlet.producer_fenced(producer)
+            producer.connection.producer_fenced(producer)
 
     # -- epochs ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 
 from ...compaction.compaction import compact
 from ...compaction.current_view import compacted_log
-from ...finder import Finder, IndexOutOfRangeError, Road
+from ...finder import Finder, IndexOutOfRangeError, SearchMethod
 from ...ledger import EARLIEST, LATEST, InvalidCursorError, ManagedLedger
 from ..raw_messages import unbatched_message
 from .base import TOPIC, EngineTests, entries_of, filled, stamped
@@ -88,10 +88,10 @@ class Subscribing(EngineTests):
                 cursor.persist().wait(10)
                 acked = ledger.next_index - 1
 
-    @pytest.mark.parametrize("road", list(Road))
+    @pytest.mark.parametrize("method", list(SearchMethod))
     @pytest.mark.parametrize("with_stamps", [True, False])
     def test_searches_agree_with_a_look_at_all(
-        self, engine: Engine, road: Road, with_stamps: bool
+        self, engine: Engine, method: SearchMethod, with_stamps: bool
     ) -> None:
         """Searches by time and index agree with a scan: whole, trimmed, and for the next owner."""
         chance = random.Random(7)  # noqa: S311 - any order will do
@@ -105,12 +105,12 @@ class Subscribing(EngineTests):
             publish_ms = engine.clock.now_ms() - chance.randrange(100)
             body = unbatched_message(b"x", publish_time_ms=publish_ms)
             ledger.append(body, message_count=chance.randrange(3)).commit.wait(10)
-        _check_searches(ledger, road, start_ms, with_stamps)
+        _check_searches(ledger, method, start_ms, with_stamps)
         ledger.truncate_head(entries_of(ledger)[17].position)
-        _check_searches(ledger, road, start_ms, with_stamps)
+        _check_searches(ledger, method, start_ms, with_stamps)
         engine.kill()
         with engine.open() as store:
-            _check_searches(store.open_topic(TOPIC), road, start_ms, with_stamps)
+            _check_searches(store.open_topic(TOPIC), method, start_ms, with_stamps)
 
     def test_a_compacted_view(self, engine: Engine) -> None:
         """The next owner finds the newest entry of each key."""
@@ -129,7 +129,9 @@ class Subscribing(EngineTests):
             assert [entry.position for entry in log.read(EARLIEST, max_entries=10)] == newest
 
 
-def _check_searches(ledger: ManagedLedger, road: Road, start_ms: int, with_stamps: bool) -> None:
+def _check_searches(
+    ledger: ManagedLedger, method: SearchMethod, start_ms: int, with_stamps: bool
+) -> None:
     finder, entries = Finder(ledger), entries_of(ledger)
     times = [
         entry.append_time_ms if with_stamps and entry.message_count else _publish_ms(entry.body)
@@ -137,19 +139,19 @@ def _check_searches(ledger: ManagedLedger, road: Road, start_ms: int, with_stamp
     ]
     maxima = [max(times[: number + 1]) for number in range(len(times))]
     for time_ms in range(start_ms - 120, start_ms + 1500, 7):
-        found = finder.by_time(time_ms, road=road)
+        found = finder.by_time(time_ms, method=method)
         at = bisect_left(maxima, time_ms)
         assert found.end == (at == len(entries))
         if not found.end:
             entry = entries[at]
             assert (found.position, found.index) == (entry.position, entry.index)
     for index in range(ledger.first_index, ledger.next_index):
-        place = finder.by_index(index, road=road)
+        place = finder.by_index(index, method=method)
         (entry,) = [e for e in entries if e.first_index <= index <= e.index]
         assert (place.position, place.batch_index) == (entry.position, index - entry.first_index)
     for outside in (ledger.first_index - 1, ledger.next_index):
         with pytest.raises(IndexOutOfRangeError):
-            finder.by_index(outside, road=road)
+            finder.by_index(outside, method=method)
 
 
 def _publish_ms(body: memoryview) -> int:
