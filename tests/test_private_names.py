@@ -32,7 +32,6 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/connection/test_memory.py": {"_measure"},
         "compaction/test_compaction.py": {"_cache", "_delete_belongings"},
         "compaction/test_view.py": {"_cache"},
-        "ledger/commit/test_group_commit.py": {"_commit_s"},
         "ledger/local/io/test_reserve.py": {"_give_back", "_reserve"},
         "ledger/local/test_folder_following.py": {"_chunks", "_filer"},
         "ledger/local/test_store.py": {"_jobs", "_spare_ids"},
@@ -45,7 +44,10 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/topics/test_stamp_policies.py": {"_chain", "_installed_plugins"},
         "finder/test_server.py": {"_pool"},
         "ledger/local/test_damage.py": {"_catalog", "_ended"},
+        "broker/test_slices.py": {"_take"},
+        "ledger/commit/test_group_commit.py": {"_commit_s", "_done", "_sleep"},
         "ledger/local/test_interrupts.py": {"_commit_plainly"},
+        "ledger/test_waiting.py": {"_locks"},
         "ledger/local/test_store_ownership.py": {
             "_checkpointer", "_end_deletions", "_gather", "_lock_fd", "_sync",
         },
@@ -59,7 +61,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "_SUMMARY", "_TRAILER", "_ZEROS", "_rows",
         },
         "metadata/test_prefix.py": {"_HIGH_GROUPS_MAX_COUNT", "_high_groups"},
-        "test_face.py": {"_HOMES"},
+        "test_face.py": {"_PACKAGE_OF"},
     },
 }  # fmt: skip
 

@@ -159,7 +159,7 @@ def test_a_producer_closed_by_the_broker_while_it_opens_is_refused(broker):
     broker.quiesce()
     client.send(client.open_producer(2, TOPIC, "owner", access_mode=Exclusive))
     broker.loop.settle()
-    broker.loop.do(lambda: at_once(topic_of(broker).disconnecting()))
+    broker.loop.do(lambda: at_once(topic_of(broker).disconnect()))
     broker.quiesce()
     last = [answer for answers in client.answers.values() for answer in answers][-1]
     assert last.error == ServerError.ServiceNotReady
@@ -343,7 +343,7 @@ def test_unload_ends_the_subscriptions_of_readers(broker):
     client.send(client.subscribe(10, TOPIC, "reader", durable=False))
     client.send(client.subscribe(11, TOPIC, "durable"))
     broker.quiesce()
-    broker.loop.do(lambda: at_once(topic_of(broker).disconnecting()))
+    broker.loop.do(lambda: at_once(topic_of(broker).disconnect()))
     assert set(topic_of(broker).subscriptions) == {"durable"}
     assert set(topic_of(broker).ledger.cursors) == {"durable"}
     assert client.consumers == {}

@@ -250,7 +250,7 @@ class Registries(RuleBasedStateMachine):
         """Disconnect all clients."""
         opened = self.broker.topics.open_topics.get(topic)
         if opened is not None:
-            self.broker.loop.do(lambda: at_once(opened.disconnecting()))
+            self.broker.loop.do(lambda: at_once(opened.disconnect()))
 
     @rule()
     def create_partitioned(self):

@@ -88,7 +88,7 @@ def test_deliver(policies: Policies) -> None:
     assert said(policies("get", "orders")) == "index"
     refused = policies("set", "orders", "--stampers", "index", "--deliver", "room")
     assert refused.status == 2
-    assert "no field 'room'" in refused.err
+    assert "unknown field 'room'" in refused.err
 
 
 @pytest.mark.parametrize(

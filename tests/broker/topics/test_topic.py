@@ -126,7 +126,7 @@ def test_a_closed_topic_sends_nothing_more(raw, broker, topic):
             held = subscription.consumers[0]
             opened.close()
             subscription.flow(held, 10)
-            long_work.at_once(opened.disconnecting())
+            long_work.at_once(opened.disconnect())
             return subscription.messages_out
 
         assert broker.call(close_and_offer) == 0

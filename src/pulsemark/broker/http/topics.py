@@ -107,7 +107,7 @@ async def unload(
 ) -> Response:
     """Disconnect all producers and consumers; their clients reconnect by themselves."""
     for opened in await open_logs(request, domain, tenant, namespace, topic):
-        await request.services.topics.turns.work(opened.disconnecting())
+        await request.services.topics.turns.work(opened.disconnect())
     return Response()
 
 

@@ -12,7 +12,7 @@ topic and is refused; it never uses a deleted one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from ...ledger import LedgerError, TopicNotFoundError, TopicStore
@@ -281,11 +281,11 @@ class Topics:
             if not force:
                 for topic in opened:
                     _check_unused(topic)
-            for topic in opened:
-                self._close(topic)
+            notifying = [self._close(topic) for topic in opened]
+            # Clients are notified after this: they must not bring partitions back.
             await self._partitioned.retire(name)
-            for topic in opened:
-                await self.turns.work(topic.disconnecting())
+            for pieces in notifying:
+                await self.turns.work(pieces)
             for index in indexes:
                 if self.exists(name.partition(index)):
                     await self._delete_alone(name.partition(index), force=True)
@@ -306,8 +306,7 @@ class Topics:
             if topic is not None:
                 if not force:
                     _check_unused(topic)
-                self._close(topic)
-                await self.turns.work(topic.disconnecting())
+                await self.turns.work(self._close(topic))
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
@@ -318,10 +317,14 @@ class Topics:
             await self.policy_store.forget(name)
             await self._after_delete(name)
 
-    def _close(self, topic: Topic) -> None:
-        """Close a topic for its users. The next use opens it again."""
+    def _close(self, topic: Topic) -> Iterator[None]:
+        """Close a topic for its users. The next use opens it again.
+
+        Return what notifies their clients, in pieces.
+        """
         del self.open_topics[topic.name]
         topic.close()
+        return topic.disconnect()
 
     # -- namespaces -----------------------------------------------------------------------------
 
@@ -356,7 +359,7 @@ class Topics:
         self.open_topics.clear()
         for topic in topics:
             topic.close()
-            await self.turns.work(topic.disconnecting())
+            await self.turns.work(topic.disconnect())
             await topic.producers.settled()
 
 

@@ -96,14 +96,25 @@ class Topic:
                 ServerError.ServiceNotReady, f"{self.name} is being closed; try again"
             )
 
-    def disconnecting(self) -> Iterator[None]:
-        """Close every producer and consumer from the broker's side; readers' subscriptions end.
+    def disconnect(self) -> Iterator[None]:
+        """Disconnect every producer and consumer from the broker's side, at once.
 
-        This runs in pieces. A client that reconnects to a part that is done stays connected.
+        Return what notifies their clients and ends readers' subscriptions; it runs in pieces.
         """
-        yield from self.producers.disconnecting()
-        for subscription in tuple(self.subscriptions.values()):
-            yield from subscription.disconnecting()
+        notifying = [self.producers.disconnecting()]
+        next(notifying[0], None)
+        subscriptions = tuple(self.subscriptions.values())
+        for subscription in subscriptions:
+            notifying.append(subscription.disconnecting())
+            next(notifying[-1], None)
+        return self._notifying(notifying, subscriptions)
+
+    def _notifying(
+        self, notifying: list[Iterator[None]], subscriptions: tuple[Subscription, ...]
+    ) -> Iterator[None]:
+        for pieces in notifying:
+            yield from pieces
+        for subscription in subscriptions:
             subscription.end_if_unused()
         if not self.is_open:
             self.subscriptions.clear()
