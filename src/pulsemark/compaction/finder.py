@@ -13,6 +13,7 @@ for times of which neither view nor log has an entry any more.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..finder.search import (
     Finder,
@@ -21,6 +22,7 @@ from ..finder.search import (
     IndexPlace,
     IndexRange,
     SearchMethod,
+    range_between,
 )
 from ..ledger import CorruptEntryError, IoCount, Position
 from .compacted_log import CompactedLog
@@ -103,19 +105,7 @@ class CompactedFinder:
         ``count`` is the number of indexes; fewer messages may have survived. Raises ValueError when
         ``to_ms`` is before ``from_ms``.
         """
-        if to_ms < from_ms:
-            raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
-        first = self.by_time(from_ms, method=method)
-        end = self.by_time(to_ms, method=method)
-        return IndexRange(
-            first.first_index,
-            end.first_index,
-            end.first_index - first.first_index,
-            first.position,
-            end.position,
-            first.reads + end.reads,
-            first.bytes_read + end.bytes_read,
-        )
+        return range_between(partial(self.by_time, method=method), from_ms, to_ms)
 
     def _first_after_horizon(self, view: CompactedView, io: IoCount) -> _Place | None:
         """The log's first entry after the horizon."""

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 from ..ledger import IoCount, Position, RecordHead, Run, TopicLog
@@ -176,19 +177,26 @@ class Finder:
 
         Raises ValueError when ``to_ms`` is before ``from_ms``.
         """
-        if to_ms < from_ms:
-            raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
-        first = self.by_time(from_ms, method=method)
-        end = self.by_time(to_ms, method=method)
-        return IndexRange(
-            first.first_index,
-            end.first_index,
-            end.first_index - first.first_index,
-            first.position,
-            end.position,
-            first.reads + end.reads,
-            first.bytes_read + end.bytes_read,
-        )
+        return range_between(partial(self.by_time, method=method), from_ms, to_ms)
+
+
+def range_between(by_time: Callable[[int], Found], from_ms: int, to_ms: int) -> IndexRange:
+    """The range from the entry that ``by_time`` finds for ``from_ms`` to the one for ``to_ms``.
+
+    Raises ValueError when ``to_ms`` is before ``from_ms``.
+    """
+    if to_ms < from_ms:
+        raise ValueError(f"to_ms {to_ms} is before from_ms {from_ms}")
+    first, end = by_time(from_ms), by_time(to_ms)
+    return IndexRange(
+        first.first_index,
+        end.first_index,
+        end.first_index - first.first_index,
+        first.position,
+        end.position,
+        first.reads + end.reads,
+        first.bytes_read + end.bytes_read,
+    )
 
 
 def _removed_time_ms(segment: Run) -> int:
