@@ -125,7 +125,7 @@ class Lane:
 def _do(future: Future[T], call: Callable[[], T]) -> None:
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 - whoever waits is to have it
+    except BaseException as error:  # noqa: BLE001 - raised for the waiting caller
         future.set_exception(error)
     else:
         future.set_result(result)

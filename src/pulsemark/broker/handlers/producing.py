@@ -132,7 +132,7 @@ def handle_send(session: Session, event: Send) -> None:
         return
     sender, topic = entry
     if sender.is_disconnected:
-        session.close_producer(sender)  # its client's turn to be told comes sooner
+        session.close_producer(sender)  # notify its client now, before the others
         return
     if not sender.may_publish:
         session.close_because(

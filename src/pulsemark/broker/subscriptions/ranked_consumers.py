@@ -18,7 +18,7 @@ __all__ = ["Rank", "RankedConsumers"]
 Rank = tuple[int, str]
 
 
-#: If more than 1/FEW_PART of all leave, the list is made anew instead of deleting one by one.
+#: If more than 1/FEW_PART of all leave, the list is built again instead of deleting one by one.
 FEW_PART = 100
 
 

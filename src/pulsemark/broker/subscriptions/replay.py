@@ -13,7 +13,7 @@ from ...ledger import Position
 
 __all__ = ["ReplayQueue"]
 
-#: If a queue grows by more than 1/HEAPIFY_RATIO of its size, its heap is made anew.
+#: If a queue grows by more than 1/HEAPIFY_RATIO of its size, its heap is built again.
 HEAPIFY_RATIO = 16
 
 

@@ -36,7 +36,7 @@ POINTS_PER_CONSUMER = 100
 _POINTS = struct.Struct(f">{POINTS_PER_CONSUMER}H")
 #: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
-#: Up to so many ranges are deleted one by one; for more the list is made anew.
+#: Up to so many ranges are deleted one by one; for more the list is built again.
 FEW_RANGES = 100
 #: Ranges that one STICKY consumer may name.
 MAX_RANGES_PER_CONSUMER = 1_000

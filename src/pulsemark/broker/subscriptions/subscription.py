@@ -1,6 +1,6 @@
 """A subscription: a cursor, and the consumers that share it.
 
-The cursor is the durable part and outlives the consumers. The dispatcher is made anew when the
+The cursor is the durable part and outlives the consumers. The dispatcher is built again when the
 first consumer connects; the consumer chooses its type. A durable subscription lives until it is
 unsubscribed. A non-durable one (a reader's) lives as long as its consumer. There is one exception:
 it is kept for a while after a seek. The client reconnects and needs the new position, and after a

@@ -106,7 +106,7 @@ class Producer:
     has_left: bool = False
     #: Whether another producer took over the topic.
     is_fenced: bool = False
-    #: Closed by the broker; its client is told in its turn.
+    #: The broker closed it, and notifies its client later.
     is_disconnected: bool = False
 
     def leave(self) -> None:

@@ -36,7 +36,7 @@ class CommitterThread:
         self.is_led = False
         """Those who append wait, and so commit themselves: the thread need not be woken."""
         self.is_rung = False
-        """It is to look after what is pending and after those who wait, whoever else commits."""
+        """This thread must commit what is pending and wake waiting threads, even beside others."""
         self.is_stopping = False
         self.is_asleep = False
         self.bell: SimpleQueue[None] = SimpleQueue()
@@ -58,7 +58,7 @@ class CommitterThread:
         return self._thread is None or self._thread is threading.current_thread()
 
     def ring(self) -> None:
-        """Have the thread commit what is pending and wake those who wait, whoever else may do it.
+        """Have this thread commit what is pending and wake waiting threads, even beside others.
 
         Where it is not asleep it does so in its next turn.
         """

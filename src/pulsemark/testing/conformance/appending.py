@@ -153,7 +153,7 @@ class Appending(EngineTests):
 
     @pytest.mark.parametrize("with_stamps", [True, False])
     def test_heads_say_what_the_entries_say(self, engine: Engine, with_stamps: bool) -> None:
-        """Place, kind, counts, times, prefix and size are told without the body, and agree."""
+        """Place, kind, counts, times, prefix and size can be read without the body, and agree."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             if with_stamps:
@@ -206,14 +206,14 @@ class Appending(EngineTests):
         """Each commit of several topics calls its callbacks once, in order, without an error."""
         with engine.open() as store:
             ledgers = [store.open_topic(TOPIC), store.open_topic(OTHER)]
-            told: list[tuple[int, BaseException | None]] = []
+            results: list[tuple[int, BaseException | None]] = []
             all_told = threading.Event()
             count = 20
 
             def tell(number: int) -> Callable[[BaseException | None], None]:
                 def done(error: BaseException | None) -> None:
-                    told.append((number, error))
-                    if len(told) == count:
+                    results.append((number, error))
+                    if len(results) == count:
                         all_told.set()
 
                 return done
@@ -222,8 +222,8 @@ class Appending(EngineTests):
                 commit = ledgers[number % 2].append(b"x").commit
                 commit.add_done_callback(tell(number))
             assert all_told.wait(10)
-            assert sorted(told) == [(number, None) for number in range(count)]
-            evens = [number for number, _ in told if number % 2 == 0]
+            assert sorted(results) == [(number, None) for number in range(count)]
+            evens = [number for number, _ in results if number % 2 == 0]
             assert evens == sorted(evens)
 
     def test_bad_entries_are_refused(self, engine: Engine) -> None:
