@@ -27,6 +27,7 @@ from ..long_work import Turns
 from .catalog_writer import CatalogWriter
 from .name_locks import NameLocks
 from .namespaces import Namespaces
+from .mirror_policies import MirrorPolicies
 from .partitioned_topics import PartitionedTopics
 from .policy_store import PolicyStore
 from .producers import CLAIMED_EPOCH_MAX
@@ -95,6 +96,7 @@ class Topics:
             self.turns,
             broker_name=broker_name,
         )
+        self.mirror_policies = MirrorPolicies(config.mirror_sources, self.policy_store)
         self.policy_store.of_topic_changed = self.stamp_policies.changed
         self._store = store
         self._run_blocking = run_blocking
