@@ -21,7 +21,11 @@ MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
 STORAGES = ("files", "memory")
 #: Fields that are lists of names, and what is named.
-NAME_LISTS = (("stampers", "stamper"), ("http_allowed_hosts", "host"), ("mirror_sources", "cluster"))
+NAME_LISTS = (
+    ("stampers", "stamper"),
+    ("http_allowed_hosts", "host"),
+    ("mirror_sources", "cluster"),
+)
 #: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 #: Fields that may be lower than 1.

@@ -25,9 +25,9 @@ from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
+from .mirror_policies import MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
-from .mirror_policies import MirrorPolicies
 from .partitioned_topics import PartitionedTopics
 from .policy_store import PolicyStore
 from .producers import CLAIMED_EPOCH_MAX
