@@ -130,6 +130,7 @@ class RawProducer:
         self._pending_bytes = 0
         self._receipts: list[Receipt] = []
         self._next_sequence_id: int | None = None
+        self._last_used = -1
         try:
             self._connection, self._channel = self._open()
         except BaseException:
@@ -172,8 +173,8 @@ class RawProducer:
         self._wait_for_room(entry.size_bytes)
         self._pending.append(entry)
         self._pending_bytes += entry.size_bytes
-        last = sequence_id + max(num_messages, 1) - 1
-        self._next_sequence_id = max(last, highest_sequence_id or 0) + 1
+        self._last_used = max(sequence_id, highest_sequence_id or 0)
+        self._next_sequence_id = max(sequence_id + max(num_messages, 1), self._last_used + 1)
         self._guarded(lambda: self._post(entry))
         return sequence_id
 
@@ -250,7 +251,7 @@ class RawProducer:
             raise EntryRefusedError(self.topic, reason)
         if not 0 <= num_messages < 2**31:
             raise ValueError(f"num_messages must be from 0 to 2^31-1, not {num_messages}")
-        lowest = 0 if self._next_sequence_id is None else self._next_sequence_id
+        lowest = self._last_used + 1
         if not lowest <= sequence_id < 2**63:
             raise ValueError(f"sequence_id must be at least {lowest}, not {sequence_id}")
         parts: tuple[Buffer, ...] = (body,) if source is None else (source.prefix(), body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..metadata import (
     MESSAGE_MAGIC,
@@ -10,7 +10,6 @@ from ..metadata import (
     Buffer,
     verify_checksum,
 )
-from .appended import Appended
 from .entry import EntryKind
 from .errors import AlreadyStampedError, EntryTooLargeError, FencedError, InvalidEntryError
 from .limits import (
@@ -20,6 +19,9 @@ from .limits import (
     MAX_MESSAGE_COUNT,
     MAX_PREFIX_BYTES,
 )
+
+if TYPE_CHECKING:
+    from .appended import Appended
 
 _MESSAGE_MAGIC = MESSAGE_MAGIC.to_bytes(2, "big")
 _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
