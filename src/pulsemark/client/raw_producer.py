@@ -39,7 +39,7 @@ from typing import Self
 from ..metadata import has_prefix
 from ..metadata.source_stamp import SourceStamp
 from ..proto import pulsar_api_pb2 as pb
-from ..wire import Buffer, TopicName
+from ..wire import FRAME_PADDING_BYTES, Buffer, TopicName
 from .channels import ProducerChannel, Receipt
 from .connection import BrokerConnection
 from .errors import (
@@ -56,6 +56,8 @@ __all__ = ["DEFAULT_WINDOW", "DEFAULT_WINDOW_BYTES", "RawProducer"]
 
 DEFAULT_WINDOW = 1_000
 DEFAULT_WINDOW_BYTES = 16 * 1024 * 1024
+#: Room in a frame for the SEND command and a mirror's stamp.
+COMMAND_BYTES = 1024
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 5.0
 _LOST = (ConnectionLostError, UnreachableError)
@@ -246,8 +248,9 @@ class RawProducer:
             raise EntryRefusedError(self.topic, "the entry begins with a broker's stamp (0x0e02)")
         connected = self._connection.connected
         limit = connected.max_message_size if connected is not None else 0
-        if limit and len(view) > limit:
-            reason = f"the entry has {len(view)} bytes; the broker takes {limit}"
+        # The limit is for the payload. A frame may be larger, for the headers and the command.
+        if limit and len(view) > limit + FRAME_PADDING_BYTES - COMMAND_BYTES:
+            reason = f"the entry has {len(view)} bytes; the broker takes messages of {limit}"
             raise EntryRefusedError(self.topic, reason)
         if not 0 <= num_messages < 2**31:
             raise ValueError(f"num_messages must be from 0 to 2^31-1, not {num_messages}")

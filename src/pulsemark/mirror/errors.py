@@ -50,7 +50,7 @@ class TopicMissingError(MirrorError):
 
 
 class PartitionCountError(MirrorError):
-    """`topic` has `source` partitions in the source, but `target` in the target (0: it has none)."""
+    """`topic` has `source` partitions in the source, `target` in the target (0: it has none)."""
 
     def __init__(self, topic: str, source: int, target: int) -> None:
         super().__init__(

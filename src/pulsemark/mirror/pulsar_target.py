@@ -13,6 +13,7 @@ Two things need more than that:
   the producers' own headers, which a mirror does not change. So its answer may be older than its
   entries. The topic's last entry is compared with the source's next ones, byte by byte: what is
   there already is found (`tail`). Without deduplication this comparison is all there is.
+  It needs a topic that only the mirror writes to.
 
 Chunks are sent as plain entries (`is_chunk` unset): else Pulsar would deduplicate only the last
 one of a message.
@@ -39,7 +40,7 @@ __all__ = ["PulsarTopic"]
 class PulsarTopic(BrokerTopic):
     """One topic of a Pulsar broker.
 
-    Attributes: tail (the topic's last entry, if it may be newer than the sequence id that the
+    Attributes: tail (the topic's last entry, which may be newer than the sequence id that the
     broker knows; None: there is none).
     """
 
@@ -50,12 +51,11 @@ class PulsarTopic(BrokerTopic):
         self._topic = topic
         self._is_checked = last >= 0 or target.without_deduplication
         self.tail = self._last_entry()
-        if last < 0 and self.tail is not None:
-            if not target.without_deduplication:
-                producer.close()
-                raise TargetNotEmptyError(target.place, topic, target.cluster)
-            if target.append:
-                self.tail = None
+
+    def check_may_begin(self) -> None:
+        """Raise TargetNotEmptyError, for a topic whose last entry is not the source's."""
+        if not self._target.append:
+            raise TargetNotEmptyError(self._target.place, self._topic, self._target.cluster)
 
     def put(self, entry: SourceEntry) -> None:
         """Publish the entry; the first one ever also shows whether the broker deduplicates."""

@@ -32,6 +32,8 @@ __all__ = ["MirrorRun"]
 IDLE_S = 0.05
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 5.0
 DISCOVERY_S = 5.0
+#: A broker needs 5 s to notice that the connection of an earlier mirror is dead.
+BUSY_S = 10.0
 DRAIN_S = 30.0
 _LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
 
@@ -68,7 +70,7 @@ class MirrorRun:
         """
         try:
             self._discover(is_first=True)
-            self._open()
+            self._open_first()
             while not self.is_stopped():
                 try:
                     if self._turn():
@@ -79,8 +81,7 @@ class MirrorRun:
                     if error.error not in COME_AGAIN:
                         raise
                     self._begin_again(error)
-            self._drain()
-            return self._is_caught_up()
+            return self._drain()
         finally:
             self._close()
 
@@ -129,6 +130,21 @@ class MirrorRun:
             if not topic.is_open:
                 topic.open()
 
+    def _open_first(self) -> None:
+        """Open all topics. A refusal that may pass is tried again for a short while."""
+        began_s = self.clock()
+        while True:
+            try:
+                self._open()
+            except RequestRefusedError as error:
+                waited_s = self.clock() - began_s
+                if error.error not in COME_AGAIN or waited_s > min(BUSY_S, self.reconnect_s):
+                    raise
+            else:
+                return
+            self._close()
+            self.sleep(BACKOFF_MIN_S)
+
     def _begin_again(self, lost: Exception) -> None:
         """Close everything, and open it again until it succeeds. Raises LostError."""
         self.report.lost(str(lost))
@@ -151,18 +167,18 @@ class MirrorRun:
             else:
                 return
 
-    def _drain(self) -> None:
-        """Wait until what was put is durable, so that nothing has to be sent twice."""
+    def _drain(self) -> bool:
+        """Wait until what was put is durable; whether nothing is left to be mirrored."""
         end_s = self.clock() + DRAIN_S
-        for topic in self._topics.values():
-            topic.drop_waiting()
+        dropped = sum(topic.drop_waiting() for topic in self._topics.values())
         while any(topic.in_flight for topic in self._topics.values()) and self.clock() < end_s:
             for topic in self._topics.values():
                 try:
                     topic.step(takes=False)
                 except _LOST:
-                    return
+                    return False
             self._wait()
+        return not dropped and self._is_caught_up()
 
     def _wait(self) -> None:
         """Until a socket can be read, the rate limit allows more, or a moment has passed."""

@@ -99,9 +99,13 @@ class TopicMirror:
         """Entries that were put and are not known to be durable."""
         return len(self._in_flight)
 
-    def drop_waiting(self) -> None:
-        """Forget what was taken and not put: mirroring ends."""
+    def drop_waiting(self) -> int:
+        """Forget what was taken and not put, because mirroring ends; how many entries."""
+        if not self.is_open:
+            return 0
+        count = len(self._waiting)
         self._waiting.clear()
+        return count
 
     def close(self) -> None:
         """Close both ends."""
@@ -206,13 +210,15 @@ class TopicMirror:
         if search.is_over or reader.is_caught_up(self._passed):
             found = search.found
             if found is None and self._resume.sequence_id is None:
-                raise OtherSourceError(self.topic, "its last entry is not in the source")
+                assert isinstance(self._writer, PulsarTopic)
+                self._writer.check_may_begin()
             if found is not None:
                 self._resume = Resume(place=found.place, index=found.stamp.index)
             again = search.first_seen if found is None else found
             self._search, self._passed, self._next_index = None, self._resume.place, None
             self._waiting.clear()
-            reader.rewind(None if again is None else again.place)
+            if again is not None:
+                reader.rewind(again.place)
             moved = True
         return moved
 

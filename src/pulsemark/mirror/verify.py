@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..client import BrokerConnection, Service
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
-from ..metadata import has_prefix, peek, strip
+from ..metadata import message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
 from ..metadata.source_stamp import source_stamp_of
 from ..wire import EARLIEST, MessageId
@@ -103,12 +103,16 @@ def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId,
     try:
         last, _ = consumer.get_last_message_id()
         at: MessageId | None = None
+        consumer.flow(PERMITS)
         while last.entry_id >= 0 and (at is None or at[:2] < last[:2]):
-            consumer.flow(PERMITS)
+            used = 0
             for message in (consumer.receive(), *consumer.arrived()):
                 at = message.message_id
-                body = message.headers_and_payload
+                body = strip(message.headers_and_payload)
+                # Permits count messages, and a batch uses up as many as it has.
+                used += max(message_count_of(read_message_metadata(body)), 1)
                 if at[:2] <= last[:2]:
-                    yield at, crc32c(strip(body) if has_prefix(body) else body)
+                    yield at, crc32c(body)
+            consumer.flow(used)
     finally:
         consumer.close()
