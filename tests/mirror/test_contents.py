@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -28,7 +29,7 @@ def connect() -> MakeClient:
     return lambda url: pulsar.Client(url, logger=quiet)
 
 
-def header(**fields: object) -> MessageMetadata:
+def header(**fields: Any) -> MessageMetadata:
     """A message's header."""
     return MessageMetadata(producer_name="p", sequence_id=1, publish_time=5, **fields)
 

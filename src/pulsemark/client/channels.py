@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import Buffer, MessageId, commands, to_signed
-from .errors import SendRefusedError
+from .errors import ConnectionLostError, SendRefusedError
 from .link import Link
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ProducerChannel:
 
     Attributes: topic, producer_id, name, last_sequence_id, schema_version, topic_epoch (None if
     the broker sent none), is_ready (False while it waits for exclusive access), is_closed (the
-    broker closed it).
+    broker closed it), ends_when_closed (waiting for receipts then ends with ConnectionLostError).
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class ProducerChannel:
         self.topic_epoch: int | None = None
         self.is_ready = False
         self.is_closed = False
+        self.ends_when_closed = False
         self._client = client
         self._link = link
         self._request_id = request_id
@@ -135,6 +136,8 @@ class ProducerChannel:
                 if isinstance(answer, pb.CommandSendError):
                     raise SendRefusedError(answer)
                 found.append(_receipt(answer))
+            if self.is_closed and self.ends_when_closed and len(found) < count:
+                raise ConnectionLostError("receipts: the broker closed the producer")
             return True if len(found) >= count else None
 
         self._link.wait(take, f"{count} receipts", timeout_s)

@@ -87,6 +87,8 @@ class RawProducer:
         name: the producer's name; None: the broker gives one.
         properties, schema: of the producer, as the broker keeps them.
         window, window_bytes: how many entries, and bytes of them, may wait for receipts.
+        gathers: small entries go out together, when there are 64 KiB or with the next call for
+            receipts, which costs fewer system calls. False: each at once.
         reconnect_attempts: see above.
         timeout_s: how long a call waits for the broker.
         sleep: waits that many seconds before a further attempt.
@@ -108,6 +110,7 @@ class RawProducer:
         schema: pb.Schema | None = None,
         window: int = DEFAULT_WINDOW,
         window_bytes: int = DEFAULT_WINDOW_BYTES,
+        gathers: bool = False,
         reconnect_attempts: int = 10,
         timeout_s: float = 30.0,
         sleep: Callable[[float], None] = time.sleep,
@@ -124,6 +127,7 @@ class RawProducer:
         self._properties = dict(properties or {})
         self._schema = schema
         self._window, self._window_bytes = window, window_bytes
+        self._gathers = gathers
         self._attempts = reconnect_attempts
         self._timeout_s = timeout_s
         self._sleep = sleep
@@ -178,6 +182,8 @@ class RawProducer:
         self._last_used = max(sequence_id, highest_sequence_id or 0)
         self._next_sequence_id = max(sequence_id + max(num_messages, 1), self._last_used + 1)
         self._guarded(lambda: self._post(entry))
+        if not self._gathers:
+            self._guarded(self._connection.write)
         return sequence_id
 
     def has_room(self, size_bytes: int) -> bool:
@@ -350,6 +356,7 @@ class RawProducer:
             timeout_s=self._timeout_s,
         )
         self.name = channel.name
+        channel.ends_when_closed = True
         return connection, channel
 
     def _close_service(self) -> None:

@@ -132,9 +132,6 @@ class BrokerTopic:
 
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
         """The messages that have arrived. Raises ConnectionLostError."""
-        self._connection.pump()
-        self._connection.unsolicited.clear()
-        self._waiting += self._consumer.arrived()
         if self._consumer.is_closed and not self._waiting:
             raise ConnectionLostError(f"messages of {self._topic}: the broker closed the consumer")
         taken: list[SourceEntry | Gap] = []
@@ -147,6 +144,12 @@ class BrokerTopic:
         del self._waiting[:used]
         self._allow()
         return taken
+
+    def attend(self) -> None:
+        """Read what has arrived. Raises ConnectionLostError."""
+        self._connection.pump()
+        self._connection.unsolicited.clear()
+        self._waiting += self._consumer.arrived()
 
     def confirm(self, place: Place) -> None:
         """Acknowledge everything up to here."""

@@ -109,6 +109,7 @@ class BrokerTarget:
                 name=name,
                 properties={MIRROR_PROPERTY: self.cluster},
                 reconnect_attempts=0,
+                gathers=True,
             )
         except RequestRefusedError as error:
             if error.error in COME_AGAIN:

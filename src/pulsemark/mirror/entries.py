@@ -83,6 +83,10 @@ class TopicSource(Protocol):
         """The next entries, at least one if there is any now; does not wait."""
         ...
 
+    def attend(self) -> None:
+        """Answer the other side's pings, and notice that it is gone. Called again and again."""
+        ...
+
     def confirm(self, place: Place) -> None:
         """Everything up to `place` is durable in the target."""
         ...
@@ -119,7 +123,10 @@ class TopicTarget(Protocol):
         ...
 
     def stored(self) -> int:
-        """How many more of the entries that were put are durable; does not wait."""
+        """How many more of the entries that were put are durable; does not wait.
+
+        Called again and again, so that the other side is answered, and missed if it is gone.
+        """
         ...
 
     def add_schema(self, version: int, schema: Schema) -> int:

@@ -109,6 +109,9 @@ class FolderTopic:
             self._next = Position(last.ledger_id, last.entry_id + 1)
         return [self._entry(entry) for entry in entries]
 
+    def attend(self) -> None:
+        """Nothing to do."""
+
     def confirm(self, place: Place) -> None:
         """Nothing to do: a folder has no place for its readers."""
 

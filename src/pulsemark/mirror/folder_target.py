@@ -13,6 +13,7 @@ from ..finder.mirrored import last_mirrored
 from ..ledger import (
     Appended,
     CatalogError,
+    FencedError,
     InvalidEntryError,
     LedgerError,
     LocalStore,
@@ -122,16 +123,25 @@ class FolderTopic:
         assert entry.body is not None
         body = bytes(entry.body)
         try:
-            appended = self._ledger.append(
-                body,
-                message_count=entry.message_count,
-                base=entry.stamp.metadata(),
-                follows=self._pending[-1][0] if self._pending else None,
-            )
+            appended = self._append(entry, body)
+        except FencedError:
+            if not self._pending:
+                raise
+            # A new ledger begins: what is pending must be stored first. If it failed, this raises.
+            self._pending[-1][0].commit.wait()
+            appended = self._append(entry, body)
         except (InvalidEntryError, ChecksumError) as error:
             raise TargetRefusedError(self._place, self._ledger.name, str(error)) from error
         self._pending.append((appended, len(body)))
         self._pending_bytes += len(body)
+
+    def _append(self, entry: SourceEntry, body: bytes) -> Appended:
+        return self._ledger.append(
+            body,
+            message_count=entry.message_count,
+            base=entry.stamp.metadata(),
+            follows=self._pending[-1][0] if self._pending else None,
+        )
 
     def stored(self) -> int:
         """The entries whose commits are done. Raises FencedError if one failed."""

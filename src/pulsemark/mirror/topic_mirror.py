@@ -121,7 +121,8 @@ class TopicMirror:
         """Tell the source what has become durable."""
         assert self._reader is not None
         assert self._writer is not None
-        count = self._writer.stored() if self._in_flight else 0
+        self._reader.attend()
+        count = self._writer.stored()
         last = None
         for _ in range(count):
             last = self._in_flight.popleft()

@@ -1,8 +1,8 @@
 """Compares a topic with its mirror: the same entries, by checksum, in the same order.
 
 Where the target's tags can be read (a data folder), the source's position and index of each entry
-are compared, too. Over Pulsar's protocol only bytes are: then the target's topic must have no other
-entries than the mirrored ones. If the source has removed its oldest entries, the rest is compared.
+are compared, too, and entries that the source has removed meanwhile are left out. Over Pulsar's
+protocol only bytes are compared: then both sides must have the same entries, and no others.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ def compare(source: str, target: str, topic: str, options: Options) -> Compariso
 
 
 def _difference(wanted: list[tuple[Key, int]], found: list[tuple[Key, int]]) -> str:
-    older = len(found) - len(wanted)
-    if older < 0:
-        return f"the target has {-older} entries less"
-    for (place, checksum), (tagged, stored) in zip(wanted, found[older:], strict=True):
+    first = wanted[0][0] if wanted else None
+    # What the source has removed meanwhile, where that can be seen.
+    found = [each for each in found if each[0] is None or first is None or each[0] >= first]
+    for (place, checksum), (tagged, stored) in zip(wanted, found, strict=False):
         if tagged is not None and place is not None and tagged != place:
             return f"entry {_shown(place)} of the source is {_shown(tagged)} in the target"
         if checksum != stored:
             return f"entry {_shown(place)} has checksum {stored:08x}, in the source {checksum:08x}"
+    if len(found) != len(wanted):
+        return f"the source has {len(wanted)} entries, the target {len(found)}"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...finder.mirrored import last_mirrored
-from ...ledger import LedgerError
+from ...ledger import FencedError, LedgerError
 from ...metadata.source_stamp import (
     CLUSTER_SIZE_MAX_BYTES,
     MIRROR_PRODUCER_PREFIX,
@@ -96,6 +96,10 @@ def append_mirrored(
             producer, commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
         )
         return None
+    except FencedError as error:
+        # The entry before it failed, or is not stored yet while a new ledger begins.
+        mirror.refuse_the_rest(str(error))
+        raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
     except Exception as error:
         mirror.refuse_the_rest(str(error))
         raise

@@ -52,7 +52,7 @@ class Mirror:
         """
         if self._refused:
             reason = f"an earlier entry of this mirror was refused: {self._refused}"
-            raise RefusedError(ServerError.NotAllowedError, reason)
+            raise RefusedError(ServerError.ServiceNotReady, reason)
         if not allows(sources, self.cluster):
             raise RefusedError(ServerError.NotAllowedError, not_allowed(self.cluster))
         try:
