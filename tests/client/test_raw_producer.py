@@ -248,3 +248,15 @@ def test_batches_count_as_their_messages(broker: BrokerThread) -> None:
         return running.services.topics.open_topics[TOPIC].ledger.next_index
 
     assert broker.call(next_index) == 3
+
+
+def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
+    """After an orderly end of the broker the next entry goes to the one that comes back."""
+    with running_broker(data_dir=tmp_path / "d") as first:
+        port = first.broker.port
+        producer = RawProducer(first.service_url, TOPIC, sleep=lambda _: None)
+        producer.send(message(0))
+    with running_broker(data_dir=tmp_path / "d", port=port) as second:
+        assert producer.send(message(1)).sequence_id == 1
+        assert stored(second) == [message(0), message(1)]
+        producer.close()

@@ -135,15 +135,19 @@ def test_a_broker_serves_a_mirrored_folder(tmp_path: Path, mirror: Mirror) -> No
         assert [each.headers_and_payload for each in received] == [body for body, _ in MESSAGES]
 
 
-def test_removed_entries_are_reported(tmp_path: Path, mirror: Mirror) -> None:
+@pytest.mark.parametrize("to_broker", [False, True])
+def test_removed_entries_are_reported(
+    tmp_path: Path, target: BrokerThread, mirror: Mirror, to_broker: bool
+) -> None:
     """What the source removed before it was mirrored is a gap, at the beginning and later."""
+    place = target.service_url if to_broker else tmp_path / "b"
     fill(tmp_path / "a", MESSAGES)
     with LocalStore.open(tmp_path / "a") as store:
         ledger = store.open_topic(TOPIC)
         first = ledger.first_position
         assert first is not None
         ledger.truncate_head(Position(first.ledger_id, 4))
-    done = mirror(tmp_path / "a", tmp_path / "b")
+    done = mirror(tmp_path / "a", place)
     assert done.lines == [f"gap: {TOPIC}: indexes 0 to 3 are missing"]
     assert done.report.sum().gaps == 1
     with LocalStore.open(tmp_path / "a") as store:
@@ -153,10 +157,22 @@ def test_removed_entries_are_reported(tmp_path: Path, mirror: Mirror) -> None:
         last = ledger.last_position
         assert last is not None
         ledger.truncate_head(Position(last.ledger_id, 2))
-    assert mirror(tmp_path / "a", tmp_path / "b").lines == [
-        f"gap: {TOPIC}: indexes 20 to 21 are missing"
-    ]
-    assert len(bodies_of(tmp_path / "b")) == 19
+    assert mirror(tmp_path / "a", place).lines == [f"gap: {TOPIC}: indexes 20 to 21 are missing"]
+    assert len(bodies_of(target.data_dir if to_broker else tmp_path / "b")) == 19
+
+
+def test_a_source_that_was_made_anew_is_refused(
+    source: BrokerThread, target: BrokerThread, mirror: Mirror
+) -> None:
+    """If the last entry's position has another index in the source, it is another log."""
+    publish(source, range(1, 5))
+    mirror(source.service_url, target.service_url)
+    with running_broker(exposing_broker_entry_metadata_to_client_enabled=True) as other:
+        for _ in range(3):
+            publish(other, range(5, 6))  # batches: other indexes at the same positions
+        publish(other, range(1, 5))
+        with pytest.raises(OtherSourceError, match="has index"):
+            mirror(other.service_url, target.service_url)
 
 
 def test_a_damaged_entry_is_reported(tmp_path: Path, mirror: Mirror) -> None:

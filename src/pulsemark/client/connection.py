@@ -34,12 +34,11 @@ class BrokerConnection:
     Args:
         host, port: where the broker listens.
         timeout_s: the timeout of all calls without their own.
-        protocol_version, feature_flags, client_version, auth_method_name, auth_data,
-            proxy_to_broker_url: the fields of CONNECT. By default there are no flags: entries have
-            no broker entry metadata.
         ssl_context, server_hostname: TLS, and the host name that the certificate must have.
         handshake: False sends no CONNECT.
         answers_pings: False leaves the broker's PINGs unanswered.
+        connect: the arguments of `connect`. By default there are no feature flags: entries have no
+            broker entry metadata.
 
     Attributes:
         connected: the broker's CONNECTED; None before the handshake or without one.
@@ -56,16 +55,11 @@ class BrokerConnection:
         port: int,
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
-        protocol_version: int = commands.PROTOCOL_VERSION,
-        feature_flags: pb.FeatureFlags | None = None,
-        client_version: str = CLIENT_VERSION,
-        auth_method_name: str | None = None,
-        auth_data: bytes | None = None,
-        proxy_to_broker_url: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
         handshake: bool = True,
         answers_pings: bool = True,
+        **connect: Any,
     ) -> None:
         sock = socket.create_connection((host, port), timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -81,14 +75,7 @@ class BrokerConnection:
         self._consumers: dict[int, RawConsumer] = {}
         if handshake:
             try:
-                self.connect(
-                    protocol_version=protocol_version,
-                    feature_flags=feature_flags,
-                    client_version=client_version,
-                    auth_method_name=auth_method_name,
-                    auth_data=auth_data,
-                    proxy_to_broker_url=proxy_to_broker_url,
-                )
+                self.connect(**connect)
             except BaseException:
                 self.close()
                 raise
@@ -168,7 +155,7 @@ class BrokerConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this side has closed the connection."""
+        """Whether the connection was closed by this side, or is known to be lost."""
         return self._link.is_closed
 
     def pump(self) -> None:

@@ -40,7 +40,7 @@ class Link:
         self._poll.register(sock, select.POLLIN)
 
     def close(self) -> None:
-        """Close the socket; bytes not flushed are dropped."""
+        """Close the socket; bytes not flushed are dropped. A lost connection closes it, too."""
         self.is_closed = True
         self._sock.close()
 
@@ -117,6 +117,7 @@ class Link:
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return False
         except OSError as error:
+            self.close()
             raise ConnectionLostError(what) from error
         del self._out[:size]
         return True
@@ -128,8 +129,10 @@ class Link:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError as error:
+            self.close()
             raise ConnectionLostError(what) from error
         if size == 0:
+            self.close()
             raise ConnectionLostError(what)
         self.connection.buffer_updated(size)
         for event in self.connection.events():

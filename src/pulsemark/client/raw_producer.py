@@ -94,11 +94,16 @@ class RawProducer:
         sleep: waits that many seconds before a further attempt.
 
     Attributes: topic, name, last_sequence_id (that the broker knew of this name when the producer
-    was opened; -1: none, or it does not deduplicate).
+    was opened; -1: none, or it does not deduplicate), topic_epoch (None: the broker sent none).
 
     Raises ServiceUrlError, InvalidTopicNameError, UnreachableError, RequestRefusedError,
     ConnectionLostError and WaitTimeoutError, as all calls may except the first two.
     """
+
+    _epoch = 0
+    _pending_bytes = 0
+    _last_used = -1
+    _next_sequence_id: int | None = None
 
     def __init__(
         self,
@@ -115,9 +120,7 @@ class RawProducer:
         timeout_s: float = 30.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        for what, value in (("window", window), ("window_bytes", window_bytes)):
-            if value < 1:
-                raise ValueError(f"{what} must be at least 1, not {value}")
+        _check_window(window=window, window_bytes=window_bytes)
         self.topic = str(TopicName.parse(topic))
         self.name = name or ""
         self.last_sequence_id = -1
@@ -131,18 +134,15 @@ class RawProducer:
         self._attempts = reconnect_attempts
         self._timeout_s = timeout_s
         self._sleep = sleep
-        self._epoch = 0
         self._pending: deque[_Pending] = deque()
-        self._pending_bytes = 0
         self._receipts: list[Receipt] = []
-        self._next_sequence_id: int | None = None
-        self._last_used = -1
         try:
             self._connection, self._channel = self._open()
         except BaseException:
             self._close_service()
             raise
         self.last_sequence_id = self._channel.last_sequence_id
+        self.topic_epoch = self._channel.topic_epoch
 
     # ---- publishing --------------------------------------------------------------------------
 
@@ -362,3 +362,9 @@ class RawProducer:
     def _close_service(self) -> None:
         if self._owns_service:
             self._service.close()
+
+
+def _check_window(**limits: int) -> None:
+    for what, value in limits.items():
+        if value < 1:
+            raise ValueError(f"{what} must be at least 1, not {value}")

@@ -98,7 +98,9 @@ class BrokerTarget:
         if place is None and not self.append and self.has_entries(topic):
             producer.close()
             raise TargetNotEmptyError(self.place, topic, self.cluster)
-        return BrokerTopic(self, producer, Resume(place=place))
+        next_index = producer.topic_epoch if place is not None else None
+        index = None if next_index is None else next_index - 1
+        return BrokerTopic(self, producer, Resume(place, index))
 
     def producer(self, topic: str, name: str | None) -> RawProducer:
         """A producer that says that it is a mirror."""

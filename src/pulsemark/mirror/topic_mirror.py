@@ -72,7 +72,7 @@ class TopicMirror:
             reader is not None
             and not self._waiting
             and not self._in_flight
-            and self._search is None
+            and (self._search is None or self._search.first_seen is None)
             and reader.is_caught_up(self._passed)
         )
 
@@ -206,9 +206,11 @@ class TopicMirror:
         assert reader is not None
         moved = bool(self._waiting)
         while self._waiting and not search.is_over:
+            if search.first_seen is None and self._must_rewind(self._waiting[0]):
+                return True
             self._passed = self._waiting[0].place
             search.look_at(self._waiting.popleft())
-        if search.is_over or reader.is_caught_up(self._passed):
+        if search.is_over or (search.first_seen and reader.is_caught_up(self._passed)):
             found = search.found
             if found is None and self._resume.sequence_id is None:
                 assert isinstance(self._writer, PulsarTopic)

@@ -68,7 +68,9 @@ def test_a_mirror_gets_its_name_and_its_place(
     for number in (0, 1, 5):
         assert first.send_raw(sent(number)).entry_id >= 0
     first.close()
-    assert position_of_sequence_id(open_mirror(raw, topic).last_sequence_id) == (7, 5)
+    again = open_mirror(raw, topic)
+    assert position_of_sequence_id(again.last_sequence_id) == (7, 5)
+    assert (first.topic_epoch, again.topic_epoch) == (None, 106)
     found = stored(broker, topic)
     assert [stamp and stamp.position for stamp, _ in found] == [(7, 0), (7, 1), (7, 5)]
     assert found[0][0] == SourceStamp("west", 7, 0, 100, 1000)

@@ -10,6 +10,7 @@ from ...metadata.source_stamp import (
     CLUSTER_SIZE_MAX_BYTES,
     MIRROR_PRODUCER_PREFIX,
     MIRROR_PROPERTY,
+    SourceStamp,
     sequence_id_of,
 )
 from ...proto.pulsar_api_pb2 import CommandProducer, CommandSend, ServerError
@@ -43,7 +44,10 @@ def mirror_name(command: CommandProducer) -> str:
 
 
 async def start_mirror(session: Session, topic: Topic, producer: Producer) -> int:
-    """Let an added producer mirror; the sequence id of the topic's last entry from its source.
+    """Let an added producer mirror; the position of the topic's last entry from its source, packed.
+
+    It is answered as the last sequence id. The source's index that comes next is answered as topic
+    epoch, if it is known; a shared producer has no other use for that.
 
     Raises `RefusedError`: the topic's policy does not allow it, or the log cannot be read.
     """
@@ -52,18 +56,18 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
     if not allows(policies.sources_of(topic.topic_name), cluster):
         raise RefusedError(ServerError.NotAllowedError, not_allowed(cluster))
 
-    def find() -> tuple[int, int] | None:
+    def find() -> SourceStamp | None:
         # What an earlier connection of this mirror sent may not be durable yet.
         topic.ledger.store.committer.flush()
-        found = last_mirrored(topic.ledger, cluster)
-        return None if found is None else found.position
+        return last_mirrored(topic.ledger, cluster)
 
     try:
-        stored = await session.services.run_blocking(find)
+        last: SourceStamp | None = await session.services.run_blocking(find)
     except (LedgerError, OSError) as error:
         raise RefusedError(ServerError.PersistenceError, str(error)) from error
-    producer.mirror = Mirror(cluster, stored)
-    return -1 if stored is None else sequence_id_of(stored)
+    producer.mirror = Mirror(cluster, None if last is None else last.position)
+    producer.topic_epoch = None if last is None or last.index is None else last.index + 1
+    return -1 if last is None else sequence_id_of(last.position)
 
 
 def append_mirrored(

@@ -83,10 +83,8 @@ class Topics:
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
-        self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
-        self.policy_store = PolicyStore(
-            self.namespaces, self.names, self._partitioned, catalog_writer
-        )
+        partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
+        self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
         self.stamp_policies = StampPolicies(
             StampPolicy(config.stampers, stampers),
             self.policy_store,
