@@ -17,6 +17,7 @@ from pulsemark.broker.handlers import producing
 from pulsemark.metadata.source_stamp import MIRROR_PRODUCER_PREFIX
 from pulsemark.mirror import NoDeduplicationError, TargetNotEmptyError
 from pulsemark.testing import running_broker
+from pulsemark.wire import commands
 
 from .conftest import CLUSTER, TOPIC, Mirror, batch, bodies_of, fill, message, publish, stamps_of
 
@@ -25,20 +26,19 @@ Knows = Callable[[int], int]
 
 
 @pytest.fixture
-def like_pulsar(monkeypatch: pytest.MonkeyPatch) -> Callable[[Knows], None]:
+def like_pulsar(monkeypatch: pytest.MonkeyPatch, target: BrokerThread) -> Callable[[Knows], None]:
     """Make brokers ignore mirrors; `knows` makes the last sequence id of the true last index."""
-
-    plain = producing._write_success
+    plain = commands.producer_success
 
     def behave(knows: Knows) -> None:
-        def write(session: Any, opened: Any, request_id: int, **more: Any) -> None:
-            topic = session.producers[opened.producer_id][1]
-            if opened.name == MIRROR_PRODUCER_PREFIX + CLUSTER:
-                more["last_sequence_id"] = knows(topic.ledger.next_index - 1)
-            plain(session, opened, request_id, **more)
+        def success(request_id: int, name: str, **more: Any) -> bytes:
+            if name == MIRROR_PRODUCER_PREFIX + CLUSTER:
+                ledger = target.broker.services.topics.open_topics[TOPIC].ledger
+                more["last_sequence_id"] = knows(ledger.next_index - 1)
+            return plain(request_id, name, **more)
 
         monkeypatch.setattr(producing, "mirror_name", lambda command: "")
-        monkeypatch.setattr(producing, "_write_success", write)
+        monkeypatch.setattr(commands, "producer_success", success)
 
     return behave
 
