@@ -17,6 +17,7 @@ from .store_state import StoreState
 
 _T = TypeVar("_T")
 _ALIVE_POLL_S = 0.2
+_TAKEN_POLL_S = 0.01
 
 
 class _Job(Generic[_T]):
@@ -29,6 +30,8 @@ class _Job(Generic[_T]):
         self._claim = threading.Lock()
         self.done = threading.Lock()
         self.done.acquire()
+        self.is_taken = False
+        """The thread that asked for the work has its result."""
 
     def run(self) -> None:
         """Do the work, once."""
@@ -61,25 +64,27 @@ def make_uninterrupted(make: Callable[[], _T], end: Callable[[_T], object]) -> _
     if threading.current_thread() is not threading.main_thread():
         return make()
     job = _Job(make)
-    taken = threading.Event()
     given_up = threading.Lock()
     given_up.acquire()
 
     def run() -> None:
         job.run()
-        given_up.acquire()  # until the main thread has the result, or has given up
-        if not taken.is_set() and not job.has_failed:
+        while not given_up.acquire(timeout=_TAKEN_POLL_S):
+            if job.is_taken:
+                return
+        if not job.has_failed:
             end(job.result())
 
-    thread = threading.Thread(target=run, name="pulsemark-opening", daemon=True)
     try:
-        thread.start()
+        threading.Thread(target=run, name="pulsemark-opening", daemon=True).start()
         job.done.acquire()
         made = job.result()
-        taken.set()
-    finally:
+        # No call from here on, so that no exception can come in between.
+        job.is_taken = True
+        return made
+    except BaseException:
         given_up.release()
-    return made
+        raise
 
 
 class UninterruptedWork:

@@ -40,11 +40,16 @@ class Interrupt(BaseException):
 
 
 class Interruption:
-    """Raises in the main thread at the step numbered ``at``, counted from 0, within the ledger."""
+    """Raises in the main thread at the step numbered ``at``, counted from 0, within the ledger.
 
-    def __init__(self, at, error=Interrupt):
+    Python looks for signals after a call into C, not when one Python function returns to another.
+    Unless ``only_c`` is true, it raises there as well.
+    """
+
+    def __init__(self, at, error=Interrupt, *, only_c=False):
         self.left = at
         self.error = error
+        self.only_c = only_c
         self.raised = False
         self._before = {}
 
@@ -75,6 +80,8 @@ class Interruption:
                 self.left -= 1
         elif event == "return":
             self._before.pop(id(frame), None)
+            if self.only_c:
+                self._before.pop(id(frame.f_back), None)
         return self._traced
 
 
@@ -360,6 +367,21 @@ def test_an_exception_at_any_step_of_closing_closes_all_the_same(memory_folder):
     assert step > 5
     program.store.close()
     assert threads_of_stores(others) == []
+
+
+def test_an_exception_at_any_step_of_opening_leaves_no_store_open(memory_folder):
+    """The caller has no store to close, so the folder is free again and no thread is left."""
+    others = set(threading.enumerate())
+    for step in range(2000):
+        with Interruption(step, only_c=True) as interruption:
+            store = LocalStore.open(memory_folder / "data", options=OPTIONS)
+        if not interruption.raised:
+            break
+        assert threads_of_stores(others) == []
+        LocalStore.open(memory_folder / "data").close()
+    store.close()
+    assert step > 5
+    assert not interruption.raised
 
 
 def test_a_cut_tail_is_cut_or_not_whatever_interrupts_it(memory_folder):
