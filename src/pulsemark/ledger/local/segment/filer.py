@@ -261,13 +261,14 @@ def _write_second_header(segment: Segment) -> None:
 
 
 def _seal(segment: Segment) -> None:
-    try:
-        if not segment.index.sealed:
-            segment.index.seal(segment.append_time_max_ms)
-    except OSError as error:
-        _log.warning("%s: its index file could not be completed: %s", segment.path, error)
-    if segment.index.sealed:
-        segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
+    with segment.index.writing:  # a tail may be cut off meanwhile: before the seal, or after it
+        try:
+            if not segment.index.sealed:
+                segment.index.seal(segment.append_time_max_ms)
+        except OSError as error:
+            _log.warning("%s: its index file could not be completed: %s", segment.path, error)
+        if segment.index.sealed:
+            segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
 
 
 _UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)

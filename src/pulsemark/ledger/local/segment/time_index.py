@@ -14,6 +14,7 @@ reader passes ``limit``, the number of rows that are durable.
 from __future__ import annotations
 
 import os
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ class TimeIndex:
         self._cache = cache
         head = pack_index_header(ledger_id, segment_no, segment_header)
         self._file = IndexWriter(files, path, (ledger_id, segment_no), head)
+        self.writing = threading.RLock()
+        """Held while the file is written, and while rows are cut off."""
         self._chunks: dict[int, Chunk] = {}
         self._last: Chunk
         """The chunk that still grows, and its columns."""
@@ -208,11 +211,12 @@ class TimeIndex:
         last = durable // CHUNK_ROWS
         if last <= self._in_file:
             return
-        chunks = [self._chunks[number] for number in range(self._in_file, last)]
-        for number, chunk in enumerate(self._file.write(self._in_file, chunks), self._in_file):
-            self._in_file = number + 1
-            self._cache.put((self._ledger_id, self._segment_no, number), chunk)
-            del self._chunks[number]
+        with self.writing:
+            chunks = [self._chunks[number] for number in range(self._in_file, last)]
+            for number, chunk in enumerate(self._file.write(self._in_file, chunks), self._in_file):
+                self._in_file = number + 1
+                self._cache.put((self._ledger_id, self._segment_no, number), chunk)
+                del self._chunks[number]
 
     def seal(self, append_time_max_ms: int) -> None:
         """Write what is left, then the trailer: the segment has ended. Raises OSError."""
