@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..ledger.entry import LAST_KIND
 from ..ledger.local.io.files import Files, read_up_to
@@ -63,8 +64,7 @@ class SegmentCheck:
         self._files = files
         self._plan = plan
         header = plan.header
-        self._topic = header.topic
-        self._path = plan.path
+        self._where: dict[str, Any] = {"topic": header.topic, "path": plan.path}
         self._expected_id = header.first_entry_id + plan.cut.rows
         """Id of the entry that should come next."""
         self.next_index: int | None = header.first_index + plan.cut.message_count
@@ -115,8 +115,7 @@ class SegmentCheck:
             if self._is_beyond(record):
                 self.is_void = True
                 yield VoidEntries(
-                    topic=self._topic,
-                    path=self._path,
+                    **self._where,
                     position=self._position(record.fields.entry_id),
                 )
                 return
@@ -135,8 +134,7 @@ class SegmentCheck:
         """Entries before ``record`` that have no record."""
         end_id = record.fields.entry_id
         yield DamagedEntries(
-            topic=self._topic,
-            path=self._path,
+            **self._where,
             first=self._position(self._expected_id),
             end=self._position(end_id),
             offset=self.end_offset,
@@ -157,13 +155,10 @@ class SegmentCheck:
             self.messages += fields.message_count
             wrong = contradiction(fields, record.data[RECORD_HEADER_SIZE:])
             if wrong is not None:
-                yield WrongRecord(
-                    topic=self._topic, path=self._path, position=position, reason=wrong
-                )
+                yield WrongRecord(**self._where, position=position, reason=wrong)
         else:
             yield DamagedEntries(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 first=position,
                 end=self._position(fields.entry_id + 1),
                 offset=record.offset,
@@ -180,8 +175,7 @@ class SegmentCheck:
         first_index = fields.index + 1 - fields.message_count
         if self.next_index is not None and first_index != self.next_index:
             yield IndexGap(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 position=position,
                 expected_index=self.next_index,
                 found_index=first_index,
@@ -189,8 +183,7 @@ class SegmentCheck:
         self.next_index = fields.index + 1
         if fields.append_time_ms < self._append_time_ms:
             yield WrongRecord(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 position=position,
                 reason=f"append time {fields.append_time_ms} is below that of the entry before, "
                 f"{self._append_time_ms}",
@@ -211,14 +204,12 @@ class SegmentCheck:
             if plan.end_index is not None and self.next_index is not None:
                 lost = plan.end_index - self.next_index
             yield LostEntries(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 first=self._position(self._expected_id),
                 end=self._position(end_id),
                 message_count=lost,
                 reason=f"no whole record from byte {self.end_offset} on, though {evidence}",
             )
-        if end_id is not None and self._expected_id < end_id:
             self._expected_id, self.next_index = end_id, plan.end_index
         elif not self.is_void:
             yield from self._tail(fd)
@@ -228,8 +219,7 @@ class SegmentCheck:
         for at in range(self.end_offset, size, _READ_BYTES):
             if any(read_up_to(self._files, fd, min(_READ_BYTES, size - at), at)):
                 yield TornTail(
-                    topic=self._topic,
-                    path=self._path,
+                    **self._where,
                     position=self._position(self._expected_id),
                     offset=self.end_offset,
                     size_bytes=size - self.end_offset,
@@ -239,13 +229,13 @@ class SegmentCheck:
     # The index file
 
     def _index(self, index: IndexCheck) -> Iterator[Finding]:
-        path = index_path(self._path)
+        path = index_path(self._plan.path)
         if not index.sealed and not index.problems and self._plan.is_ended:
             reason = index.missing or "it was not completed"
-            yield MissingIndex(topic=self._topic, path=path, reason=reason)
+            yield MissingIndex(topic=self._plan.header.topic, path=path, reason=reason)
         for problem in index.problems:
             yield DamagedIndex(
-                topic=self._topic,
+                topic=self._plan.header.topic,
                 path=path,
                 row=problem.row,
                 sealed=index.sealed,

@@ -202,4 +202,8 @@ def test_tail_cut_while_its_index_is_sealed(tmp_path: Path) -> None:
             trailer = index.trailer()
         assert trailer is not None
         assert (trailer.row_count, segment.row(1).end_offset) == (2, trailer.end_offset)
-        assert [bytes(entry.body) for entry in topic.read(EARLIEST)] == [b"entry 0", b"entry 1", b""]
+        assert [bytes(entry.body) for entry in topic.read(EARLIEST)] == [
+            b"entry 0",
+            b"entry 1",
+            b"",
+        ]

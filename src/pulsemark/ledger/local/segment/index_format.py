@@ -52,6 +52,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ....metadata.crc import crc32c
+from ...rows import Row
 
 INDEX_MAGIC = b"PMKINDX\n"
 INDEX_VERSION = 2
@@ -126,10 +127,11 @@ class Chunk:
     content_crc: int = 0
     content_known: bool = True
 
-    def end_of(self, at: int) -> int:
-        """Where in the segment the entry of the chunk's row ``at`` ends."""
-        offsets = self.offsets
-        return offsets[at + 1] if at + 1 < len(offsets) else self.end_offset
+    def row(self, row: int) -> Row:
+        """One row, by its number in the segment."""
+        at, offsets = row - self.first_row, self.offsets
+        end = offsets[at + 1] if at + 1 < len(offsets) else self.end_offset
+        return Row(self.times[at], self.nexts[at], offsets[at], end)
 
     def pack(self, seed: int) -> bytes:
         """The chunk's bytes."""

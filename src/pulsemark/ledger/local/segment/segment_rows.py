@@ -46,6 +46,8 @@ _NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
 class SegmentRows(Run):
     """A run of entries in one file, row by row. ``entry_count`` is what readers may see."""
 
+    header: SegmentHeader
+
     def __init__(
         self,
         files: Files,
@@ -59,16 +61,12 @@ class SegmentRows(Run):
         self._files = files
         self._fds = fds
         self.path = path
-        self._header = header
         self.index = index
         self.record_key = header.record_key
         self.life = life
         """Its state, which the `Filer` changes."""
-
-    @property
-    def header(self) -> SegmentHeader:
-        """The header of its file."""
-        return self._header
+        self._map = memoryview(b"")
+        """The file, mapped for `read_stored`; empty until then."""
 
     @property
     def time_max_ms(self) -> int:
@@ -112,6 +110,7 @@ class SegmentRows(Run):
             self.show(entry_count)
             if to_digest is not None:
                 self._digest(*to_digest)
+            self._sample = self._own_times = None
             if entry_count >= was_shown:
                 return
             known_ms, self.append_time_max_ms = self.append_time_max_ms, self.header.stamp_floor_ms
@@ -217,9 +216,7 @@ class SegmentRows(Run):
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         """One entry's row of the index."""
-        chunk = self.chunk(row, io)
-        at = row - chunk.first_row
-        return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
+        return self.chunk(row, io).row(row)
 
     def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
         """The chunk of the index that holds ``row``; made again if the file is damaged."""
