@@ -13,9 +13,7 @@ from functools import partial
 
 from ..metadata import BrokerEntryMetadata, add_application_tags
 from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
-from .appended import Appended
-from .commit.commit import Batch, Commit
-from .commit.group import Group
+from .commit.commit import Appended, Batch, Commit, Group
 from .commit.record_builder import Record
 from .commit.tail import Tail
 from .cursors.cursor import Cursor
@@ -121,14 +119,14 @@ class ManagedLedger(LedgerWriter):
                 )
             cut = find_cut([s for s in self._segments if s.entry_count], index)
             tail, mark = self._mark(epoch, index, cut.kept, cut.last_count)
-            assert tail.segment is not None
-            group = Group(None, Batch(None), self, tail.segment, 0)
+            assert tail.run is not None
+            group = Group(None, Batch(None), self, tail.run, 0)
             appended = self._add(tail, mark, group)
-            engine.began(tail.segment)
+            engine.began(tail.run)
             try:
                 committer.write_now(group)
             except BaseException:
-                engine.void(tail.segment)
+                engine.void(tail.run)
                 raise
             try:
                 cut.make()
@@ -136,19 +134,19 @@ class ManagedLedger(LedgerWriter):
                 self._state.fail(error)
                 raise self._state.error() from error
             self.recent.clear()
-            self._leave_segment()
+            self._leave_run()
             for shortened in cut.kept[-1:]:
                 shortened.assigned_count = shortened.entry_count
                 engine.sealed(shortened)
-            self._segments = (*cut.kept, tail.segment)
+            self._segments = (*cut.kept, tail.run)
             self.tail = tail
         self._drop(cut.dropped)
         return appended
 
     def _drop(self, dropped: Sequence[Run]) -> None:
         """Remove runs that a later header has cut off. If that fails, the next opening does it."""
-        for segment in dropped:
-            segment.mark_removed()
+        for run in dropped:
+            run.mark_removed()
         try:
             self._engine.remove(self.topic_id, dropped)()
         except (OSError, LedgerError) as error:
@@ -173,7 +171,7 @@ class ManagedLedger(LedgerWriter):
         mark = self._builder.build(
             (b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base, None, None), tail
         )
-        assert isinstance(mark, tuple)  # the segment is new
+        assert isinstance(mark, tuple)  # the run is new
         return tail, mark
 
     # Ending
@@ -185,15 +183,15 @@ class ManagedLedger(LedgerWriter):
     def _roll(self) -> None:
         with self._committer.lock:
             self._check_open()
-            if self.tail.segment is not None:
+            if self.tail.run is not None:
                 ledger_id = self._store.next_ledger_id()
-                self._leave_segment()
+                self._leave_run()
                 self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
 
     def trim(self, before: Position) -> int:
         """Remove the segments whose entries are all before ``before``; returns how many.
 
-        The last segment with entries always stays, because its header carries the index on. Blocks.
+        The last run with entries always stays, because its header carries the index on. Blocks.
         After a crash either all of the segments are there, or none.
         """
         return len(self._store.uninterrupted.run(partial(self._trim_alone, before)))
@@ -217,7 +215,7 @@ class ManagedLedger(LedgerWriter):
             count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
             if not self._segments:
                 return count
-            # If the first segment ends before ``before``, it is the last one with entries.
+            # If the first run ends before ``before``, it is the last one with entries.
             first = self._segments[0]
             row = rows_before(first, before)
             cut = row - first.cut_rows
@@ -287,8 +285,8 @@ class ManagedLedger(LedgerWriter):
         with self._store.committer.lock:
             self._deleted = True
             self._end()
-            for segment in self._segments:
-                segment.mark_removed()
+            for run in self._segments:
+                run.mark_removed()
             self.recent.clear()
 
     def close(self) -> None:
@@ -301,7 +299,7 @@ class ManagedLedger(LedgerWriter):
 
     def _end(self) -> None:
         self._closed = True
-        self._leave_segment()
+        self._leave_run()
 
 
 def _control(control_type: ControlType, epoch: int) -> BrokerEntryMetadata:
@@ -324,8 +322,8 @@ def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
     return segments[: min(keep, last)]
 
 
-def rows_before(segment: Run, before: Position) -> int:
+def rows_before(run: Run, before: Position) -> int:
     """How many of a run's visible rows are before ``before``, which may be in any ledger."""
-    if segment.ledger_id == before.ledger_id:
-        return min(segment.entry_count, max(0, before.entry_id - segment.first_entry_id))
-    return segment.entry_count if segment.ledger_id < before.ledger_id else 0
+    if run.ledger_id == before.ledger_id:
+        return min(run.entry_count, max(0, before.entry_id - run.first_entry_id))
+    return run.entry_count if run.ledger_id < before.ledger_id else 0

@@ -93,18 +93,18 @@ class LedgerStore(Protocol):
         any more. Raises CatalogError, OSError, UnsupportedVersionError.
         """
 
-    def began(self, segment: Run) -> None:
+    def began(self, run: Run) -> None:
         """Under the lock: a run is appended to from now on."""
 
-    def sealed(self, segment: Run) -> None:
+    def sealed(self, run: Run) -> None:
         """Under the lock: no entry follows in this run after those that are pending."""
 
-    def void(self, segment: Run) -> None:
+    def void(self, run: Run) -> None:
         """Under the lock: no entry of this run, begun by this owner, is or will be durable."""
 
     # Removing
 
-    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
         """Remove these runs from a topic, durably.
 
         Returns a function that frees their space, to be called once no reader can see them. If it
@@ -113,7 +113,7 @@ class LedgerStore(Protocol):
         """
 
     def remove_topic(
-        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
         """As ``remove``, for a topic with all of its runs. ``note`` is the (kind, key) of an empty
         value that is stored in the same change.

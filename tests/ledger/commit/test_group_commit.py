@@ -256,7 +256,7 @@ def test_one_who_waits_is_woken_though_the_committers_thread_was_about_to_sleep(
         topic = store.open_topic(ORDERS)
         topic.append(b"first").commit.wait(20)
         committer, is_held = store.committer, True
-        committer.thread.ring()
+        committer.bell.ring()
         assert about_to_sleep.wait(20)
         commit = topic.append(b"second").commit
         waiting = threading.Thread(target=commit.wait, args=(60,), daemon=True)

@@ -431,7 +431,7 @@ def fail_in(place, store, monkeypatch):
         raise RuntimeError("a fault of our own")
 
     if place == "commit":
-        monkeypatch.setattr("pulsemark.ledger.commit.group.Group.show", broken)
+        monkeypatch.setattr("pulsemark.ledger.commit.commit.Group.show", broken)
     elif place == "thread":
         monkeypatch.setattr(store.committer.thread, "_gather", broken)
     else:

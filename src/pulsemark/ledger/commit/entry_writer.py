@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .commit import Batch
-from .group import Group, Owner
+from .commit import Batch, Group, Owner
 
 
 @dataclass(slots=True)

@@ -20,8 +20,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from ...proto.cursor_pb2 import CursorRecord
-from ..appended import Appended
-from ..commit.commit import DONE, Commit
+from ..commit.commit import DONE, Appended, Commit
 from ..entry import Entry, EntryKind
 from ..errors import CorruptEntryError, InvalidCursorError
 from ..ledger_writer import LedgerWriter

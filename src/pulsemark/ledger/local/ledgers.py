@@ -115,23 +115,23 @@ class LocalLedgers:
         except (OSError, CatalogError) as error:
             _log.warning("%s: files of cut-off segments %s stay: %s", name, segments, error)
 
-    def began(self, segment: Run) -> None:
+    def began(self, run: Run) -> None:
         """Have the next checkpoint list the segment."""
-        self.filer.begin(cast("Segment", segment))
+        self.filer.begin(cast("Segment", run))
 
-    def sealed(self, segment: Run) -> None:
+    def sealed(self, run: Run) -> None:
         """Have the next checkpoint seal the segment's index."""
-        self.filer.end(cast("Segment", segment))
+        self.filer.end(cast("Segment", run))
 
-    def void(self, segment: Run) -> None:
+    def void(self, run: Run) -> None:
         """Have the next checkpoint remove the file that a failed write may have left."""
-        self.filer.discard(cast("Segment", segment))
+        self.filer.discard(cast("Segment", run))
 
     # Removing: first from the catalog's lists, durably, then the files
 
-    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
         """Remove them from the catalog now; the returned function removes the files."""
-        mine = cast("Sequence[Segment]", segments)
+        mine = cast("Sequence[Segment]", runs)
         ids = [segment.segment_id for segment in mine]
         self.freeing(lambda: self.metadata.remove_segments(topic_id, ids))
         self.filer.forget(mine)
@@ -140,10 +140,10 @@ class LocalLedgers:
         return partial(self._remove_files, ids, takes_space_back=bool(mine) and not is_of_cursors)
 
     def remove_topic(
-        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
         """Remove it from the catalog now; the returned function removes the files."""
-        unlisted = [s.segment_id for s in cast("Sequence[Segment]", segments)]
+        unlisted = [s.segment_id for s in cast("Sequence[Segment]", runs)]
         removed = self._reserve.with_space_for(
             lambda: self.metadata.delete_topic(topic_id, unlisted=unlisted, note=note)
         )

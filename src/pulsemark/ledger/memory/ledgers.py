@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
-from ..commit.commit import Batch
+from ..commit.commit import ROW_FIELDS, Batch, Group, Owner
 from ..commit.entry_writer import Outcome
-from ..commit.group import ROW_FIELDS, Group, Owner
 from ..commit.group_commit import GroupCommit
 from ..run import Run, RunHeader
 from ..store import MetadataStore
@@ -86,7 +85,7 @@ class MemoryWriter:
                 outcome.failed, outcome.error = list(groups), self._folder.refusal
                 return outcome
             for group in groups:
-                content = cast("MemoryRun", group.segment).content
+                content = cast("MemoryRun", group.run).content
                 if not len(content):
                     self._folder.keep(content)
                 _add(content, group)
@@ -139,28 +138,28 @@ class MemoryLedgers:
         with self.folder.owned_by(self):
             self.folder.replace(old, new)
 
-    def began(self, segment: Run) -> None:
+    def began(self, run: Run) -> None:
         """Nothing to do."""
 
-    def sealed(self, segment: Run) -> None:
+    def sealed(self, run: Run) -> None:
         """Nothing to do."""
 
-    def void(self, segment: Run) -> None:
+    def void(self, run: Run) -> None:
         """Nothing to do: the folder does not have the run yet."""
-        segment.mark_removed()
+        run.mark_removed()
 
     # Removing
 
-    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
-        runs = cast("Sequence[MemoryRun]", segments)
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
+        mine = cast("Sequence[MemoryRun]", runs)
         with self.folder.changed_by(self) as folder:
-            folder.forget(topic_id, [run.content for run in runs])
-        for run in runs:
+            folder.forget(topic_id, [run.content for run in mine])
+        for run in mine:
             run.mark_removed()
-        return partial(_drop, runs)
+        return partial(_drop, mine)
 
     def remove_topic(
-        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
         kind, key = note
         with self.folder.changed_by(self) as folder:
@@ -168,7 +167,7 @@ class MemoryLedgers:
             for name in [name for name, each in folder.topics.items() if each == topic_id]:
                 del folder.topics[name]
             folder.forget_topic(topic_id)
-        return partial(_drop, cast("Sequence[MemoryRun]", segments))
+        return partial(_drop, cast("Sequence[MemoryRun]", runs))
 
     def freeing(self, work: Callable[[], T]) -> T:
         """Only calls ``work``: memory has no reserve."""
