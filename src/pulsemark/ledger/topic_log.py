@@ -348,17 +348,22 @@ class TopicLog:
 
 
 def read_on(
-    log: ReadableLog, start: Position, on_damage: Callable[[CorruptEntryError], object]
+    log: ReadableLog,
+    start: Position,
+    on_damage: Callable[[CorruptEntryError], object] | None = None,
 ) -> Iterator[list[Entry]]:
-    """All entries from ``start`` on, up to 1,000 at a time, without those that are damaged.
+    """All entries from ``start`` on, up to 1,000 at a time.
 
-    ``on_damage`` is called with the error of each damaged one; what it raises ends the reading.
+    ``on_damage`` is called with the error of each damaged entry, which is left out. Without it the
+    first one ends the reading with its CorruptEntryError.
     """
     position = start
     while True:
         try:
             entries = log.read(position, max_entries=1000)
         except CorruptEntryError as error:
+            if on_damage is None:
+                raise
             on_damage(error)
             position = error.next_position
             continue

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import struct
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -72,7 +72,7 @@ from pulsemark.ledger.local.segment.record_format import (
 )
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_segment_header
-from pulsemark.ledger.topic_log import TopicLog
+from pulsemark.ledger.topic_log import TopicLog, read_on
 from pulsemark.maintenance import findings
 from pulsemark.maintenance.finding import Finding, Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog
@@ -891,19 +891,12 @@ KILLED: dict[str, Callable[[Path], object]] = {
 }
 
 
-def entries_of(log: TopicLog) -> Iterator[str]:
+def entries_of(log: TopicLog) -> list[str]:
     """The name of the error of each entry that is damaged."""
-    place = EARLIEST
-    while place < log.end_position:
-        try:
-            part = log.read(place)
-        except CorruptEntryError as error:
-            yield type(error).__name__
-            place = error.next_position
-            continue
-        if not part:
-            return
-        place = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
+    errors: list[str] = []
+    for _ in read_on(log, EARLIEST, lambda error: errors.append(type(error).__name__)):
+        pass
+    return errors
 
 
 def errors_of_owner(path: Path) -> set[str]:

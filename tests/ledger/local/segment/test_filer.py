@@ -77,7 +77,9 @@ def test_from_the_first_entry_to_the_seal(store: LocalStore) -> None:
 
 
 def test_a_ledger_that_ends_before_its_first_commit(store: LocalStore) -> None:
-    """What is still pending when its ledger ends is sealed only once it is durable."""
+    """A segment whose entries are still pending when its ledger ends is sealed once they are
+    durable.
+    """
     topic = store.open_topic(TOPIC)
     commit = topic.append(b"first").commit
     topic.roll()
@@ -90,7 +92,7 @@ def test_a_ledger_that_ends_before_its_first_commit(store: LocalStore) -> None:
 
 
 def test_removed_and_cut(store: LocalStore) -> None:
-    """Trimmed segments are removed, those of a cut tail too; a shortened one is sealed again."""
+    """Trimmed segments and those of a cut tail are removed; a shortened one is sealed again."""
     topic = store.open_topic(TOPIC)
     for _ in range(4):
         append(topic, 3)

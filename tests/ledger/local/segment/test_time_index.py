@@ -147,7 +147,7 @@ def test_answers_equal_brute_force(bench, count, where):
 
 @pytest.mark.parametrize("count", [n for n in COUNTS if n])
 def test_loading_an_unsealed_index_takes_over_full_chunks(bench, count):
-    """Without trailer whole chunks are trusted, and appending goes on after them."""
+    """Without a trailer whole chunks are used, and appending goes on after them."""
     rows = Rows.some(count)
     index = bench.index()
     bench.append(index, rows)
@@ -269,7 +269,7 @@ def test_damaged_file_never_gives_wrong_rows(bench):
 
 
 def test_index_of_another_segment_is_not_taken(bench):
-    """A file copied from another segment is worth nothing here."""
+    """An index file that was copied from another segment is not used."""
     rows = Rows.some(5000)
     index = bench.index()
     bench.append(index, rows)
@@ -301,7 +301,9 @@ def test_chunks_of_two_generations_are_not_mixed(bench):
 
 
 def test_lookup_costs_at_most_one_read(bench):
-    """Searching a chunk that is not in memory is one read, counted; a second time none."""
+    """Searching a chunk that is not in memory costs one counted read; the second search costs
+    none.
+    """
     rows = Rows.some(10_000)
     index = bench.index()
     bench.append(index, rows)
