@@ -39,9 +39,7 @@ def test_one_sync_for_all_that_gathered(simulated):
 
 
 def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
-    """It is committed together with the appends made meanwhile, once no more come: one sync for
-    all.
-    """
+    """It is committed with the appends made meanwhile, once no more come: one sync for all."""
     done = threading.Event()
     slept: list[float] = []
 
@@ -71,9 +69,7 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
 
 @pytest.mark.parametrize("asked", ["by nobody", "by callback"])
 def test_append_without_a_waiting_caller_is_committed(simulated, asked):
-    """The store commits it, although earlier appends were committed by threads that waited for
-    them.
-    """
+    """The store commits it, though threads that waited committed all earlier appends."""
     topic = simulated.open().open_topic(ORDERS)
     for _ in range(20):
         for _ in range(3):
@@ -132,9 +128,7 @@ def test_segment_that_cannot_be_written_fails_its_topic_only(simulated):
 
 
 def test_no_entry_after_a_gap_is_written_to_a_file(simulated):
-    """If a batch cannot be written to a topic's first segment, the file of its next segment is
-    not created.
-    """
+    """If a batch fails in a topic's first segment, the file of its next segment is not created."""
     files = simulated.files()
     store = simulated.open(files)
     topic = store.open_topic(ORDERS)

@@ -88,9 +88,7 @@ def test_deleted_cursor_stays_deleted(simulated):
 
 
 def test_deleting_again_waits_for_the_same_deletion(simulated):
-    """A second deletion returns the pending commit of the first one; it is done when that is
-    durable.
-    """
+    """A second deletion returns the first one's pending commit."""
     store = simulated.open()
     topic, _ = filled(store)
     topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
@@ -121,9 +119,7 @@ def test_deletion_that_failed_can_be_made_again(simulated):
 
 
 def test_a_cursor_made_again_has_a_deletion_of_its_own(simulated):
-    """A cursor that was deleted and created again is deleted by a new record, not by the old
-    one.
-    """
+    """A cursor that was deleted and created again is deleted by a new record."""
     store = simulated.open()
     topic, _ = filled(store)
     topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
@@ -139,9 +135,7 @@ def test_a_cursor_made_again_has_a_deletion_of_its_own(simulated):
 
 
 def test_durable_deletions_are_forgotten(simulated):
-    """However many cursors are created and deleted, the store keeps only some of their
-    deletions.
-    """
+    """However many cursors are created and deleted, the store keeps few of their deletions."""
     store = simulated.open()
     topic, _ = filled(store)
     for number in range(300):
@@ -217,9 +211,7 @@ def test_failed_compaction_loses_no_cursor(simulated, often):
 
 
 def test_older_ledgers_stay_if_the_first_snapshots_fail(simulated, often):
-    """The batch with the first snapshots fails, the one with the last succeeds: nothing is
-    trimmed.
-    """
+    """The batch with the first snapshots fails, a later one succeeds: no ledger is trimmed."""
     files = simulated.files()
     store = simulated.open(files)
     topic, positions = filled(store)
@@ -251,9 +243,7 @@ def test_older_ledgers_stay_if_the_first_snapshots_fail(simulated, often):
 
 
 def test_damaged_cursor_record_costs_only_itself(simulated):
-    """A damaged record is skipped; all other cursors are there, and so is this one's later
-    state.
-    """
+    """A damaged record is skipped; all other cursors and this one's later state are there."""
     store = simulated.open()
     topic, positions = filled(store)
     for number in range(3):
@@ -287,9 +277,7 @@ def test_opening_a_topic_does_not_look_at_the_cursors_of_others(simulated, steps
 
 
 def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch):
-    """Each record writes only a few snapshots along with it; at the end the old ledgers are
-    removed.
-    """
+    """Each record writes only a few snapshots with it; at the end the old ledgers are removed."""
     monkeypatch.setattr(cursor_store_module, "SNAPSHOTS_AT_ONCE", 3)
     store = simulated.open()
     topic, positions = filled(store)

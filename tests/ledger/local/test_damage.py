@@ -239,9 +239,7 @@ def test_damage_in_one_copy_of_a_journal_header_loses_nothing(memory_folder):
 
 
 def test_lost_journal_leaves_what_the_segments_have(memory_folder):
-    """If the journal is lost before its checkpoint, the owner counts the same entries as other
-    readers.
-    """
+    """After the loss the owner counts the same entries as other readers."""
     options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
     simulated = SimulatedStore(memory_folder / "data", options=options)
     topic = simulated.open().open_topic(ORDERS)
@@ -256,9 +254,7 @@ def test_lost_journal_leaves_what_the_segments_have(memory_folder):
 
 
 def test_segment_lost_from_the_middle_of_a_ledger_is_reported(memory_folder):
-    """Its entries are typed errors, never skipped, whether the index before it was sealed or
-    not.
-    """
+    """Its entries are typed errors, never skipped, with a sealed index before it or without."""
     options = StoreOptions(segment_size_bytes=300)
     for sealed in (True, False):
         simulated = SimulatedStore(memory_folder / f"{sealed}", options=options)
@@ -408,9 +404,7 @@ class LateFiles(FaultyFiles):
 
 
 def test_write_seen_out_of_order_is_no_damage(sample):
-    """A reader that sees a later record before an earlier one reads again before it reports
-    damage.
-    """
+    """A reader that sees a later record before an earlier one reads again first."""
     files = LateFiles(sample.offsets[4] + 5, sample.offsets[4] + 30)
     header = read_segment_header(FaultyFiles(), sample.segment)
     fd = files.open(sample.segment, os.O_RDONLY)
@@ -427,9 +421,7 @@ def long_sample(memory_folder):
 
 
 def test_lost_or_wrong_index_is_made_again_identical(long_sample, memory_folder):
-    """Index missing, cut, random or of another segment: opening the topic writes the same bytes
-    again.
-    """
+    """Index missing, cut, random or foreign: opening the topic writes the same bytes again."""
     good = long_sample.index
     other = make_sample(memory_folder / "other", long_sample.bodies, before=1)
     random = Random(3)

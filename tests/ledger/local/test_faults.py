@@ -271,9 +271,7 @@ def test_failed_sync_anywhere_in_a_long_life(memory_folder):
 
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open"])
 def test_a_disk_that_stays_broken_loses_nothing(memory_folder, operation):
-    """From some call on all calls fail, until the disk works again: nothing is lost, appends go
-    on.
-    """
+    """From some call on all calls fail; once the disk works, nothing is lost and appends go on."""
     total = count_calls(memory_folder).calls[operation]
     step = 1 if EVERY_CALL else max(1, total // 4)
     for number, call in enumerate(range(1, total + 1, step)):
@@ -334,9 +332,7 @@ def test_end_at_any_call_loses_nothing(memory_folder, ending):
 
 @pytest.mark.parametrize("ending", ["kill", "power"])
 def test_end_during_recovery_loses_nothing(memory_folder, ending):
-    """A crash, and further crashes while the store is opened again: nothing acknowledged is
-    lost.
-    """
+    """A crash, and further crashes during recovery: nothing acknowledged is lost."""
     for number in all_calls(memory_folder, ending)[:: 1 if EVERY_CALL else 2]:
         simulated, model = crash_at(memory_folder, number, number, ending)
         for call in range(5, 200, 23):

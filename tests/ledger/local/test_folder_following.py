@@ -115,9 +115,7 @@ def test_following_costs_nothing_for_segments_that_have_ended(tmp_path):
 
 
 def test_a_deleted_topic_is_noticed(tmp_path):
-    """Following ends with an error when the topic is deleted; a new topic of that name is another
-    one.
-    """
+    """Following ends with an error; a new topic of the same name is another one."""
     store = LocalStore.open(tmp_path / "data")
     append(store.open_topic(TOPIC), 3)
     with FolderReader(tmp_path / "data") as reader:

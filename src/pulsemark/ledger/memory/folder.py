@@ -20,8 +20,11 @@ from ..run import RunHeader
 class Content:
     """The entries of one run, and their rows. It is only appended to; a cut makes a new one.
 
-    Readers take no lock: they read only rows that were shown.
+    Readers take no lock: they read only rows that were shown. It is a `Rows`, too.
     """
+
+    first_row = 0
+    next_before = 0
 
     def __init__(self, header: RunHeader) -> None:
         self.header = header
@@ -29,7 +32,7 @@ class Content:
         """Each entry after its head (see `run`); b"" if it was removed."""
         self.times: array[int] = array("Q")
         self.nexts: array[int] = array("I")
-        self.starts: array[int] = array("I")
+        self.offsets: array[int] = array("I")
         self.ends: array[int] = array("I")
         """Where each entry begins and ends, as if all stood one after another."""
         self.append_times: array[int] = array("Q")
@@ -42,7 +45,7 @@ class Content:
         self.nexts.append(next_message)
         self.append_times.append(append_time_ms)
         start = self.ends[-1] if self.ends else 0
-        self.starts.append(start)
+        self.offsets.append(start)
         self.ends.append(start + len(data))
 
     def first(self, rows: int) -> Content:
@@ -50,7 +53,7 @@ class Content:
         part = Content(self.header)
         part.entries = self.entries[:rows]
         part.times, part.nexts = self.times[:rows], self.nexts[:rows]
-        part.starts, part.ends = self.starts[:rows], self.ends[:rows]
+        part.offsets, part.ends = self.offsets[:rows], self.ends[:rows]
         part.append_times = self.append_times[:rows]
         part.cut_rows = min(self.cut_rows, rows)
         return part

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...metadata import Buffer, PrefixError, peek
@@ -22,17 +21,6 @@ from .folder import Content
 _HEAD = struct.Struct("<BIQqHII")
 """Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
 _KINDS = tuple(EntryKind)
-
-
-@dataclass(frozen=True, slots=True)
-class _AllRows:
-    """All rows of a run, as `Rows`."""
-
-    times: Sequence[int]
-    nexts: Sequence[int]
-    offsets: Sequence[int]
-    first_row: int = 0
-    next_before: int = 0
 
 
 class MemoryRun(Run):
@@ -91,12 +79,11 @@ class MemoryRun(Run):
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         content = self.content
-        return Row(content.times[row], content.nexts[row], content.starts[row], content.ends[row])
+        return Row(content.times[row], content.nexts[row], content.offsets[row], content.ends[row])
 
-    def chunk(self, row: int, io: IoCount | None = None) -> _AllRows:
+    def chunk(self, row: int, io: IoCount | None = None) -> Content:
         """All rows, since all are in memory."""
-        content = self.content
-        return _AllRows(content.times, content.nexts, content.starts)
+        return self.content
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
         return bisect_left(self.content.times, time_ms, 0, limit)

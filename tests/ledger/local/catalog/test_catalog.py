@@ -59,9 +59,7 @@ def test_ledger_ids_are_never_given_twice(catalog):
 
 
 def test_topic_ids_are_never_used_again(catalog):
-    """A new topic with the name of a deleted one has another id, so it gets nothing of the
-    deleted one.
-    """
+    """A new topic with the name of a deleted one has another id, and gets nothing of it."""
     first = catalog.create_topic("orders")
     assert catalog.create_topic("orders") == first
     catalog.add_segments([(first, 1, 0), (first, 2, 0)])

@@ -74,9 +74,7 @@ def test_header_round_trip(journal_id, previous_id, previous_end):
 
 
 def test_header_is_whole_as_long_as_one_copy_is():
-    """A flipped bit in one copy does no harm; one in both copies, or a cut, and there is no
-    header.
-    """
+    """A flipped bit in one copy does no harm; with one in both, there is no header."""
     good = HEADER.pack()
     for bit in range(8 * 52):
         bad = bytearray(good)

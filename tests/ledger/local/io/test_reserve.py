@@ -165,9 +165,7 @@ def test_catalog_is_changed_with_the_reserve(tmp_path):
 
 
 def test_deletion_that_fails_leaves_the_topic_as_it_was(tmp_path):
-    """Without a reserve the deletion fails; the topic takes appends as before, also after a
-    restart.
-    """
+    """Without a reserve the deletion fails; the topic takes appends, also after a restart."""
     files = GivesBack()
     with LocalStore.open(tmp_path / "data", files=files) as store:
         topic = store.open_topic(TOPIC)

@@ -25,9 +25,7 @@ def stated(links):
 
 
 def test_every_header_says_where_the_segment_before_it_ends():
-    """Ends come from the next segment or the next ledger; for the newest segment no header says
-    it.
-    """
+    """Ends come from the next segment or ledger; no header says where the newest one ends."""
     headers = [
         header(3, 0, 0, 100, previous=(2, 9)),
         header(3, 1, 10, 150, previous=(2, 9)),
@@ -37,9 +35,7 @@ def test_every_header_says_where_the_segment_before_it_ends():
 
 
 def test_a_ledger_that_no_later_one_names_is_left_out():
-    """A ledger whose first write failed is not part of the log, nor is a segment beyond the
-    count.
-    """
+    """A ledger whose first write failed is not part of the log, nor segments beyond the count."""
     headers = [
         header(1),
         header(1, 1, 10, 10),
@@ -50,9 +46,7 @@ def test_a_ledger_that_no_later_one_names_is_left_out():
 
 
 def test_a_count_below_the_next_segment_ends_the_ledger_there():
-    """After a cut of the tail the next ledger's header decides, not the segments that were cut
-    off.
-    """
+    """After a cut of the tail the next ledger's header decides, not the cut segments."""
     headers = [header(1), header(1, 1, 10, 20), header(2, first_index=6, previous=(1, 5))]
     assert stated(chain_of(headers)) == [(1, 0, 5, 6), (2, 0, None, None)]
 

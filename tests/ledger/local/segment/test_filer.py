@@ -77,9 +77,7 @@ def test_from_the_first_entry_to_the_seal(store: LocalStore) -> None:
 
 
 def test_a_ledger_that_ends_before_its_first_commit(store: LocalStore) -> None:
-    """A segment whose entries are still pending when its ledger ends is sealed once they are
-    durable.
-    """
+    """A segment with pending entries when its ledger ends is sealed once they are durable."""
     topic = store.open_topic(TOPIC)
     commit = topic.append(b"first").commit
     topic.roll()

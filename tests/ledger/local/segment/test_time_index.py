@@ -301,9 +301,7 @@ def test_chunks_of_two_generations_are_not_mixed(bench):
 
 
 def test_lookup_costs_at_most_one_read(bench):
-    """Searching a chunk that is not in memory costs one counted read; the second search costs
-    none.
-    """
+    """Searching a chunk that is not in memory costs one counted read, the second time none."""
     rows = Rows.some(10_000)
     index = bench.index()
     bench.append(index, rows)

@@ -48,7 +48,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal, TypeAlias
 
 from ....metadata.crc import crc32c
@@ -65,7 +65,7 @@ INDEX_HEADER_SIZE = _HEADER.size + _U32.size
 _CHUNK_LEAD = struct.Struct("<4sI")
 _CHUNK = struct.Struct("<IIQIIII")
 CHUNK_HEADER_SIZE = _CHUNK_LEAD.size + _CHUNK.size
-_TRAILER = struct.Struct("<IIIIQQ")
+_TRAILER = struct.Struct("<III4xQQ")
 TRAILER_SIZE = _CHUNK_LEAD.size + _TRAILER.size
 _CHUNK_MARKER = b"PMKC"
 _TRAILER_MARKER = b"PMKE"
@@ -194,14 +194,7 @@ class Trailer:
 
     def pack(self, seed: int) -> bytes:
         """The trailer's bytes."""
-        core = _TRAILER.pack(
-            self.row_count,
-            self.message_count,
-            self.end_offset,
-            0,
-            self.entry_time_max_ms,
-            self.append_time_max_ms,
-        )
+        core = _TRAILER.pack(*astuple(self))
         return _CHUNK_LEAD.pack(_TRAILER_MARKER, crc32c(core, seed)) + core
 
 
@@ -212,8 +205,7 @@ def unpack_trailer(data: bytes, seed: int) -> Trailer | None:
     marker, crc = _CHUNK_LEAD.unpack_from(data)
     if marker != _TRAILER_MARKER or crc32c(data[_CHUNK_LEAD.size :], seed) != crc:
         return None
-    rows, messages, end, _, entry_max, append_max = _TRAILER.unpack_from(data, _CHUNK_LEAD.size)
-    return Trailer(rows, messages, end, entry_max, append_max)
+    return Trailer(*_TRAILER.unpack_from(data, _CHUNK_LEAD.size))
 
 
 def _little_endian(column: Column) -> bytes:
