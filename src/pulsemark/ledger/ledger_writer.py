@@ -49,7 +49,8 @@ class LedgerWriter(TopicLog):
     ) -> None:
         """``index_floor``: indexes below it are in use, though the ledger that had them is lost."""
         super().__init__(name, segments)
-        self._store = store
+        self.store = store
+        """The store that the topic is in."""
         self._engine = store.engine
         self._state = store.state
         self._committer = store.committer
@@ -90,18 +91,13 @@ class LedgerWriter(TopicLog):
         )
 
     @property
-    def store(self) -> StoreCore:
-        """The store that the topic is in."""
-        return self._store
-
-    @property
     def stampers(self) -> StamperChain:
         """The stampers of new entries; with an empty chain they have no prefix."""
         return self._builder.chain
 
     @stampers.setter
     def stampers(self, chain: StamperChain) -> None:
-        self._builder = RecordBuilder(self.name, self._store.clock, self._store.options, chain)
+        self._builder = RecordBuilder(self.name, self.store.clock, self.store.options, chain)
 
     @property
     def end_position(self) -> Position:
@@ -235,7 +231,7 @@ class LedgerWriter(TopicLog):
                 appended = self._add(tail, record) if type(record) is tuple else None
             if appended is not None:
                 return appended
-            self._store.uninterrupted.run(partial(self._make_room, entry))
+            self.store.uninterrupted.run(partial(self._make_room, entry))
 
     def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
         """Under the lock: append a record that was built at ``tail`` to the group that gathers."""
@@ -290,7 +286,7 @@ class LedgerWriter(TopicLog):
             run = tail.run
             if run is None or begins == LEDGER:
                 if run is not None or tail.needs_ledger_id:
-                    ledger_id = self._store.next_ledger_id()
+                    ledger_id = self.store.next_ledger_id()
                     tail = replace(tail, ledger_id=ledger_id, needs_ledger_id=False)
                 self._begin(self._tail_of_new(tail, self._segments, 0, 0))
             else:
@@ -333,7 +329,7 @@ class LedgerWriter(TopicLog):
         )
         if segment_no:
             return began
-        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
+        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self.store.clock.now_ms())
 
     def _assigned(self, run: Run) -> int:
         """How many entries of a run have an entry id assigned."""
@@ -391,5 +387,5 @@ class LedgerWriter(TopicLog):
         )
         # On a full disk the catalog may fail as well: then the next append tries again.
         with suppress(CatalogError):
-            ledger_id = self._store.next_ledger_id()
+            ledger_id = self.store.next_ledger_id()
             self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)

@@ -87,7 +87,7 @@ class ManagedLedger(LedgerWriter):
         ``epoch`` is higher than the current one, ValueError above 2^32-1, and what ``append``
         raises: nothing has changed then.
         """
-        return self._store.uninterrupted.run(partial(self._begin_epoch, epoch))
+        return self.store.uninterrupted.run(partial(self._begin_epoch, epoch))
 
     def _begin_epoch(self, epoch: int) -> Appended:
         with self._committer.lock:
@@ -105,7 +105,7 @@ class ManagedLedger(LedgerWriter):
         log, or if the epoch is above 2^32-1; StampingError, CatalogError, OSError and FencedError.
         Nothing is dropped then. Only a FencedError followed by a crash may leave it dropped.
         """
-        return self._store.uninterrupted.run(partial(self._truncate_tail, index, epoch))
+        return self.store.uninterrupted.run(partial(self._truncate_tail, index, epoch))
 
     def _truncate_tail(self, index: int, epoch: int) -> Appended:
         engine, committer = self._engine, self._committer
@@ -164,7 +164,7 @@ class ManagedLedger(LedgerWriter):
             self.tail,
             next_index=index,
             epoch=epoch,
-            ledger_id=self._store.next_ledger_id(),
+            ledger_id=self.store.next_ledger_id(),
             needs_ledger_id=False,
         )
         tail = self._tail_of_new(ended, kept, 0, 0, last_count)
@@ -178,13 +178,13 @@ class ManagedLedger(LedgerWriter):
 
     def roll(self) -> None:
         """End the current ledger; the next entry begins a new one. Raises CatalogError."""
-        self._store.uninterrupted.run(self._roll)
+        self.store.uninterrupted.run(self._roll)
 
     def _roll(self) -> None:
         with self._committer.lock:
             self._check_open()
             if self.tail.run is not None:
-                ledger_id = self._store.next_ledger_id()
+                ledger_id = self.store.next_ledger_id()
                 self._leave_run()
                 self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
 
@@ -194,7 +194,7 @@ class ManagedLedger(LedgerWriter):
         The last run with entries always stays, because its header carries the index on. Blocks.
         After a crash either all of the segments are there, or none.
         """
-        return len(self._store.uninterrupted.run(partial(self._trim_alone, before)))
+        return len(self.store.uninterrupted.run(partial(self._trim_alone, before)))
 
     def _trim_alone(self, before: Position) -> Sequence[Run]:
         self._check_open()
@@ -207,7 +207,7 @@ class ManagedLedger(LedgerWriter):
         Only durable entries are removed. The removal is durable when this returns; after a crash
         in between, some of the entries may still be there.
         """
-        return self._store.uninterrupted.run(partial(self._truncate_head, before))
+        return self.store.uninterrupted.run(partial(self._truncate_head, before))
 
     def _truncate_head(self, before: Position) -> int:
         self._check_open()
@@ -228,11 +228,11 @@ class ManagedLedger(LedgerWriter):
 
     def _trim(self, before: Position) -> Sequence[Run]:
         """Remove whole segments, as `trim` says; returns the removed ones."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             gone = segments_before(self._segments, before)
         if gone:
             give_back_space = self._engine.remove(self.topic_id, gone)
-            with self._store.committer.lock:
+            with self.store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
                 self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
             give_back_space()
@@ -272,17 +272,17 @@ class ManagedLedger(LedgerWriter):
     @contextmanager
     def refusing_appends(self) -> Iterator[None]:
         """Refuse appends (StoreClosedError) inside the block; also after it, if it was deleted."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             before, self._closed = self._closed, True
         try:
             yield
         finally:
-            with self._store.committer.lock:
+            with self.store.committer.lock:
                 self._closed = before or self._deleted
 
     def deleted(self) -> None:
         """The topic was deleted: nothing can be appended, and its files will be removed."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             self._deleted = True
             self._end()
             for run in self._segments:
@@ -291,7 +291,7 @@ class ManagedLedger(LedgerWriter):
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
-        self._store.uninterrupted.run(self._close)
+        self.store.uninterrupted.run(self._close)
 
     def _close(self) -> None:
         with self._committer.lock:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..ledger.chain import Link
 from ..ledger.entry import LAST_KIND
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import index_path
@@ -42,11 +43,8 @@ class SegmentPlan:
     """The facts about a segment that are known before its records are read."""
 
     path: Path
-    header: SegmentHeader
-    end_entry_id: int | None
-    """Where its entries end; None: no later header says it."""
-    end_index: int | None
-    """Index of the first message after them; None: no later header says it."""
+    link: Link[SegmentHeader]
+    """Its header, and where its entries end."""
     is_ended: bool
     """Whether it has ended, so that its index file should be complete."""
     salvaged: bool = False
@@ -63,7 +61,7 @@ class SegmentCheck:
     def __init__(self, files: Files, plan: SegmentPlan) -> None:
         self._files = files
         self._plan = plan
-        header = plan.header
+        header = plan.link.header
         self._where: dict[str, Any] = {"topic": header.topic, "path": plan.path}
         self._expected_id = header.first_entry_id + plan.cut.rows
         """Id of the entry that should come next."""
@@ -87,13 +85,13 @@ class SegmentCheck:
             index = IndexCheck(
                 self._files,
                 index_path(plan.path),
-                plan.header,
+                plan.link.header,
                 cut=plan.cut,
                 exact_floor=not plan.salvaged,
             )
             try:
                 yield from self._records(fd, index)
-                counting_rows = self._expected_id - plan.header.first_entry_id
+                counting_rows = self._expected_id - plan.link.header.first_entry_id
                 index.finish(0 if plan.is_in_journal else counting_rows)
                 yield from self._end(fd, index)
                 yield from self._index(index)
@@ -103,14 +101,14 @@ class SegmentCheck:
             self._files.close(fd)
 
     def _position(self, entry_id: int) -> Position:
-        return Position(self._plan.header.ledger_id, entry_id)
+        return Position(self._plan.link.header.ledger_id, entry_id)
 
     # Records
 
     def _records(self, fd: int, index: IndexCheck) -> Iterator[Finding]:
         self.size_bytes = self._files.size(fd)
         for record in scan_records(
-            self._files, fd, self._plan.header, self.end_offset, self._expected_id
+            self._files, fd, self._plan.link.header, self.end_offset, self._expected_id
         ):
             if self._is_beyond(record):
                 self.is_void = True
@@ -126,9 +124,9 @@ class SegmentCheck:
     def _is_beyond(self, record: ScannedRecord) -> bool:
         """Whether this record and all after it do not count."""
         plan, fields = self._plan, record.fields
-        if plan.end_entry_id is not None:
-            return fields.entry_id >= plan.end_entry_id
-        return plan.end_index is not None and fields.index >= plan.end_index
+        if plan.link.end_entry_id is not None:
+            return fields.entry_id >= plan.link.end_entry_id
+        return plan.link.end_index is not None and fields.index >= plan.link.end_index
 
     def _gap(self, record: ScannedRecord, index: IndexCheck) -> Iterator[Finding]:
         """Entries before ``record`` that have no record."""
@@ -194,15 +192,15 @@ class SegmentCheck:
 
     def _end(self, fd: int, index: IndexCheck) -> Iterator[Finding]:
         plan = self._plan
-        end_id = plan.end_entry_id
+        end_id = plan.link.end_entry_id
         evidence = "a later header counts them"
-        if end_id is None and plan.end_index is None:
-            end_id = plan.header.first_entry_id + index.stated_rows()
+        if end_id is None and plan.link.end_index is None:
+            end_id = plan.link.header.first_entry_id + index.stated_rows()
             evidence = "the index file has them"
         if end_id is not None and self._expected_id < end_id:
             lost = None
-            if plan.end_index is not None and self.next_index is not None:
-                lost = plan.end_index - self.next_index
+            if plan.link.end_index is not None and self.next_index is not None:
+                lost = plan.link.end_index - self.next_index
             yield LostEntries(
                 **self._where,
                 first=self._position(self._expected_id),
@@ -210,7 +208,7 @@ class SegmentCheck:
                 message_count=lost,
                 reason=f"no whole record from byte {self.end_offset} on, though {evidence}",
             )
-            self._expected_id, self.next_index = end_id, plan.end_index
+            self._expected_id, self.next_index = end_id, plan.link.end_index
         elif not self.is_void:
             yield from self._tail(fd)
 
@@ -232,10 +230,10 @@ class SegmentCheck:
         path = index_path(self._plan.path)
         if not index.sealed and not index.problems and self._plan.is_ended:
             reason = index.missing or "it was not completed"
-            yield MissingIndex(topic=self._plan.header.topic, path=path, reason=reason)
+            yield MissingIndex(topic=self._plan.link.header.topic, path=path, reason=reason)
         for problem in index.problems:
             yield DamagedIndex(
-                topic=self._plan.header.topic,
+                topic=self._plan.link.header.topic,
                 path=path,
                 row=problem.row,
                 sealed=index.sealed,

@@ -30,10 +30,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import CallbackError, FencedError, LedgerError
-from ..handler_errors import is_of_handler
 from ..read_turns import ReadTurns
 from ..store_state import StoreState
-from ..uninterrupted import holds
+from ..uninterrupted import holds, is_of_handler
 from ..waiting import Waiters
 from .bell import Bell
 from .commit import Batch, Commit, Group, Owner

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position
-from pulsemark.ledger.local.segment.chain import chain_of
-from pulsemark.ledger.local.segment.segment_format import UNKNOWN_COUNT, SegmentHeader
+from pulsemark.ledger.chain import UNKNOWN_COUNT, chain_of
+from pulsemark.ledger.local.segment.segment_format import SegmentHeader
 from pulsemark.ledger.topic_log import read_on
 
 TOPIC = "persistent://public/default/orders"

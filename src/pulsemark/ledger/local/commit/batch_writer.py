@@ -18,7 +18,7 @@ from typing import cast
 
 from ...commit.commit import ROW_FIELDS, Batch, Group, Owner, all_buffers
 from ...commit.entry_writer import Outcome
-from ...handler_errors import is_of_handler
+from ...uninterrupted import is_of_handler
 from ..io.files import write_all
 from ..segment.filer import Filer
 from ..segment.index_format import CHUNK_ROWS

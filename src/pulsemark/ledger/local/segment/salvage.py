@@ -30,6 +30,7 @@ from pathlib import Path
 
 from ....metadata import PrefixError, peek
 from ....proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
+from ...chain import UNKNOWN_COUNT
 from ...errors import CorruptFileError
 from ..io.files import Files
 from ..io.folder import SegmentId, segment_path
@@ -39,7 +40,6 @@ from .index_format import BadIndexError, Chunk, Trailer, pack_index_header
 from .record_format import RECORD_HEADER_SIZE
 from .scan import ScannedRecord, scan_records
 from .segment_format import (
-    UNKNOWN_COUNT,
     SegmentHeader,
     stated_topic,
     stated_version,
