@@ -258,8 +258,9 @@ class TopicLog:
         segments = self._segments
         number, row = self._locate(segments, Position(position[0], position[1] + 1))
         while number < len(segments):
-            if row < segments[number].entry_count:
-                return segments[number].position(row)
+            segment = segments[number]
+            if row < segment.entry_count:
+                return Position(segment.ledger_id, segment.first_entry_id + row)
             number, row = number + 1, 0
         return self.end_position
 
@@ -287,7 +288,8 @@ class TopicLog:
         if number >= len(segments):
             return None
         segment = segments[number]
-        if segment.position(row) != position or row >= segment.entry_count:
+        at = (segment.ledger_id, segment.first_entry_id + row)
+        if at != position or row >= segment.entry_count:
             return None
         before = segment.row(row - 1).next_message if row else 0
         return segment.row(row).next_message - before
