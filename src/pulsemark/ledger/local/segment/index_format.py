@@ -65,7 +65,7 @@ INDEX_HEADER_SIZE = _HEADER.size + _U32.size
 _CHUNK_LEAD = struct.Struct("<4sI")
 _CHUNK = struct.Struct("<IIQIIII")
 CHUNK_HEADER_SIZE = _CHUNK_LEAD.size + _CHUNK.size
-_TRAILER = struct.Struct("<III4xQQ")
+_TRAILER = struct.Struct("<IIIIQQ")
 TRAILER_SIZE = _CHUNK_LEAD.size + _TRAILER.size
 _CHUNK_MARKER = b"PMKC"
 _TRAILER_MARKER = b"PMKE"
@@ -194,7 +194,8 @@ class Trailer:
 
     def pack(self, seed: int) -> bytes:
         """The trailer's bytes."""
-        core = _TRAILER.pack(*astuple(self))
+        rows, messages, end, *maxima = astuple(self)
+        core = _TRAILER.pack(rows, messages, end, 0, *maxima)
         return _CHUNK_LEAD.pack(_TRAILER_MARKER, crc32c(core, seed)) + core
 
 
@@ -205,7 +206,8 @@ def unpack_trailer(data: bytes, seed: int) -> Trailer | None:
     marker, crc = _CHUNK_LEAD.unpack_from(data)
     if marker != _TRAILER_MARKER or crc32c(data[_CHUNK_LEAD.size :], seed) != crc:
         return None
-    return Trailer(*_TRAILER.unpack_from(data, _CHUNK_LEAD.size))
+    rows, messages, end, _, *maxima = _TRAILER.unpack_from(data, _CHUNK_LEAD.size)
+    return Trailer(rows, messages, end, *maxima)
 
 
 def _little_endian(column: Column) -> bytes:
