@@ -64,7 +64,9 @@ def test_its_requests_are_answered_as_the_page_says(broker: BrokerThread) -> Non
         with urllib.request.urlopen(request, timeout=10) as answer:
             answers.append((answer.status, answer.read()))
     gone = (204, b"")
-    assert answers == [gone, gone, (200, b'{"stampers": ["index"]}'), gone, gone]
+    *changes, (status, metrics) = answers
+    assert changes == [gone, gone, (200, b'{"stampers": ["index"]}'), gone, gone]
+    assert (status, b"pulsemark_message_headers_parsed_total" in metrics) == (200, True)
 
 
 def test_its_settings_are_all_there_are() -> None:

@@ -19,6 +19,7 @@ from itertools import chain, islice
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.utils import floatToGoString
 
+from ...metadata import headers_parsed
 from ..cleaning.worker import Cleaning
 from ..services import Services
 from ..topics.topic import Topic
@@ -201,6 +202,11 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             "pulsemark_kept_bytes",
             "State of producers, consumers and requests that clients make the broker keep",
             services.kept.total_bytes,
+        ),
+        (
+            "pulsemark_message_headers_parsed_total",
+            "Producers' message headers that this process has parsed",
+            headers_parsed(),
         ),
         *_cleaning_figures(services.cleaning),
         (
