@@ -28,7 +28,7 @@ from pathlib import Path
 from bench_cost import thread_use
 from bench_produce import measure, running_broker
 from bench_seek import PER_MS, START_MS, fill
-from report import Figure, show
+from report import Figure, lower, show
 
 from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import LocalStore, StoreOptions
@@ -150,9 +150,9 @@ def compare(commit: str, rounds: int, messages: int) -> list[Figure]:
     for row, (name, unit) in enumerate(UNITS.items()):
         ours, theirs = ([run[row] for run in runs[tree]] for tree in trees)
         ratios = [peer / own for own, peer in zip(ours, theirs, strict=True)]
-        middle, peer = statistics.median(ours), statistics.median(theirs)
         spread = f"{commit[:12]}; {min(ratios):.2f} to {max(ratios):.2f}x"
-        figures.append(Figure(name, middle, peer, statistics.median(ratios), unit, spread))
+        middle = statistics.median
+        figures.append(lower(name, middle(ours), middle(theirs), unit, spread))
     return figures
 
 
