@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ...metadata import FieldValue, PrefixError, printable, tags_of
@@ -25,12 +24,8 @@ def tag_maps(table: EntryTable, entry_rows: Ints, type_: Any) -> pa.Array:
         entry_rows: each row's entry in the table.
         type_: the map's Arrow type.
     """
-    tagged = [list(_shown(table, row).items()) for row in range(len(table))]
-    if not any(tagged):
-        none = pa.array([], pa.string())
-        offsets = pa.array(np.zeros(len(entry_rows) + 1, np.int32))
-        return pa.MapArray.from_arrays(offsets, none, none, type=type_)
-    return pa.array([tagged[row] for row in entry_rows.tolist()], type_)
+    by_entry = [list(_shown(table, row).items()) for row in range(len(table))]
+    return pa.array(by_entry, type_).take(pa.array(entry_rows))
 
 
 def _shown(table: EntryTable, row: int) -> dict[str, str]:
