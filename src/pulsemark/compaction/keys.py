@@ -47,6 +47,7 @@ from ..ledger.entry import Entry, EntryKind
 from ..ledger.position import Position
 from ..metadata import MessageFormatError, MessageMetadata, PrefixError, payload_of, peek
 from ..metadata.message import partition_key_of, read_message_metadata
+from ..proto.broker_entry_pb2 import SOURCE_PULSAR
 from ..proto.pulsar_api_pb2 import CompressionType
 from .batch_rewrite import BatchFormatError, open_batch
 
@@ -112,8 +113,10 @@ class LatestPerKey:
         if entry.kind is not EntryKind.DATA:
             return
         try:
-            metadata = read_message_metadata(entry.body)
             prefix = peek(entry.prefix)
+            if prefix is not None and prefix.source_format != SOURCE_PULSAR:
+                raise MessageFormatError("not in Pulsar's format", 0)
+            metadata = read_message_metadata(entry.body)
             if metadata.HasField("marker_type"):
                 return
             deletes = prefix is not None and prefix.tombstone
