@@ -23,7 +23,11 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from bench_cost import thread_use
 from bench_produce import measure, running_broker
@@ -41,18 +45,39 @@ ENTRIES = 50_000
 SEARCHES = 2_000
 WINDOW = 4_000
 BATCH = 10
+COUNTED = 101
 UNITS = {
     "append 100 B, one topic": "us/entry",
+    "append 100 B, the interpreter's steps": "steps/entry",
     "seek by time, by index": "us/search",
     "seek by time, by prefixes": "us/search",
+    "seek by time, the interpreter's steps": "steps/search",
     "publish 100 B, no batching": "us/message",
     "deliver 100 B to an Exclusive consumer": "us/message",
     f"deliver batches of {BATCH} to an Exclusive consumer": "us/entry",
 }
 
 
-def append_us(folder: Path) -> float:
-    """CPU of the appending thread for one entry."""
+def steps_of(function: Callable[[], object]) -> int:
+    """How many bytecode instructions a call runs in this thread."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        steps += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(None)
+    return steps
+
+
+def append_costs(folder: Path) -> list[float]:
+    """CPU of the appending thread for one entry, and its steps."""
     with LocalStore.open(folder, options=StoreOptions(sync_interval_ms=100)) as store:
         topic = store.open_topic(TOPIC)
         body = unbatched_message(bytes(100), publish_time_ms=START_MS)
@@ -61,11 +86,12 @@ def append_us(folder: Path) -> float:
             appended = topic.append(body)
         taken = time.thread_time() - start
         appended.commit.wait()
-    return taken / ENTRIES * 1e6
+        steps = [steps_of(lambda: topic.append(body)) for _ in range(COUNTED)]
+    return [taken / ENTRIES * 1e6, statistics.median(steps)]
 
 
-def seek_us(folder: Path) -> list[float]:
-    """CPU of one search, by index and by prefixes."""
+def seek_costs(folder: Path) -> list[float]:
+    """CPU of one search, by index and by prefixes, and the steps of one by index."""
     clock = SettableClock(START_MS)
     with LocalStore.open(folder, clock=clock) as store:
         topic = store.open_topic(TOPIC)
@@ -78,7 +104,8 @@ def seek_us(folder: Path) -> list[float]:
             for time_ms in times:
                 finder.by_time(time_ms, method=method)
             taken.append((time.thread_time() - start) / SEARCHES * 1e6)
-    return taken
+        steps = [steps_of(partial(finder.by_time, time_ms)) for time_ms in times[:COUNTED]]
+    return [*taken, statistics.median(steps)]
 
 
 def cpu_s(pid: int) -> float:
@@ -107,14 +134,14 @@ def deliver_us(messages: int, body: bytes, count: int) -> float:
 def measure_tree(messages: int) -> list[float]:
     """All rows, in the order of UNITS, with the sources that this process imports."""
     with tempfile.TemporaryDirectory() as folder:
-        appended = append_us(Path(folder) / "append")
-        searched = seek_us(Path(folder) / "seek")
+        appended = append_costs(Path(folder) / "append")
+        searched = seek_costs(Path(folder) / "seek")
     # More of them, because this time is counted in hundredths of a second.
     published = measure(1, 4 * messages, WINDOW)[1]
     single = unbatched_message(bytes(100), publish_time_ms=START_MS)
     batch = batched_message([bytes(100)] * BATCH, publish_time_ms=START_MS)
     delivered = [deliver_us(messages, single, 1), deliver_us(messages, batch, BATCH)]
-    return [appended, *searched, published, *delivered]
+    return [*appended, *searched, published, *delivered]
 
 
 def measured(sources: Path, messages: int) -> list[float]:
