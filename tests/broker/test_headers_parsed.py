@@ -56,7 +56,7 @@ def publish(client: pulsar.Client, topic: str, **options: Any) -> None:
 def receive(consumer: pulsar.Consumer) -> None:
     """All messages, in order, acknowledged."""
     for number in range(MESSAGES):
-        message = consumer.receive(10_000)
+        message = consumer.receive(30_000)
         assert message.data() == b"%d" % number * 200
         consumer.acknowledge(message)
 
