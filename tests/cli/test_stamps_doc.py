@@ -48,7 +48,7 @@ def test_its_commands_say_what_the_page_says(pulsemark: Command, broker: BrokerT
         said.append(ran.out.strip())
     chosen = "broker-time,index,property-tags:region,app"
     delivering = "broker-time,index,property-tags:app\ndelivered: application_tags"
-    assert said == ["", "", chosen, chosen, "", delivering, "", ""]
+    assert said == ["", "", chosen, chosen, "", delivering, "", "", "", ""]
     for target in ("orders", "public/default"):
         asked = ("policies", "get", target, "brokerEntryMetadata")
         assert pulsemark(*asked, "--admin-url", broker.http_url).out == "not set\n"

@@ -625,6 +625,20 @@ def test_chunks_stay_together(topic):
     assert compact(topic).entries_kept == 0
 
 
+def test_a_tombstone_in_chunks(topic):
+    """A chunked message whose stamp says tombstone deletes its key as any other does."""
+    put(topic, "a", b"1")
+    put(topic, "b", b"2")
+    for chunk in range(2):
+        header = MessageMetadata(
+            producer_name="p", sequence_id=1, publish_time=1, partition_key="a", uuid="u",
+            chunk_id=chunk, num_chunks_from_msg=2,
+        )  # fmt: skip
+        body = seal(header.SerializeToString(), b"part")
+        topic.append(body, base=_tombstone(True)).commit.wait()
+    assert compact(topic).entries_kept == 1
+
+
 def test_chunks_across_the_horizon(topic, clock):
     """Chunks whose message is not yet complete wait in the view for the rest, but not for ever."""
     old = put(topic, "a", b"old")

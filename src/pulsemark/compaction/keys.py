@@ -123,7 +123,7 @@ class LatestPerKey:
             if is_batch(metadata):
                 self._take_batch(entry, metadata, deletes)
             elif metadata.num_chunks_from_msg > 1:
-                self._take_chunk(entry, metadata)
+                self._take_chunk(entry, metadata, deletes)
             else:
                 self._take_message(entry, metadata, deletes)
         except (MessageFormatError, PrefixError, BatchFormatError):
@@ -158,7 +158,7 @@ class LatestPerKey:
         else:
             self._latest[key] = message
 
-    def _take_chunk(self, entry: Entry, metadata: MessageMetadata) -> None:
+    def _take_chunk(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         """Gather chunks as consumers do: in order, from the first; a repeated one counts once."""
         uuid = (metadata.producer_name, metadata.uuid)
         if metadata.chunk_id == 0:
@@ -173,7 +173,7 @@ class LatestPerKey:
         chunks.append_time_ms = entry.append_time_ms
         if len(chunks.numbers) == metadata.num_chunks_from_msg:
             del self._chunks[uuid]
-            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes=False)
+            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes)
 
     def kept(self) -> Iterator[Kept]:
         """What is kept, in the order of the log. The object cannot be used afterwards."""
