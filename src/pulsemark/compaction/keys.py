@@ -47,6 +47,7 @@ from ..ledger.entry import Entry, EntryKind
 from ..ledger.position import Position
 from ..metadata import MessageFormatError, MessageMetadata, PrefixError, payload_of, peek
 from ..metadata.message import partition_key_of, read_message_metadata
+from ..proto.broker_entry_pb2 import SOURCE_PULSAR
 from ..proto.pulsar_api_pb2 import CompressionType
 from .batch_rewrite import BatchFormatError, open_batch
 
@@ -112,15 +113,17 @@ class LatestPerKey:
         if entry.kind is not EntryKind.DATA:
             return
         try:
-            metadata = read_message_metadata(entry.body)
             prefix = peek(entry.prefix)
+            if prefix is not None and prefix.source_format != SOURCE_PULSAR:
+                raise MessageFormatError("not in Pulsar's format", 0)
+            metadata = read_message_metadata(entry.body)
             if metadata.HasField("marker_type"):
                 return
             deletes = prefix is not None and prefix.tombstone
             if is_batch(metadata):
                 self._take_batch(entry, metadata, deletes)
             elif metadata.num_chunks_from_msg > 1:
-                self._take_chunk(entry, metadata)
+                self._take_chunk(entry, metadata, deletes)
             else:
                 self._take_message(entry, metadata, deletes)
         except (MessageFormatError, PrefixError, BatchFormatError):
@@ -155,7 +158,7 @@ class LatestPerKey:
         else:
             self._latest[key] = message
 
-    def _take_chunk(self, entry: Entry, metadata: MessageMetadata) -> None:
+    def _take_chunk(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         """Gather chunks as consumers do: in order, from the first; a repeated one counts once."""
         uuid = (metadata.producer_name, metadata.uuid)
         if metadata.chunk_id == 0:
@@ -170,7 +173,7 @@ class LatestPerKey:
         chunks.append_time_ms = entry.append_time_ms
         if len(chunks.numbers) == metadata.num_chunks_from_msg:
             del self._chunks[uuid]
-            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes=False)
+            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes)
 
     def kept(self) -> Iterator[Kept]:
         """What is kept, in the order of the log. The object cannot be used afterwards."""
