@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..ledger import LocalStore, MemoryStore, TopicStore
 from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
+from ..wire import TopicName
+from .audit.auditor import Auditor
 from .cleaning.claims import Claims
 from .cleaning.worker import Cleaning
 from .commits import durable
@@ -175,6 +177,7 @@ class Broker:
         await self._start_seek_server()
         self._housekeeping = Housekeeping(self._services)
         self._services.cleaning.start()
+        self._services.auditor.start()
         for listener in (self._binary, self._http):
             if listener is not None:
                 listener.start()
@@ -292,6 +295,7 @@ class Broker:
             return
         topics = self._services.topics
         await self._services.cleaning.close()
+        await self._services.auditor.close()
         await topics.settled()
         for topic in tuple(topics.open_topics.values()):
             for subscription in tuple(topic.subscriptions.values()):
@@ -339,6 +343,11 @@ async def make_services(
     """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas = Schemas(catalog_writer, config)
+
+    async def after_delete(name: TopicName) -> None:
+        await auditor.forget(str(name))
+        await schemas.forget(name)
+
     topics = Topics(
         store,
         config,
@@ -346,9 +355,10 @@ async def make_services(
         run_blocking,
         catalog_writer,
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=schemas.forget,
+        after_delete=after_delete,
         broker_name=service_url.partition("://")[2],
     )
+    auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     await topics.load()
     return Services(
         config=config,
@@ -360,6 +370,7 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        auditor=auditor,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         service_url=service_url,

@@ -77,6 +77,8 @@ class Topics:
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
+        #: Called with each topic that is opened.
+        self.on_open: list[Callable[[Topic], None]] = []
         self.names = TopicNames()
         #: Runs long work of the whole broker, in time slices.
         self.turns = Turns()
@@ -246,6 +248,8 @@ class Topics:
             store_epoch=store_epoch,
         )
         self.stamp_policies.apply_to(topic)
+        for call in self.on_open:
+            call(topic)
         self.open_topics[full] = topic
         self.names.add(full)
         return topic
