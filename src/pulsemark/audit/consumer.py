@@ -173,7 +173,9 @@ class ConsumerAudit:
         topic = message.topic_name()
         found = message.message_id()
         with self._lock:
-            again = self._is_again((topic, found.ledger_id(), found.entry_id(), found.batch_index()))
+            again = self._is_again(
+                (topic, found.ledger_id(), found.entry_id(), found.batch_index())
+            )
             mine = self._topics.get(topic)
             if mine is None:
                 mine = self._topics[topic] = _TopicCounts(self._bucket_ms, self._max_rows)
@@ -213,7 +215,12 @@ class ConsumerAudit:
     def _rows(self, counts: Counts, starts: set[int]) -> list[AuditRow]:
         return [
             row_of(
-                self._labels, start_ms, self._bucket_ms, self._named(key), tally, is_rest=key is None
+                self._labels,
+                start_ms,
+                self._bucket_ms,
+                self._named(key),
+                tally,
+                is_rest=key is None,
             )
             for start_ms in sorted(starts & counts.buckets.keys())
             for key, tally in counts.buckets[start_ms].items()

@@ -35,7 +35,7 @@ class Grouping:
     def __init__(self, tags: Sequence[str]) -> None:
         self.tags = tuple(tags)
         self._none: Group = (None,) * len(self.tags)
-        self._is_simple = all(t in _PLAIN or t not in _FIELDS and _is_own(t) for t in self.tags)
+        self._is_simple = all(t in _PLAIN or (t not in _FIELDS and _is_own(t)) for t in self.tags)
         self._remembered: dict[bytes, Group] = {}
 
     def place(self, prefix: Buffer, append_time_ms: int) -> tuple[int, Group]:
@@ -80,7 +80,7 @@ class Grouping:
         values: list[str | None] = []
         for name in self.tags:
             if name in _PLAIN:
-                given = metadata.HasField(name)  # type: ignore[arg-type] # a field of the registry
+                given = metadata.HasField(name)
                 values.append(shown(getattr(metadata, name)) if given else None)
             else:
                 values.append(shown(own[name]) if name in own else None)

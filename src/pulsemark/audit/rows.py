@@ -159,9 +159,7 @@ def parse_tags(names: str | Iterable[str]) -> tuple[str, ...]:
 
     Raises AuditInputError for a name that is empty or too long, a name given twice, and too many.
     """
-    listed = (
-        [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    )
+    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     if isinstance(names, str) and not names.strip():
         return ()
     full: list[str] = []
@@ -185,7 +183,9 @@ def parse_bucket_ms(text: str) -> int:
     """
     found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]+?)s?\s*", text.lower())
     if found is None or found[2] not in _UNITS_MS:
-        raise AuditInputError("bucket", text, f"is not a number and a unit of {', '.join(_UNITS_MS)}")
+        raise AuditInputError(
+            "bucket", text, f"is not a number and a unit of {', '.join(_UNITS_MS)}"
+        )
     width_ms = int(found[1]) * _UNITS_MS[found[2]]
     if not 0 < width_ms <= MAX_BUCKET_MS:
         raise AuditInputError("bucket", text, "is not between 1 millisecond and 366 days")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from ..ledger import EARLIEST, EntryKind, Position, Run, TopicLog
 from ..ledger.rows import DamagedRecordError
@@ -35,15 +35,9 @@ MAX_GAPS = 64
 """Ranges of uncounted indexes that are kept apart; above it neighbours are joined."""
 
 
-class _Head(NamedTuple):
-    """What is counted of an entry."""
-
-    kind: EntryKind
-    message_count: int
-    index: int
-    append_time_ms: int
-    prefix: Buffer
-    size_bytes: int
+_Head: TypeAlias = tuple[EntryKind, int, int, int, Buffer, int]
+"""What is counted of an entry: kind, messages, index, append time in milliseconds, prefix, size in
+bytes."""
 
 
 @dataclass(slots=True)
@@ -140,8 +134,8 @@ class Trail:
             self.next_index = next_index
         if len(self.gaps) > MAX_GAPS:
             # What was counted between the two is no gap; but `uncounted` must stay right.
-            raise_from = self.gaps.pop(0)
-            (first, end), size = self.gaps[0], raise_from[1] - raise_from[0]
+            joined = self.gaps.pop(0)
+            (first, end), size = self.gaps[0], joined[1] - joined[0]
             self.gaps[0] = (first - size, end)
 
     def _count(self, run: Run, row: int, end: int) -> int:
@@ -160,16 +154,18 @@ class Trail:
         for head in heads:
             if head is None:
                 continue
-            time_ms, group = place(head.prefix, head.append_time_ms)
+            kind, messages, index, append_time_ms, prefix, size_bytes = head
+            time_ms, group = place(prefix, append_time_ms)
+            is_control = kind is EntryKind.CONTROL
             add(
                 time_ms,
                 group,
-                control=head.kind is EntryKind.CONTROL,
-                count=head.message_count,
-                index=head.index,
-                size_bytes=head.size_bytes,
+                control=is_control,
+                count=messages,
+                index=index,
+                size_bytes=size_bytes,
             )
-            counted += head.message_count
+            counted += messages
         end = row + len(heads)
         self.counted += counted
         self.next_index = max(self.next_index, _index_after(run, end))
@@ -191,7 +187,7 @@ def _heads(run: Run, row: int, end: int) -> list[_Head | None]:
     if size_bytes >= HEADS_FROM_BYTES * (end - row):
         return [_head(run, each) for each in range(row, end)]
     return [
-        _Head(
+        (
             entry.kind,
             entry.message_count,
             entry.index,
@@ -212,9 +208,7 @@ def _head(run: Run, row: int) -> _Head | None:
             raise
         return None
     size_bytes = len(head.prefix) + head.body_size_bytes
-    return _Head(
-        head.kind, head.message_count, head.index, head.append_time_ms, head.prefix, size_bytes
-    )
+    return (head.kind, head.message_count, head.index, head.append_time_ms, head.prefix, size_bytes)
 
 
 def count_log(log: TopicLog, tags: Sequence[str], bucket_ms: int) -> Trail:

@@ -123,9 +123,7 @@ def _missing_by_damage(damage: CorruptEntryError) -> None:
     _log.warning("counted as missing: %s", damage)
 
 
-def counts(
-    table: EntryTable, bucket_ms: int, grouping: Grouping | None = None
-) -> dict[str, Any]:
+def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) -> dict[str, Any]:
     """The columns after ``topic``, by bucket, for some entries (at least one).
 
     An entry's time is its stamp's, or the ledger's append time if it has no stamp. Both come from

@@ -172,9 +172,11 @@ class Auditor:
         Args:
             topic: an open topic.
             by: some of the tags that are counted by; None: all of them.
-            starting_time_ms, ending_time_ms: leave out buckets that end before, or begin after.
+            starting_time_ms: leave out buckets that end before.
+            ending_time_ms: leave out buckets that begin at it or later.
 
-        Raises `RefusedError` (NotAllowedError: no audit is kept), AuditInputError, LedgerError, OSError.
+        Raises `RefusedError` (NotAllowedError if no audit is kept), AuditInputError, LedgerError,
+        OSError.
         """
         self._check_on()
         ledger = topic.ledger
