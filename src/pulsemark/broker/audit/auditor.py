@@ -63,8 +63,13 @@ class Auditor:
     ) -> None:
         self._topics = topics
         self._config = config
-        self._urgent = writes_are_urgent
-        self._lane = Lane("pulsemark-audit", rests=self._rests, clock=time.thread_time)
+        self._lane = Lane(
+            "pulsemark-audit",
+            rests=lambda: self.rests(
+                urgent=writes_are_urgent(), is_far_behind=self._is_far_behind
+            ),
+            clock=time.thread_time,
+        )
         self._trails = Trails(topics.catalog, config)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -102,8 +107,10 @@ class Auditor:
 
     # -- counting, on the lane's thread ---------------------------------------------------------
 
-    def _rests(self) -> float:
-        return BUSY_RESTS if self._urgent() and not self._is_far_behind else IDLE_RESTS
+    @staticmethod
+    def rests(*, urgent: bool, is_far_behind: bool) -> float:
+        """How many times as long as it counted the auditor pauses."""
+        return BUSY_RESTS if urgent and not is_far_behind else IDLE_RESTS
 
     def _round(self) -> Iterator[None]:
         for topic in tuple(self._topics.open_topics.values()):

@@ -27,7 +27,7 @@ __all__ = ["RECEIVED_KIND", "TRAIL_KIND", "Trails"]
 
 TRAIL_KIND = "audit"
 RECEIVED_KIND = "audit-received"
-#: The limit of rows over all topics is looked at every so many times.
+#: The limit of rows over all topics is looked at every so many times, and after a loading.
 LOOK_TURNS = 64
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Trails:
         self._catalog = catalog
         self._config = config
         self._turn = 0
+        self._has_loaded = False
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def of(self, ledger: ManagedLedger) -> Trail:
@@ -56,6 +57,7 @@ class Trails:
         kept = self._kept.get(ledger.name)
         if kept is None or kept.topic_id != ledger.topic_id:
             kept = self._kept[ledger.name] = self._load(ledger)
+            self._has_loaded = True
         self._kept.move_to_end(ledger.name)
         return kept.trail
 
@@ -109,8 +111,9 @@ class Trails:
     def make_room(self) -> None:
         """Store and drop trails that were not used for long, until the limit of rows is kept."""
         self._turn += 1
-        if self._turn % LOOK_TURNS:
+        if self._turn % LOOK_TURNS and not self._has_loaded:
             return
+        self._has_loaded = False
         rows = sum(kept.trail.counts.row_count for kept in tuple(self._kept.values()))
         while rows > self._config.max_audit_rows and len(self._kept) > 1:
             name = next(iter(self._kept))
