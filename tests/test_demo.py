@@ -146,7 +146,13 @@ def test_whole_demo(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    for claim in ("kill -9 with", "none of 6,000 acknowledged is lost", "0 missing", "in order", "counted by Spark"):
+    for claim in (
+        "kill -9 with",
+        "none of 6,000 acknowledged is lost",
+        "0 missing",
+        "in order",
+        "counted by Spark",
+    ):
         assert claim in ran.stdout
     assert re.search(r"every check passed", ran.stdout)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -95,7 +95,9 @@ def test_values_that_one_side_has_alone() -> None:
         (False, 0, 0),
         (True, 0, 0),
     ]
-    alone = compare(of_broker(row("broker", 0, 5)), [row("c", 0, 2, "z")], ended_before_ms=MINUTE_MS)
+    alone = compare(
+        of_broker(row("broker", 0, 5)), [row("c", 0, 2, "z")], ended_before_ms=MINUTE_MS
+    )
     assert shown(alone) == [(0, "a", 5, 0, 0, True), (0, "z", 0, 2, 0, True)]
 
 
@@ -109,5 +111,5 @@ def test_what_the_broker_itself_misses_is_a_problem() -> None:
 def test_other_widths_cannot_be_compared() -> None:
     """The error names both."""
     wide = AuditRow(tier="c", bucket_start_ms=0, bucket_end_ms=1_000, tags={}, count=1)
-    with pytest.raises(AuditInputError, match="1000 ms.*60000 ms"):
+    with pytest.raises(AuditInputError, match=r"1000 ms.*60000 ms"):
         compare(of_broker(), [wide], ended_before_ms=0)

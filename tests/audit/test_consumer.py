@@ -137,7 +137,7 @@ def test_a_failed_post_keeps_its_rows() -> None:
     assert audit.post() == 0
     audit.received(Received(Id(1)))
     for _ in range(2):
-        with pytest.raises(AuditPostError, match="127.0.0.1:9"):
+        with pytest.raises(AuditPostError, match=r"127\.0\.0\.1:9"):
             audit.post()
 
 

@@ -79,7 +79,9 @@ def test_rows_are_divided_by_tags(topic: Any) -> None:
     topic.add(2, producer="b")
     topic.add(3, stamped=False)
     trail = count_log(topic.ledger, ("producer_name", "service"), 1_000)
-    assert [(tuple(r.tags.values()), r.count) for r in rows(trail, ("producer_name", "service"))] == [
+    assert [
+        (tuple(r.tags.values()), r.count) for r in rows(trail, ("producer_name", "service"))
+    ] == [
         (("a", "shop"), 3),
         (("b", None), 1),
         ((None, None), 1),
@@ -134,7 +136,9 @@ def test_a_damaged_entry_is_missing_and_a_damaged_body_is_not(topic: Any, tmp_pa
     """Heads decide: only an entry without a readable head is not counted."""
     for number in range(5):
         topic.add(number, size_bytes=200)
-    path = next(p for p in (tmp_path / "data").glob("ledgers/*.log") if b"counted" in p.read_bytes())
+    path = next(
+        p for p in (tmp_path / "data").glob("ledgers/*.log") if b"counted" in p.read_bytes()
+    )
     run = topic.ledger.segments()[0]
     data = bytearray(path.read_bytes())
     data[run.row(1).end_offset - 1] ^= 1

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from pulsemark.ledger import FolderReader
 from pulsemark.audit import count_log
+from pulsemark.ledger import FolderReader
 from pulsemark.pipeline import OptionError, audit
 from pulsemark.testing import RawClient
 

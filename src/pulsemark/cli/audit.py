@@ -13,6 +13,7 @@ With `--json` each row is an object; the first line has the facts about all rows
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from ..audit.errors import AuditInputError
-from ..audit.rows import MAX_BUCKET_MS, AuditRow, parse_bucket_ms, parse_tags
+from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
 from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
@@ -254,7 +255,7 @@ def _as_json(row: Comparison) -> dict[str, Any]:
 def _grace_ms(text: str | None) -> int:
     if text is None:
         return 60_000
-    return 0 if text.split()[:1] == ["0"] else min(parse_bucket_ms(text), MAX_BUCKET_MS)
+    return 0 if re.fullmatch(r"0+ *[a-z]*", text.strip()) else parse_bucket_ms(text)
 
 
 def _now_ms() -> int:

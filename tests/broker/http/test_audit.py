@@ -25,9 +25,7 @@ def broker() -> Iterator[BrokerThread]:
     with running_broker(**settings) as running, RawClient.from_url(running.service_url) as client:
         client.create_producer(NAME).send(b"x")
         url = f"{running.http_url}/admin/v2/persistent/public/default/parts/partitions"
-        with urllib.request.urlopen(
-            urllib.request.Request(url, b"2", method="PUT"), timeout=30
-        ):
+        with urllib.request.urlopen(urllib.request.Request(url, b"2", method="PUT"), timeout=30):
             pass
         yield running
 

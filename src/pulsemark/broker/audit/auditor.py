@@ -65,9 +65,7 @@ class Auditor:
         self._config = config
         self._lane = Lane(
             "pulsemark-audit",
-            rests=lambda: self.rests(
-                urgent=writes_are_urgent(), is_far_behind=self._is_far_behind
-            ),
+            rests=lambda: self.rests(urgent=writes_are_urgent(), is_far_behind=self._is_far_behind),
             clock=time.thread_time,
         )
         self._trails = Trails(topics.catalog, config)
