@@ -35,7 +35,7 @@ def counted(trail: Trail) -> list[tuple[Any, ...]]:
 
 def position_of(topic: Any, number: int) -> Position:
     """The position of the topic's nth entry."""
-    found = topic.ledger.entry_after(Position(-1, -1), number)
+    found: Position | None = topic.ledger.entry_after(Position(-1, -1), number)
     assert found is not None
     return found
 

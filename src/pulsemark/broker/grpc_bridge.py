@@ -18,6 +18,7 @@ from ..finder.errors import (
     SubscriptionNotFoundError,
 )
 from ..finder.server import SeekServer, ServerOptions
+from ..finder.service import AuditReport
 from ..ledger import Position, TopicLog, TopicNotFoundError
 from ..wire import TopicName
 from .errors import RefusedError
@@ -45,6 +46,23 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
         except RefusedError as refusal:
             raise CursorBusyError(topic_name, subscription_name) from refusal
 
+    return SeekServer(
+        _BrokerTopics(services.topics, asyncio.get_running_loop()),
+        ServerOptions(
+            host=host,
+            port=port,
+            max_concurrent_calls=services.config.max_grpc_calls,
+            max_streams=services.config.max_grpc_streams,
+        ),
+        normalise=lambda name: str(TopicName.parse(name)),
+        reset_cursor=reset_cursor,
+        audit=_audit_of(services),
+    )
+
+
+def _audit_of(services: Services) -> AuditReport:
+    """The audit's call over the broker's auditor."""
+
     async def audit(
         topic_name: str, by: Sequence[str], from_ms: int | None, to_ms: int | None
     ) -> Report:
@@ -59,18 +77,7 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
         except AuditInputError as error:
             raise InvalidFieldError(error.field, str(error)) from error
 
-    return SeekServer(
-        _BrokerTopics(services.topics, asyncio.get_running_loop()),
-        ServerOptions(
-            host=host,
-            port=port,
-            max_concurrent_calls=services.config.max_grpc_calls,
-            max_streams=services.config.max_grpc_streams,
-        ),
-        normalise=lambda name: str(TopicName.parse(name)),
-        reset_cursor=reset_cursor,
-        audit=audit,
-    )
+    return audit
 
 
 class _BrokerTopics:

@@ -55,8 +55,9 @@ class TopicInUseError(Exception):
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`;
-    `stamp_policies`.
+    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
+    `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
+    that is opened.
     """
 
     def __init__(
@@ -77,10 +78,8 @@ class Topics:
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
-        #: Called with each topic that is opened.
         self.on_open: list[Callable[[Topic], None]] = []
         self.names = TopicNames()
-        #: Runs long work of the whole broker, in time slices.
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
