@@ -74,6 +74,8 @@ class Auditor:
         self._is_far_behind = False
         #: How often counting or storing failed.
         self.failures = 0
+        #: Processor time of the auditor's thread.
+        self.cpu_s = 0.0
         self.labels = Labels(host=socket.gethostname())
         if self.is_on:
             topics.on_open.append(self._topic_opened)
@@ -133,6 +135,8 @@ class Auditor:
         except (LedgerError, OSError) as error:
             self._failed(topic.name, error)
             return False
+        finally:
+            self.cpu_s = time.thread_time()
         return not is_end
 
     def _failed(self, name: str, error: Exception) -> None:
@@ -222,6 +226,7 @@ class Auditor:
         trail = self._trails.of(ledger)
         is_end = trail.advance(ledger, JOB_ENTRIES)
         self._trails.make_room()
+        self.cpu_s = time.thread_time()
         left = 0 if is_end else max(0, end_index - trail.next_index)
         return make(trail, left) if not left or is_last else None
 

@@ -76,6 +76,8 @@ def audit_families(services: Services) -> Iterator[tuple[str, str, Samples]]:
         yield name, text, ((_of(topic), read(topic, trail)) for topic, trail in found)
     text = "How often counting or storing failed; the next round goes on"
     yield "pulsemark_audit_failures_total", text, [({}, auditor.failures)]
+    text = "Processor time of the thread that counts, in seconds"
+    yield "pulsemark_audit_cpu_seconds_total", text, [({}, auditor.cpu_s)]
 
 
 def _by_tags(found: list[tuple[Topic, Trail]], names: list[str], number: int) -> Samples:
