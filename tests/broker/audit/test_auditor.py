@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,47 @@ async def _trails_in_memory(broker: Any) -> int:
     auditor = broker.services.auditor
     topics = broker.services.topics.open_topics
     return sum(auditor.trail_in_memory(name) is not None for name in topics)
+
+
+def test_topics_without_news_are_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all topics are counted and stored, rounds over them read and write no catalog."""
+    settings = SETTINGS | {
+        "max_audit_rows": 2, "storage": "memory", "audit_save_interval_ms": 1,
+    }  # fmt: skip
+    with running_broker(**settings) as broker:
+        for number in range(5):
+            publish(broker, 2, "till", f"{NAME}-{number}")
+        for number in range(5):
+            assert ask(broker, path=f"{PATH}-{number}/audit")[0] == 200
+
+        async def work_left(broker: Any) -> list[str]:
+            auditor, topics = broker.services.auditor, broker.services.topics.open_topics
+            return [name for name, topic in topics.items() if auditor.has_work(topic)]
+
+        deadline_s = time.monotonic() + 60
+        while left := broker.call(work_left):
+            assert time.monotonic() < deadline_s, left
+            time.sleep(0.05)
+        asked: list[str] = []
+        catalog = broker.call(_catalog)
+        monkeypatch.setattr(catalog, "get", lambda kind, key: asked.append(key))
+        assert broker.call(work_left) == []
+        assert asked == []
+
+
+def test_a_ledger_tells_the_auditor_once(tmp_path: Path) -> None:
+    """However often its topic is opened."""
+    with running_broker(data_dir=tmp_path, **SETTINGS) as broker:
+        publish(broker, 1)
+
+        async def hooks(broker: Any) -> int:
+            topics = broker.services.topics
+            topic = topics.open_topics[NAME]
+            for call in topics.on_open:
+                call(topic)
+            return len(topic.ledger.before_removal)
+
+        assert broker.call(hooks) == 1
 
 
 def test_the_limit_of_values_and_rows_is_reported() -> None:

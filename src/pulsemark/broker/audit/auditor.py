@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 ROUND_INTERVAL_S = 1.0
 STEP_ENTRIES = 128
+#: Topics that are looked at in one step.
+LOOK_TOPICS = 100
 #: Entries that a request counts before other requests have their turn.
 JOB_ENTRIES = 50_000
 #: After this time a request is answered with what is counted by then.
@@ -72,6 +74,8 @@ class Auditor:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_far_behind = False
+        #: The time that a round took to look at all topics.
+        self._look_s = 0.0
         #: How often counting or storing failed.
         self.failures = 0
         #: Processor time of the auditor's thread.
@@ -91,7 +95,9 @@ class Auditor:
             self._due()
 
     def _due(self) -> None:
-        self._timer = self._loop.call_later(ROUND_INTERVAL_S, self._due)
+        # Looking at very many topics takes time itself, also if none has anything new.
+        interval_s = max(ROUND_INTERVAL_S, BUSY_RESTS * self._look_s)
+        self._timer = self._loop.call_later(interval_s, self._due)
         self._lane.begin_round("audit", self._round())
 
     async def close(self) -> None:
@@ -113,17 +119,29 @@ class Auditor:
         return BUSY_RESTS if urgent and not is_far_behind else IDLE_RESTS
 
     def _round(self) -> Iterator[None]:
-        for topic in tuple(self._topics.open_topics.values()):
-            while topic.is_open and self._step(topic):
-                yield
+        topics = tuple(self._topics.open_topics.values())
+        look_s = 0.0
+        for at in range(0, len(topics), LOOK_TOPICS):
+            began_s = time.thread_time()
+            some = [t for t in topics[at : at + LOOK_TOPICS] if t.is_open and self.has_work(t)]
+            look_s += time.thread_time() - began_s
             yield
+            for topic in some:
+                while topic.is_open and self._step(topic):
+                    yield
+                yield
+        self._look_s = look_s
+
+    def has_work(self, topic: Topic) -> bool:
+        """Whether there is something of a topic to count or to store."""
+        up_to_date = self._trails.is_up_to_date(topic.ledger)
+        return not up_to_date or self._trails.is_due(topic.name)
 
     def _step(self, topic: Topic) -> bool:
         """Count a little; whether there is more."""
         ledger = topic.ledger
         try:
-            known = self._trails.in_memory(topic.name)
-            if known is not None and known.next_index == ledger.next_index:
+            if self._trails.is_up_to_date(ledger):
                 self._trails.save_if_due(topic.name)
                 return False
             trail = self._trails.of(ledger)
@@ -146,7 +164,10 @@ class Auditor:
     # -- retention ------------------------------------------------------------------------------
 
     def _topic_opened(self, topic: Topic) -> None:
-        topic.ledger.before_removal.append(partial(self._before_removal, topic.ledger))
+        hooks = topic.ledger.before_removal
+        # A topic that is closed and opened again has the same ledger.
+        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
+            hooks.append(partial(self._before_removal, topic.ledger))
 
     def _before_removal(self, ledger: ManagedLedger, before: Position) -> None:
         """On the removing thread: count what will be removed, and store the counts."""
@@ -157,6 +178,9 @@ class Auditor:
         except (LedgerError, OSError) as error:
             # A disk that fails must not keep retention from making room.
             self._failed(ledger.name, error)
+        except Exception:
+            self.failures += 1
+            log.exception("%s: entries are removed uncounted", ledger.name)
 
     def _count_before(self, ledger: ManagedLedger, before: Position) -> None:
         first = ledger.first_position

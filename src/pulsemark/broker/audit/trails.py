@@ -41,6 +41,16 @@ class _Kept:
     saved: Position | None
     saved_s: float
 
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether it has counted something that the catalog does not have."""
+        return self.trail.last_position is not None and self.saved != self.trail.next_position
+
+    @property
+    def size(self) -> int:
+        """What it counts for in the limit of rows; a trail without rows takes memory, too."""
+        return self.trail.counts.row_count + 1
+
 
 class Trails:
     """Every topic's trail and posted rows. Its methods raise CatalogError."""
@@ -50,6 +60,8 @@ class Trails:
         self._config = config
         self._turn = 0
         self._has_loaded = False
+        #: Of trails that are not in memory: the topic's id, and the index up to which it counts.
+        self._dropped: dict[str, tuple[int, int]] = {}
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def of(self, ledger: ManagedLedger) -> Trail:
@@ -57,6 +69,7 @@ class Trails:
         kept = self._kept.get(ledger.name)
         if kept is None or kept.topic_id != ledger.topic_id:
             kept = self._kept[ledger.name] = self._load(ledger)
+            self._dropped.pop(ledger.name, None)
             self._has_loaded = True
         self._kept.move_to_end(ledger.name)
         return kept.trail
@@ -65,6 +78,15 @@ class Trails:
         """A topic's trail, if it is in memory. Any thread may ask."""
         kept = self._kept.get(name)
         return None if kept is None else kept.trail
+
+    def is_up_to_date(self, ledger: ManagedLedger) -> bool:
+        """Whether a topic has no new messages. Reads nothing from the catalog."""
+        kept = self._kept.get(ledger.name)
+        if kept is not None:
+            known = kept.topic_id, kept.trail.next_index
+        else:
+            known = self._dropped.get(ledger.name, (-1, -1))
+        return known == (ledger.topic_id, ledger.next_index)
 
     def _empty(self) -> Trail:
         config = self._config
@@ -91,16 +113,21 @@ class Trails:
     def save(self, name: str) -> None:
         """Store a trail, if it has counted something since."""
         kept = self._kept.get(name)
-        if kept is None or kept.saved == kept.trail.next_position:
+        if kept is None or not kept.has_unsaved:
             return
         self._catalog.put(TRAIL_KIND, name, pack_trail(kept.trail, kept.topic_id))
         kept.saved, kept.saved_s = kept.trail.next_position, time.monotonic()
 
-    def save_if_due(self, name: str) -> None:
-        """Store a trail if that was not done for the configured time."""
+    def is_due(self, name: str) -> bool:
+        """Whether a trail has counts that were not stored for the configured time."""
         kept = self._kept.get(name)
-        interval_s = self._config.audit_save_interval_ms / 1000
-        if kept is not None and time.monotonic() - kept.saved_s >= interval_s:
+        if kept is None or not kept.has_unsaved:
+            return False
+        return time.monotonic() - kept.saved_s >= self._config.audit_save_interval_ms / 1000
+
+    def save_if_due(self, name: str) -> None:
+        """Store a trail if that is due."""
+        if self.is_due(name):
             self.save(name)
 
     def save_all(self) -> None:
@@ -114,11 +141,13 @@ class Trails:
         if self._turn % LOOK_TURNS and not self._has_loaded:
             return
         self._has_loaded = False
-        rows = sum(kept.trail.counts.row_count for kept in tuple(self._kept.values()))
+        rows = sum(kept.size for kept in self._kept.values())
         while rows > self._config.max_audit_rows and len(self._kept) > 1:
             name = next(iter(self._kept))
             self.save(name)
-            rows -= self._kept.pop(name).trail.counts.row_count
+            dropped = self._kept.pop(name)
+            rows -= dropped.size
+            self._dropped[name] = dropped.topic_id, dropped.trail.next_index
 
     def received(self, ledger: ManagedLedger) -> Received:
         """The rows that other tiers have posted."""
@@ -139,4 +168,5 @@ class Trails:
     def forget(self, name: str) -> None:
         """Forget a deleted topic."""
         self._kept.pop(name, None)
+        self._dropped.pop(name, None)
         self._catalog.write([(TRAIL_KIND, name, None), (RECEIVED_KIND, name, None)])
