@@ -226,7 +226,7 @@ def test_counting_waits_for_clients_but_not_without_end() -> None:
                 found.append(auditor.rests(urgent=urgent, is_far_behind=behind))
             return found
 
-        assert broker.call(rests) == [1.0, 49.0, 1.0]
+        assert broker.call(rests) == [1.0, 99.0, 1.0]
 
 
 def test_a_store_that_failed_is_an_error_and_no_count(monkeypatch: pytest.MonkeyPatch) -> None:

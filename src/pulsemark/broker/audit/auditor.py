@@ -1,7 +1,7 @@
 """The broker's auditor: counts the topics' entries behind their ends, in a thread of its own.
 
 Nothing is counted in an append. The auditor walks each log as a slow reader does, by its records'
-heads. While clients write, it takes at most 2 % of one processor's time, and may fall behind; while
+heads. While clients write, it takes at most 1 % of one processor's time, and may fall behind; while
 they do not, half of it. If a topic has more uncounted messages than `max_audit_lag_messages`, it
 also takes half. Falling behind makes no count wrong, because
 
@@ -54,7 +54,7 @@ LOOK_TOPICS = 100
 JOB_ENTRIES = 50_000
 #: After this time a request is answered with what is counted by then.
 REPORT_MAX_S = 20.0
-BUSY_RESTS, IDLE_RESTS = 49.0, 1.0
+BUSY_RESTS, IDLE_RESTS = 99.0, 1.0
 
 
 class Auditor:
