@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
+from pulsemark.broker.audit.auditor import Auditor
 from pulsemark.ledger import CatalogError, LedgerError
 from pulsemark.testing import running_broker
 
@@ -215,18 +216,22 @@ def test_without_an_audit_nothing_is_kept() -> None:
         assert not [t for t in threading.enumerate() if t.name == "pulsemark-audit"]
 
 
-def test_counting_waits_for_clients_but_not_without_end() -> None:
-    """While commits are urgent the auditor rests; far behind, it rests less."""
-    with running_broker(storage="memory", **SETTINGS) as broker:
-
-        async def rests(broker: Any) -> list[float]:
-            auditor = broker.services.auditor
-            found = []
-            for urgent, behind in ((False, False), (True, False), (True, True)):
-                found.append(auditor.rests(urgent=urgent, is_far_behind=behind))
-            return found
-
-        assert broker.call(rests) == [1.0, 99.0, 1.0]
+@pytest.mark.parametrize(
+    ("urgent", "is_far_behind", "share", "rests"),
+    [
+        (False, False, 0.5, 1.0),
+        (True, False, 1.0, 50.0),
+        (True, False, 0.25, 200.0),
+        (True, True, 0.25, 1.0),
+    ],
+)
+def test_counting_waits_for_clients_but_not_without_end(
+    urgent: bool, is_far_behind: bool, share: float, rests: float
+) -> None:
+    """While commits are urgent it takes 2 % of what the broker takes; far behind, half of a
+    processor.
+    """
+    assert Auditor.rests(urgent=urgent, is_far_behind=is_far_behind, share=share) == rests
 
 
 def test_a_store_that_failed_is_an_error_and_no_count(monkeypatch: pytest.MonkeyPatch) -> None:

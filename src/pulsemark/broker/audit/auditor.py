@@ -1,9 +1,10 @@
 """The broker's auditor: counts the topics' entries behind their ends, in a thread of its own.
 
 Nothing is counted in an append. The auditor walks each log as a slow reader does, by its records'
-heads. While clients write, it takes at most 1 % of one processor's time, and may fall behind; while
-they do not, half of it. If a topic has more uncounted messages than `max_audit_lag_messages`, it
-also takes half. Falling behind makes no count wrong, because
+heads. While clients write, it takes at most 2 % of the processor time that the broker takes, and
+may fall behind; while they do not, up to half of a processor. If a topic has more uncounted
+messages than `max_audit_lag_messages`, it takes up to half of a processor in any case. Falling
+behind makes no count wrong, because
 
 - who asks for a report gets everything that was durable when he asked: the rest is counted first;
 - before retention removes entries, they are counted, and the counts are stored;
@@ -54,7 +55,10 @@ LOOK_TOPICS = 100
 JOB_ENTRIES = 50_000
 #: After this time a request is answered with what is counted by then.
 REPORT_MAX_S = 20.0
-BUSY_RESTS, IDLE_RESTS = 99.0, 1.0
+#: Pauses for each second of counting: while clients write, in processor time of the whole broker.
+BUSY_RESTS, IDLE_RESTS = 50.0, 1.0
+#: How often the broker's share of a processor is measured, and the least that is assumed.
+SHARE_INTERVAL_S, SHARE_MIN = 0.2, 0.05
 
 
 class Auditor:
@@ -67,13 +71,19 @@ class Auditor:
         self._config = config
         self._lane = Lane(
             "pulsemark-audit",
-            rests=lambda: self.rests(urgent=writes_are_urgent(), is_far_behind=self._is_far_behind),
+            rests=lambda: self.rests(
+                urgent=writes_are_urgent(),
+                is_far_behind=self._is_far_behind,
+                share=self._share(),
+            ),
             clock=time.thread_time,
         )
         self._trails = Trails(topics.catalog, config)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_far_behind = False
+        self._measured = time.monotonic(), time.process_time()
+        self._last_share = SHARE_MIN
         #: The time that a round took to look at all topics.
         self._look_s = 0.0
         #: How often counting or storing failed.
@@ -114,9 +124,20 @@ class Auditor:
     # -- counting, on the lane's thread ---------------------------------------------------------
 
     @staticmethod
-    def rests(*, urgent: bool, is_far_behind: bool) -> float:
-        """How many times as long as it counted the auditor pauses."""
-        return BUSY_RESTS if urgent and not is_far_behind else IDLE_RESTS
+    def rests(*, urgent: bool, is_far_behind: bool, share: float) -> float:
+        """How many times as long as it counted the auditor pauses.
+
+        ``share`` is the part of a processor that the broker takes; it can be above 1.
+        """
+        return BUSY_RESTS / share if urgent and not is_far_behind else IDLE_RESTS
+
+    def _share(self) -> float:
+        """On the lane's thread: the part of a processor that the broker took lately."""
+        (at_s, cpu_s), (now_s, now_cpu_s) = self._measured, (time.monotonic(), time.process_time())
+        if now_s - at_s >= SHARE_INTERVAL_S:
+            self._measured = now_s, now_cpu_s
+            self._last_share = max(SHARE_MIN, (now_cpu_s - cpu_s) / (now_s - at_s))
+        return self._last_share
 
     def _round(self) -> Iterator[None]:
         topics = tuple(self._topics.open_topics.values())
