@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit import count_log
-from pulsemark.ledger import FolderReader
+from pulsemark.audit import count_log, report
+from pulsemark.ledger import FolderReader, LocalStore, StoreOptions
+from pulsemark.metadata import BrokerEntryMetadata, StamperChain
 from pulsemark.pipeline import OptionError, audit
 from pulsemark.testing import RawClient
+from pulsemark.testing.raw_messages import unbatched_message
 
 NAME = "persistent://public/default/orders"
 ROWS_PATH = "/admin/v2/persistent/public/default/orders/audit"
@@ -26,6 +28,7 @@ BUCKET_MS = 250
 BUCKET = "250 milliseconds"
 TAGS = ("producer_name", "service")
 WAIT_S = 60
+START_MS = 1_700_000_000_000
 
 PROGRAM = """
 import asyncio, json, pathlib, sys
@@ -180,3 +183,22 @@ def test_bad_tags_are_refused_with_their_name(spark: Any, tmp_path: Path, by: st
     with pytest.raises(OptionError) as raised:
         audit(spark, tmp_path, by=by)
     assert raised.value.option == "by"
+
+
+def test_times_that_fall_are_out_of_order_for_both(spark: Any, tmp_path: Path) -> None:
+    """Messages after an entry of a later bucket, by bucket and by producer, over several tasks."""
+    folder = tmp_path / "data"
+    with LocalStore.open(folder, options=StoreOptions(segment_size_bytes=1_000)) as store:
+        ledger = store.open_topic(NAME)
+        ledger.stampers = StamperChain()
+        for number, second in enumerate((5, 6, 7, 6, 6, 8, 5, 9, 9, 3, 9, 10) * 3):
+            base = BrokerEntryMetadata(
+                broker_timestamp=START_MS + second * BUCKET_MS, producer_name="ab"[number % 2]
+            )
+            body = unbatched_message(b"x" * 100, publish_time_ms=1)
+            ledger.append(body, message_count=number % 4, base=base).commit.wait(WAIT_S)
+        for by in ((), ("producer_name",)):
+            made = report(NAME, count_log(ledger, by, BUCKET_MS), by, log_first_index=0)
+            ours = of_broker({"rows": [row.to_json() for row in made.rows]})
+            assert ours == of_spark(spark, folder, by)
+            assert sum(row.out_of_order for row in made.rows) > 20

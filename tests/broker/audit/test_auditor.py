@@ -220,15 +220,15 @@ def test_without_an_audit_nothing_is_kept() -> None:
     ("urgent", "is_far_behind", "share", "rests"),
     [
         (False, False, 0.5, 1.0),
-        (True, False, 1.0, 50.0),
-        (True, False, 0.25, 200.0),
+        (True, False, 1.0, 70.0),
+        (True, False, 0.25, 280.0),
         (True, True, 0.25, 1.0),
     ],
 )
 def test_counting_waits_for_clients_but_not_without_end(
     urgent: bool, is_far_behind: bool, share: float, rests: float
 ) -> None:
-    """While commits are urgent it takes 2 % of what the broker takes; far behind, half of a
+    """While commits are urgent it takes below 2 % of what the broker takes; far behind, half of a
     processor.
     """
     assert Auditor.rests(urgent=urgent, is_far_behind=is_far_behind, share=share) == rests

@@ -56,7 +56,7 @@ JOB_ENTRIES = 50_000
 #: After this time a request is answered with what is counted by then.
 REPORT_MAX_S = 20.0
 #: Pauses for each second of counting: while clients write, in processor time of the whole broker.
-BUSY_RESTS, IDLE_RESTS = 50.0, 1.0
+BUSY_RESTS, IDLE_RESTS = 70.0, 1.0
 #: How often the broker's share of a processor is measured, and the least that is assumed.
 SHARE_INTERVAL_S, SHARE_MIN = 0.2, 0.05
 
