@@ -83,13 +83,9 @@ def _check_header(
         raise InvalidRecordSetError(f"producer id {header.producer_id} without sequence")
     if attributes & LOG_APPEND_TIME and not rules.log_append_time:
         raise RecordTimeError("a batch that states the broker's time")
-    if (
-        not 0 < header.record_count <= MAX_RECORDS
-        or header.record_count != header.last_offset_delta + 1
-    ):
-        raise InvalidRecordSetError(
-            f"{header.record_count} records, and {header.last_offset_delta} as the last offset delta"
-        )
+    count, last = header.record_count, header.last_offset_delta
+    if not 0 < count <= MAX_RECORDS or count != last + 1:
+        raise InvalidRecordSetError(f"{count} records, and {last} as the last offset delta")
     if rules.magic < 2:
         _check_older_format(header, rules.magic)
 
