@@ -7,7 +7,8 @@ Pure functions on bytes: no sockets, no ledgers, no state. What each module is a
 `fetched`           `fetch`: a stored set as a client of some magic understands it; `read`
 `control`           `control_batch`, `empty_batch`: offsets that consumers skip
 `compacted`         `keep`: a stored set of which compaction keeps some records
-`pulsar_messages`   a stored set as a Pulsar entry, and a Pulsar entry as a set
+`from_pulsar`       `read_pulsar`, `pulsar_set`: a Pulsar entry as a record set
+`to_pulsar`         `to_pulsar`: a stored set as a Pulsar entry
 `tombstones`        what deletes a key, by magic and stage (KIP-87)
 `convert`           records from one magic into another
 `batch`, `legacy`   the bytes of magic 2, and of magic 0 and 1
@@ -33,6 +34,7 @@ from .errors import (
     TransactionError,
 )
 from .fetched import Fetched, StoredSet, fetch, max_magic_of, read
+from .from_pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar
 from .produced import validate_produced
 from .record import NO_TIME_MS, TOMBSTONE_FLAG, Codec, Headers, Record, Work
 from .rules import (
@@ -43,6 +45,7 @@ from .rules import (
     ProducerState,
     magic_of,
 )
+from .to_pulsar import to_pulsar
 from .tombstones import TombstoneStage, deletes
 
 __all__ = [
@@ -67,6 +70,7 @@ __all__ = [
     "StoredSet",
     "TombstoneStage",
     "TransactionError",
+    "UnconvertibleEntryError",
     "Work",
     "control_batch",
     "deletes",
@@ -75,6 +79,9 @@ __all__ = [
     "keep",
     "magic_of",
     "max_magic_of",
+    "pulsar_set",
     "read",
+    "read_pulsar",
+    "to_pulsar",
     "validate_produced",
 ]
