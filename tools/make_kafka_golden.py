@@ -1,12 +1,12 @@
-"""Make tests/kafka/golden again: record sets of Kafka's clients, and what a real Kafka makes of them.
+"""Make tests/kafka/golden again: record sets of clients, and what a real Kafka makes of them.
 
     tools/make_kafka_golden.py HOST:PORT OUTPUT.json
 
 needs an Apache Kafka 2.8.2 there (the last line that still converts formats), with
 `log.message.format.version` 2.8, and kafka-python with its codecs: kafka-python==3.0.12, lz4,
 python-snappy, xxhash, zstandard, confluent-kafka==2.16.1. Each case is a set as a client builds it,
-produced to a topic of each format; the file has it beside what Kafka answers to a fetch of magic 0, 1
-and 2. Then come sets of librdkafka, read back from a topic of their own format.
+produced to a topic of each format; the file has it beside what Kafka answers to a fetch of magic 0,
+1 and 2. Then come sets of librdkafka, read back from a topic of their own format.
 
 Nothing of pulsemark is used, so that its faults cannot get into the file.
 """
@@ -85,7 +85,9 @@ def create(broker: Connection, topic: str, magic: int, **configs: str) -> None:
 def produce(broker: Connection, topic: str, version: int, records: bytes) -> tuple[int, int]:
     """Error code and base offset."""
     body = b"\xff\xff" if version >= 3 else b""
-    body += struct.pack(">hii", -1, 20_000, 1) + text(topic) + struct.pack(">iii", 1, 0, len(records))
+    body += (
+        struct.pack(">hii", -1, 20_000, 1) + text(topic) + struct.pack(">iii", 1, 0, len(records))
+    )
     answer = broker.ask(0, version, body + records)
     at = 4 + 2 + len(topic) + 4
     _, code, offset = struct.unpack_from(">ihq", answer, at)
@@ -171,19 +173,29 @@ def of_librdkafka(broker: Connection, bootstrap: str) -> Iterator[dict[str, Any]
         topic = f"golden-rdkafka-{magic}-{codec}-{time.time_ns()}"
         create(broker, topic, magic)
         settle(broker, topic, PRODUCE_VERSIONS[magic], set_of(magic, "none", ONE))
-        settings = {"bootstrap.servers": bootstrap, "compression.codec": codec, "linger.ms": 200, "log_level": 0}
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "compression.codec": codec,
+            "linger.ms": 200,
+            "log_level": 0,
+        }
         if magic < 2:
             settings |= {
                 "api.version.request": False, "broker.version.fallback": LIBRDKAFKA[magic]
             }  # fmt: skip
         producer = Producer(settings)
         for time_ms, key, value, headers in MIXED:
-            options = {"headers": headers} if magic == 2 else {}
+            options: dict[str, Any] = {"headers": headers} if magic == 2 else {}
             options |= {"timestamp": time_ms} if magic else {}
             producer.produce(topic, value, key, **options)
         producer.flush(20)
         stored = fetch(broker, topic, FETCH_VERSIONS[2], 1)
-        yield {"name": topic.rpartition("-")[0], "magic": magic, "codec": codec, "stored": encoded(stored)}
+        yield {
+            "name": topic.rpartition("-")[0],
+            "magic": magic,
+            "codec": codec,
+            "stored": encoded(stored),
+        }
 
 
 def main(bootstrap: str, output: str) -> None:
