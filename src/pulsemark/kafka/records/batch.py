@@ -36,6 +36,14 @@ def read_header(batch: Buffer) -> BatchHeader:
     return BatchHeader._make(BATCH_HEADER.unpack_from(batch))
 
 
+def read_whole_header(batch: Buffer) -> BatchHeader:
+    """The header of a stored batch. Raises CorruptRecordSetError: it is not all there."""
+    header = read_header(batch)
+    if header.size + layout.LOG_OVERHEAD_BYTES != len(batch):
+        raise CorruptRecordSetError(f"{len(batch)} bytes of a batch whose size is {header.size}")
+    return header
+
+
 def check_crc(batch: Buffer, header: BatchHeader) -> None:
     """Raises CorruptRecordSetError: the bytes are not those of the checksum (CRC-32C)."""
     actual = crc32c(memoryview(batch)[layout.BATCH_COVERED_AT :])

@@ -24,7 +24,7 @@ from .compression import compress, decompress
 from .errors import CorruptRecordSetError, InvalidRecordSetError
 from .layout import MESSAGE_HEADER, MESSAGE_KEY_AT, SIZE
 from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, NO_TIME_MS, Codec, Record, Work
-from .sets import Span, spans
+from .sets import Span, spans, whole_spans
 
 _NULL = SIZE.pack(-1)
 
@@ -145,7 +145,7 @@ def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record
 
     Raises as `read_message`, `open_wrapper` and `inner_messages`.
     """
-    for span in spans(records):
+    for span in whole_spans(records):
         message = read_message(records, span)
         if message.codec:
             yield from wrapped_records(message, open_wrapper(message, max_bytes, work))

@@ -44,3 +44,16 @@ def spans(records: Buffer) -> Iterator[Span]:
             return
         yield Span(start, end, magic)
         start = end
+
+
+def whole_spans(body: Buffer) -> Iterator[Span]:
+    """The batches of a stored set, which ends with one.
+
+    Raises CorruptRecordSetError: it does not, it is empty, or as `spans`.
+    """
+    end = 0
+    for span in spans(body):
+        end = span.end
+        yield span
+    if end != len(body) or not end:
+        raise CorruptRecordSetError(f"{len(body) - end} bytes of a stored set are no message")
