@@ -167,9 +167,9 @@ def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
         last_offset = record.offset
         count += 1
         raw += encode_record(record, base_time)
-    body: Buffer = raw
-    if fields.codec != Codec.NONE:
-        body = compress(fields.codec, raw, 2, work)
+    # Clients do not decompress nothing.
+    codec = fields.codec if count else Codec.NONE
+    body: Buffer = raw if codec == Codec.NONE else compress(codec, raw, 2, work)
     last_delta = fields.last_offset_delta
     header = BatchHeader(
         base_offset=fields.base_offset,
@@ -177,7 +177,7 @@ def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
         leader_epoch=fields.leader_epoch,
         magic=2,
         crc=0,
-        attributes=fields.attributes | fields.codec,
+        attributes=fields.attributes | codec,
         last_offset_delta=last_offset if last_delta is None else last_delta,
         base_time_ms=NO_TIME_MS if base_time is None else base_time,
         max_time_ms=max_time,

@@ -17,13 +17,12 @@ from collections.abc import Container
 
 from ...metadata import Buffer
 from . import batch as batches
-from . import layout, legacy
+from . import legacy
 from .batch import BatchFields
 from .convert import counted
-from .errors import CorruptRecordSetError
 from .record import CODEC_MASK, LOG_APPEND_TIME, Work
 from .rules import MAX_RAW_BYTES
-from .sets import whole_spans
+from .sets import stored_magic, whole_spans
 
 
 def keep(
@@ -44,9 +43,7 @@ def keep(
         RecordSetError: the stored bytes are no record set.
     """
     view = memoryview(body)
-    if len(view) <= layout.MAGIC_AT:
-        raise CorruptRecordSetError(f"a stored set of {len(view)} bytes")
-    if view[layout.MAGIC_AT] == 2:
+    if stored_magic(view) == 2:
         return _keep_of_batch(view, kept, work, max_raw_bytes)
     parts: list[Buffer] = []
     for span in whole_spans(view):

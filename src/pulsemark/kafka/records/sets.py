@@ -46,6 +46,16 @@ def spans(records: Buffer) -> Iterator[Span]:
         start = end
 
 
+def stored_magic(body: Buffer) -> int:
+    """The magic of a stored set. Raises CorruptRecordSetError: it has none, or an unknown one."""
+    if len(body) < layout.LOG_OVERHEAD_BYTES + layout.LEAST_SIZE_BYTES:
+        raise CorruptRecordSetError(f"a stored set of {len(body)} bytes")
+    magic = body[layout.MAGIC_AT]
+    if magic > MAX_MAGIC:
+        raise CorruptRecordSetError(f"unknown magic {magic} in a stored set")
+    return magic
+
+
 def whole_spans(body: Buffer) -> Iterator[Span]:
     """The batches of a stored set, which ends with one.
 
