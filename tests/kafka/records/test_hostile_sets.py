@@ -22,8 +22,8 @@ from pulsemark.kafka.records import (
     fetch,
     keep,
     legacy,
-    produced_legacy,
     read,
+    scan,
     to_pulsar,
     validate_produced,
 )
@@ -179,14 +179,43 @@ def test_scan_and_reader_agree(seed: int) -> None:
             with pytest.raises(InvalidRecordSetError):
                 scan_records(raw, header.record_count, header.base_time_ms)
             continue
-        scan = scan_records(raw, header.record_count, header.base_time_ms)
+        found = scan_records(raw, header.record_count, header.base_time_ms)
         agreed += 1
-        assert scan.count == len(records)
-        assert scan.numbered == ([r.offset for r in records] == list(range(len(records))))
-        assert scan.max_time_ms == max(r.time_ms for r in records)
-        assert scan.keys == sum(r.key is not None for r in records)
-        assert scan.flags == sum(r.flagged for r in records)
-        assert scan.nulls == sum(r.value is None and not r.flagged for r in records)
+        assert found.count == len(records)
+        assert found.numbered == ([r.offset for r in records] == list(range(len(records))))
+        assert found.max_time_ms == max(r.time_ms for r in records)
+        assert found.keys == sum(r.key is not None for r in records)
+        assert found.flags == sum(r.flagged for r in records)
+        assert found.nulls == sum(r.value is None and not r.flagged for r in records)
+    assert agreed > 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("magic", [0, 1])
+def test_scan_and_reader_of_messages_agree(seed: int, magic: int) -> None:
+    """The check of plain messages accepts what can be read, and sees what is read."""
+    rng = random.Random(seed)
+    rows = [Row(b"k" * n if n % 3 else None, b"v" * n, TIME_MS - n) for n in range(1, 20)]
+    sent, agreed = build_set(magic, 0, rows), 0
+    for _ in range(300):
+        data = sealed(changed(sent, rng))
+        try:
+            messages = list(legacy.inner_messages(data, magic))
+        except RecordSetError:
+            try:
+                found = scan.scan_messages(data, magic)
+            except RecordSetError:
+                continue
+            assert found.end != len(data) or not found.count
+            continue
+        found = scan.scan_messages(data, magic)
+        agreed += 1
+        assert (found.count, found.end) == (len(messages), len(data))
+        assert found.numbered == ([m.offset for m in messages] == list(range(len(messages))))
+        assert found.max_time_ms == max([-1, *(m.time_ms for m in messages)])
+        assert found.keys == sum(m.key is not None for m in messages)
+        assert found.nulls == sum(m.value is None for m in messages)
+        assert found.states_broker_time == any(m.attributes & 8 for m in messages if magic)
     assert agreed > 5
 
 
@@ -227,8 +256,7 @@ def test_counts_that_cannot_be(count: int) -> None:
 
 def test_too_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrapper, or a plain set, with more messages than an entry can count is refused."""
-    monkeypatch.setattr(legacy, "MAX_RECORDS", 1000)
-    monkeypatch.setattr(produced_legacy, "MAX_RECORDS", 1000)
+    monkeypatch.setattr(scan, "MAX_RECORDS", 1000)
     one = legacy.plain_message(records_of([Row(None, None)])[0], 0)
     value = compress(Codec.GZIP, one * 1001, 0, Work())
     wrapper = legacy.pack_message(legacy.Message(0, 0, Codec.GZIP, -1, None, value))

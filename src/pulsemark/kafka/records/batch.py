@@ -98,24 +98,23 @@ def _read_record(raw: bytes, at: int, base_time_ms: int, base: int) -> tuple[Rec
     offset_delta, at = read_varint(raw, at)
     key, at = _read_bytes(raw, at, end)
     value, at = _read_bytes(raw, at, end)
-    if raw[at] == 0 and at + 1 == end:
-        headers: Headers = ()
-        at += 1
-    else:
+    headers: Headers = ()
+    if raw[at] or at + 1 != end:
         headers, at = read_headers(raw, at, end)
-    if at != end:
-        raise ValueError(f"it ends {end - at} bytes before its size")
+        if at != end:
+            raise ValueError(f"it ends {end - at} bytes before its size")
     offset, time_ms = base + offset_delta, int64(base_time_ms + time_delta)
-    return Record(offset, time_ms, key, value, headers, attributes), at
+    return Record(offset, time_ms, key, value, headers, attributes), end
 
 
 def _read_bytes(raw: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     size, at = read_varint(raw, at)
     if size < 0:
         return None, at
-    if at + size > end:
+    stop = at + size
+    if stop > end:
         raise ValueError(f"{size} bytes of a record that has {end - at} left")
-    return raw[at : at + size], at + size
+    return raw[at:stop], stop
 
 
 def read_headers(raw: bytes, at: int, end: int) -> tuple[Headers, int]:
