@@ -102,6 +102,7 @@ def test_layers_are_kept() -> None:
         ("pipeline/astray.py", "from ..broker import Broker", "Layers"),
         ("mirror/astray.py", "from ..broker import Broker", "Layers"),
         ("client/astray.py", "from ..finder import Finder", "Layers"),
+        ("audit/astray.py", "from ..finder import Finder", "Layers"),
         ("wire/astray.py", "import asyncio", "no I/O"),
         ("finder/astray.py", "from ..wire import Connection", "without the wire protocol"),
         ("metadata/astray.py", "import grpc", "neither gRPC"),

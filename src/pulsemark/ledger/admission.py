@@ -21,7 +21,7 @@ from .limits import (
 )
 
 if TYPE_CHECKING:
-    from .appended import Appended
+    from .commit.commit import Appended
 
 _MESSAGE_MAGIC = MESSAGE_MAGIC.to_bytes(2, "big")
 _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
