@@ -317,8 +317,9 @@ _TOOLS = ("Folder", "arrow_schema", "compressed", "fill", "moment", "only", "pla
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The one Spark session of a run. Tests that use it are all in test_spark.py: workers of a
-    parallel run take whole modules, and a session costs some ten seconds.
+    """The one Spark session of a run. Tests that use it are in test_spark.py and
+    test_broker_audit.py only: workers of a parallel run take whole modules, and a session costs
+    some ten seconds.
     """
     from pulsemark.pipeline import local_session
 

@@ -23,6 +23,7 @@ from ...metadata import headers_parsed
 from ..cleaning.worker import Cleaning
 from ..services import Services
 from ..topics.topic import Topic
+from .audit_figures import audit_families
 from .counters import WRITE_LATENCY_LIMITS_MS
 from .stats import storage_size_bytes
 
@@ -65,7 +66,11 @@ def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
         if topic.is_open:
             rows.append((yield from _row_of(topic, cluster)))
         yield
-    more = chain(_namespace_families(cluster, rows), _topic_families(cluster, rows))
+    more = chain(
+        _namespace_families(cluster, rows),
+        _topic_families(cluster, rows),
+        _audit_families(services, cluster),
+    )
     for family in chain(families, more):
         lines = family.lines()
         while part := "".join(islice(lines, LINES_PER_PART)):
@@ -224,6 +229,13 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         *services.cache.figures(),
     ):
         yield _Family(name, text, [(cluster, value)])
+
+
+def _audit_families(services: Services, cluster: str) -> Iterator[_Family]:
+    for name, text, samples in audit_families(services):
+        yield _Family(
+            name, text, ((_labels(cluster=cluster, **labels), value) for labels, value in samples)
+        )
 
 
 def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
