@@ -797,7 +797,7 @@ def test_the_log_is_cut(topic, open_store):
 
 
 def test_the_tail_is_cut(topic):
-    """If a new leader cuts the log before the view's horizon, the log says which entries there are."""
+    """If a new leader cuts the log before the view's horizon, the log says what is there."""
     first = put(topic, "a", b"1")
     put(topic, "a", b"2")
     compact(topic)

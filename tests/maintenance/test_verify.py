@@ -26,6 +26,7 @@ from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries
 from pulsemark.maintenance.verify import Checked, verify_folder
 from pulsemark.maintenance.verify_catalog import read_catalog
 from pulsemark.metadata import crc32c
+from pulsemark.testing.faulty_files import flipped
 from pulsemark.testing.raw_messages import unbatched_message
 
 ORDERS = "persistent://public/default/orders"
@@ -86,8 +87,7 @@ def segments(folder, topic=ORDERS):
 
 def flip(path, bit):
     """Turn one bit of a file."""
-    data = bytearray(path.read_bytes())
-    data[bit // 8] ^= 1 << bit % 8
+    data = flipped(path.read_bytes(), bit)
     path.write_bytes(data)
 
 
