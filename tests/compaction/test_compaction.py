@@ -403,7 +403,7 @@ def small_parts() -> ExitStack:
     return stack
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=steps, options=store_options)
 # A batch that stays as it is: none of its messages has gone.
 @example(

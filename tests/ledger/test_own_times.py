@@ -50,7 +50,7 @@ def test_entries_are_read_for_a_trimmed_wrong_time_only_once(open_store, method)
 times = st.lists(st.integers(0, 40) | st.just(9999), min_size=1, max_size=300)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(times, st.lists(st.integers(0, 300), min_size=1, max_size=4), st.integers(0, 45))
 def test_search_finds_the_first_entry_that_is_left(tmp_path_factory, times, cuts, wanted):
     """Whatever the times and however often the head is cut: as by reading all entries."""

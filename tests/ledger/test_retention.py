@@ -50,7 +50,7 @@ def sizes(topic):
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(entries=puts, cut_before=st.integers(0, 25), options=options, data=st.data())
 def test_retention_equals_looking_at_every_entry(entries, cut_before, options, data):
     """Cut and expiry are the same as by looking at every entry, also after the head was cut."""

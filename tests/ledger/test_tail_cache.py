@@ -257,7 +257,7 @@ class TailMachine(RuleBasedStateMachine):
 class TestTail(TailMachine.TestCase):  # type: ignore[misc, valid-type]
     """What is read through the cache is what is on disk, and no more than may be kept is."""
 
-    settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=30, stateful_step_count=30)
 
 
 def test_readers_share_what_was_written(open_store):
