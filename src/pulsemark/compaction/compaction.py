@@ -36,7 +36,7 @@ from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import FIRST_POSITION, TopicLog
 from ..ledger.view_property import ViewSummary
-from ..metadata import read_message_metadata
+from ..metadata import peek, read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
 from .current_view import (
@@ -50,6 +50,7 @@ from .current_view import (
     view_name,
 )
 from .keys import LatestPerKey, PassCounts, is_batch
+from .record_sets import FLAG_OR_NULL, is_record_set, with_holes
 from .view import CompactedView, Key
 from .view_writer import ViewWriter
 
@@ -102,6 +103,7 @@ def compact(
     *,
     until: Position | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    tombstone_stage: int = FLAG_OR_NULL,
     check: Callable[[], None] = lambda: None,
     spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
@@ -111,6 +113,8 @@ def compact(
         ledger: the topic.
         until: the last entry to take in; None: the last. It cannot be before the old horizon.
         max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
+        tombstone_stage: what deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null
+            value; 2, the flag alone.
         check: called between reads; an error from it ends the compaction, and the old view stays.
         spent: called with the bytes read or written since, before the next ``check``.
 
@@ -126,7 +130,8 @@ def compact(
         horizon = _horizon(ledger, until)
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
-        return _Compaction(ledger, old, horizon, max_uncompressed_bytes, check, spent).run()
+        limits = max_uncompressed_bytes, tombstone_stage
+        return _Compaction(ledger, old, horizon, limits, check, spent).run()
 
 
 def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
@@ -159,14 +164,14 @@ class _Compaction:
         ledger: ManagedLedger,
         old: CompactedView | None,
         horizon: Position,
-        max_uncompressed_bytes: int,
+        limits: tuple[int, int],
         check: Callable[[], None],
         spent: Callable[[int], None],
     ) -> None:
         self._ledger = ledger
         self._old = old
         self._horizon = horizon
-        self._max_bytes = max_uncompressed_bytes
+        self._max_bytes, self._stage = limits
         self._check = check
         self._spent = spent
         self._source = CompactedLog(ledger, lambda: old)
@@ -229,7 +234,7 @@ class _Compaction:
 
     def _latest(self) -> LatestPerKey:
         """The first pass."""
-        latest = LatestPerKey(self._max_bytes)
+        latest = LatestPerKey(self._max_bytes, self._stage)
         position = EARLIEST
         while position <= self._horizon:
             self._check()
@@ -274,6 +279,10 @@ class _Compaction:
 
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
         """A batch with holes for the members not in ``places``; None: it stays as it is."""
+        if is_record_set(peek(entry.prefix)):
+            body = with_holes(entry, places, self._max_bytes)
+            self._rewritten += body is not None
+            return body
         metadata = read_message_metadata(entry.body)
         if not is_batch(metadata):
             return None

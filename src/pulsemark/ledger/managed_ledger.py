@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -47,6 +47,9 @@ class ManagedLedger(LedgerWriter):
         """As `LedgerWriter`; ``cursors`` None: it is the cursor ledger itself."""
         super().__init__(store, name, topic_id, segments, ledger_id, index_floor=index_floor)
         self._cursor_store = cursors
+        self.before_removal: list[Callable[[Position], None]] = []
+        """Called in the removing thread before entries are removed from the head, with the position
+        before which they are. An error ends the removal."""
         if cursors is not None:
             cursors.attach(self)
 
@@ -194,6 +197,7 @@ class ManagedLedger(LedgerWriter):
         The last run with entries always stays, because its header carries the index on. Blocks.
         After a crash either all of the segments are there, or none.
         """
+        self._announce_removal(before)
         return len(self.store.uninterrupted.run(partial(self._trim_alone, before)))
 
     def _trim_alone(self, before: Position) -> Sequence[Run]:
@@ -207,7 +211,12 @@ class ManagedLedger(LedgerWriter):
         Only durable entries are removed. The removal is durable when this returns; after a crash
         in between, some of the entries may still be there.
         """
+        self._announce_removal(before)
         return self.store.uninterrupted.run(partial(self._truncate_head, before))
+
+    def _announce_removal(self, before: Position) -> None:
+        for call in self.before_removal:
+            call(before)
 
     def _truncate_head(self, before: Position) -> int:
         self._check_open()
