@@ -34,8 +34,7 @@ from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
-from ..ledger.run import Run
-from ..ledger.topic_log import TopicLog
+from ..ledger.topic_log import FIRST_POSITION, TopicLog
 from ..ledger.view_property import ViewSummary
 from ..metadata import peek, read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
@@ -153,7 +152,7 @@ def _horizon(log: TopicLog, until: Position | None) -> Position | None:
     if first is None or last is None:
         return None
     if until is not None and until < last:
-        last = log.previous_position(_position_after(until))
+        last = log.previous_position(until.following)
     return last if last >= first else None
 
 
@@ -256,7 +255,7 @@ class _Compaction:
                 if entry.position <= self._horizon:
                     self._count_missing(entry)
                     latest.take(entry)
-            position = _position_after(entries[-1].position)
+            position = entries[-1].position.following
         return latest
 
     def _count_missing(self, entry: Entry) -> None:
@@ -306,13 +305,12 @@ class _Compaction:
 
     def _time_max_ms(self, position: Position) -> int:
         """The highest entry time in the log up to an entry that exists, from the time index."""
-        number = bisect_right(self._segments, position, key=_first_position) - 1
+        number = bisect_right(self._segments, position, key=FIRST_POSITION) - 1
         segment = self._segments[number]
         return segment.row(position.entry_id - segment.first_entry_id).time_ms
 
     def _finish(self, writer: ViewWriter) -> ViewSummary:
-        after = _position_after(self._horizon)
-        next_index = self._ledger.index_before(after)
+        next_index = self._ledger.index_before(self._horizon.following)
         return writer.finish(self._horizon, next_index, self._time_max_ms(self._horizon))
 
 
@@ -351,11 +349,3 @@ class _Window:
         self._entries = {entry.position: entry for entry in entries}
         self._used = 0
         return entries[0]
-
-
-def _position_after(position: Position) -> Position:
-    return Position(position.ledger_id, position.entry_id + 1)
-
-
-def _first_position(segment: Run) -> Position:
-    return segment.first_position

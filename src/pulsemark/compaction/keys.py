@@ -54,6 +54,7 @@ from ..metadata import (
     peek,
 )
 from ..metadata.message import partition_key_of, read_message_metadata
+from ..proto.broker_entry_pb2 import SOURCE_PULSAR
 from ..proto.pulsar_api_pb2 import CompressionType
 from .batch_rewrite import BatchFormatError, open_batch
 from .record_sets import FLAG_OR_NULL, is_record_set, keys_of
@@ -125,6 +126,8 @@ class LatestPerKey:
             if prefix is not None and is_record_set(prefix):
                 self._take_record_set(entry, prefix)
                 return
+            if prefix is not None and prefix.source_format != SOURCE_PULSAR:
+                raise MessageFormatError("not in Pulsar's format", 0)
             metadata = read_message_metadata(entry.body)
             if metadata.HasField("marker_type"):
                 return
@@ -132,7 +135,7 @@ class LatestPerKey:
             if is_batch(metadata):
                 self._take_batch(entry, metadata, deletes)
             elif metadata.num_chunks_from_msg > 1:
-                self._take_chunk(entry, metadata)
+                self._take_chunk(entry, metadata, deletes)
             else:
                 self._take_message(entry, metadata, deletes)
         except (MessageFormatError, PrefixError, BatchFormatError):
@@ -172,7 +175,7 @@ class LatestPerKey:
         else:
             self._latest[key] = message
 
-    def _take_chunk(self, entry: Entry, metadata: MessageMetadata) -> None:
+    def _take_chunk(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         """Gather chunks as consumers do: in order, from the first; a repeated one counts once."""
         uuid = (metadata.producer_name, metadata.uuid)
         if metadata.chunk_id == 0:
@@ -187,7 +190,7 @@ class LatestPerKey:
         chunks.append_time_ms = entry.append_time_ms
         if len(chunks.numbers) == metadata.num_chunks_from_msg:
             del self._chunks[uuid]
-            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes=False)
+            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes)
 
     def kept(self) -> Iterator[Kept]:
         """What is kept, in the order of the log. The object cannot be used afterwards."""
