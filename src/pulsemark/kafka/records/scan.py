@@ -17,7 +17,7 @@ from .errors import CorruptRecordSetError, InvalidRecordSetError
 from .layout import MESSAGE_KEY_AT
 from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, NO_TIME_MS, TOMBSTONE_FLAG
 from .sets import spans
-from .uniform import LEAST_RECORDS, uniform_run
+from .uniform import LEAST_RECORDS, looks_uniform, uniform_run
 from .varints import MOST_BITS_64, int64, read_unsigned
 
 _ONE_BYTE = 0x7F
@@ -66,22 +66,21 @@ def _scan(raw: bytes, count: int) -> tuple[Scan, int, int]:
     Each number is read in place if it has one or two bytes, as ordinary ones have. Where no run was
     found the next one is looked for later, and later each time.
     """
-    at = keys = nulls = flags = number = last_size = 0
+    at = start = keys = nulls = flags = number = last_size = 0
     numbered, latest, total, next_try, wait = True, -(2**63), len(raw), 1, LEAST_RECORDS
     while number < count:
-        if raw[at] == last_size and number >= next_try:
-            run = uniform_run(raw, at, number, count)
-            if run is None:
-                next_try, wait = number + wait, wait * 2
-            else:
-                at, number = run.end, number + run.records
-                keys += run.records * run.has_key
-                nulls += run.records * (run.is_null and not run.flagged)
-                flags += run.records * run.flagged
-                latest = max(latest, run.latest)
-                continue
-        last_size = size = raw[at]
-        at += 1
+        tried = number >= next_try and raw[at] == last_size and looks_uniform(raw, at, at - start)
+        if tried and (run := uniform_run(raw, at, number, count)):
+            at, number = run.end, number + run.records
+            keys += run.records * run.has_key
+            nulls += run.records * (run.is_null and not run.flagged)
+            flags += run.records * run.flagged
+            latest = max(latest, run.latest)
+            continue
+        if tried:
+            next_try, wait = number + wait, wait * 2
+        start, last_size = at, raw[at]
+        size, at = last_size, at + 1
         if size > _ONE_BYTE:
             size, at = size + (raw[at] << 7) - 128, at + 1
             if raw[at - 1] > _ONE_BYTE:

@@ -50,6 +50,12 @@ class _Shape(NamedTuple):
     last: int
 
 
+def looks_uniform(raw: bytes, start: int, stride: int) -> bool:
+    """Whether a run may begin at ``start``: the records ahead seem to have the same size."""
+    ahead = start + (LEAST_RECORDS - 1) * stride
+    return ahead < len(raw) and raw[start] == raw[start + stride] == raw[ahead]
+
+
 def uniform_run(raw: bytes, start: int, number: int, count: int) -> Run | None:
     """The run that begins with record ``number`` at byte ``start``, if there is one.
 
