@@ -84,7 +84,7 @@ def fill_topics(store: LocalStore, clock: SettableClock) -> None:
             mixed.stampers = stamps()
         if number == 4:
             mixed.stampers = stamps("broker-time", "index")
-    orders.append_control(CONTROL_TXN_COMMIT, tags={"txn": b"\x00\x01"})
+    orders.append_control(CONTROL_TXN_COMMIT, "1", tags={"txn": b"\x00\x01"})
     audit.append(b"no message at all", kind=EntryKind.DATA)
     audit.append(b"", message_count=0).commit.wait()
     add_cursors(orders, mixed)

@@ -245,10 +245,10 @@ class CompactedLog:
         return self.ask(question, lambda: self.log.entry_after(start, count))
 
     @property
-    def epoch(self) -> tuple[int, int]:
+    def tail_cuts(self) -> tuple[int, int]:
         """Changes whenever entries may have been removed: with a cut tail, or a new view."""
         view = self._current()
-        return self.log.epoch, view.generation if view is not None else 0
+        return self.log.tail_cuts, view.generation if view is not None else 0
 
     def index_before(self, position: Position) -> int:
         """Index of the first message of the first entry at or after ``position``."""

@@ -9,7 +9,7 @@ from .appended import Appended
 from .commit.commit import Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
-from .epochs import EpochStart
+from .epochs import EpochHistory, EpochStart, common_point
 from .errors import (
     AlreadyStampedError,
     CallbackError,
@@ -61,6 +61,7 @@ __all__ = [
     "Entry",
     "EntryKind",
     "EntryTooLargeError",
+    "EpochHistory",
     "EpochStart",
     "FencedError",
     "FolderLockedError",
@@ -89,4 +90,5 @@ __all__ = [
     "TopicNotFoundError",
     "TopicStore",
     "UnsupportedVersionError",
+    "common_point",
 ]

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from .entry import Entry
+from .epochs import EpochHistory, EpochStart, epoch_starts
 from .errors import CorruptEntryError
 from .position import Position
 from .rows import DamagedRecordError
@@ -39,6 +40,8 @@ class TopicLog:
     def __init__(self, name: str, segments: Sequence[Run]) -> None:
         self.name = name
         self._segments: tuple[Run, ...] = tuple(segments)
+        self.tail_cuts = 0
+        """How often messages were cut off at the end since the log was opened."""
 
     # What the log has
 
@@ -81,6 +84,17 @@ class TopicLog:
     def epoch(self) -> int:
         """The leader epoch of the newest segment."""
         return self._segments[-1].header.epoch if self._segments else 0
+
+    @property
+    def epochs(self) -> list[EpochStart]:
+        """Where each leader epoch that has entries begins, oldest first. Reads their marks."""
+        return epoch_starts(self.segments())
+
+    def epoch_history(self) -> EpochHistory:
+        """The epochs and their end, for `common_point`. Reads the epochs' marks."""
+        segments = self.segments()
+        next_index = segments[-1].next_index if segments else self.next_index
+        return EpochHistory(tuple(epoch_starts(segments)), next_index)
 
     @property
     def first_index(self) -> int:

@@ -42,7 +42,7 @@ class CursorLog(Protocol):
     """
 
     @property
-    def epoch(self) -> object:
+    def tail_cuts(self) -> object:
         """Changes when entries other than those at the head may have been removed."""
 
     @property
@@ -98,7 +98,7 @@ class Cursor:
         """Everything up to and with this position is acknowledged."""
         # Holds no reference to the cursor itself, which would be a reference cycle.
         self._acked = PositionRanges(partial(_messages_of, log))
-        self._epoch = log.epoch
+        self._tail_cuts = log.tail_cuts
         self._batches = PartialBatches()
         self._changed = PositionRanges()
         self._changed_batches: set[Position] = set()
@@ -117,7 +117,7 @@ class Cursor:
     def follow(self, log: CursorLog) -> None:
         """From now on, the cursor's positions are those of ``log``."""
         self._log = log
-        self._epoch = log.epoch
+        self._tail_cuts = log.tail_cuts
         self._acked.weigh_by(partial(_messages_of, log))
         self._batches.remove_if(self._acked.__contains__)
 
@@ -275,9 +275,9 @@ class Cursor:
     def _settle(self) -> Position:
         """Stop counting entries removed from the log; returns the first entry above mark delete."""
         first = self._log.next_position(self.mark_delete)
-        if self._epoch != self._log.epoch:
+        if self._tail_cuts != self._log.tail_cuts:
             # The log's tail may have been cut.
-            self._epoch = self._log.epoch
+            self._tail_cuts = self._log.tail_cuts
             self._acked.recount()
         if self._acked:
             self._acked.remove_up_to(Position(first[0], first[1] - 1), recount=True)

@@ -12,7 +12,7 @@ from ...ledger import (
     StaleEpochError,
     StoreOptions,
 )
-from ...proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
+from ...proto.broker_entry_pb2 import CONTROL_CHECKPOINT
 from .base import (
     OTHER,
     SMALL,
@@ -262,7 +262,7 @@ class Owning(EngineTests):
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             assert facts_of(entries_of(ledger)) == expected
-            ledger.append_control(CONTROL_LEADER_CHANGE).commit.wait(10)
+            ledger.append_control(CONTROL_CHECKPOINT, "nightly").commit.wait(10)
             check_chain(ledger)
 
     def test_large_entries(self, engine: Engine) -> None:
