@@ -56,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_addresses(parser)
     parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
+    parser.add_argument(
+        "--control-token-file",
+        type=Path,
+        metavar="PATH",
+        help="file with the token of those who may append control entries over gRPC "
+        "(default: no one may)",
+    )
     _add_storage(parser)
     parser.add_argument(
         "--expose-broker-entry-metadata",
@@ -98,6 +105,12 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="stampers of entries without a policy, separated by commas; empty for no stamps "
         "(default: broker-time,index)",
+    )
+    parser.add_argument(
+        "--leader-epochs",
+        action=argparse.BooleanOptionalAction,
+        help="begin a leader epoch when the broker takes over a topic without a policy for it "
+        "(default: no)",
     )
     parser.add_argument(
         "--durability",
@@ -143,6 +156,8 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "port": args.port,
         "http_port": args.http_port,
         "grpc_port": args.grpc_port,
+        "grpc_control_token_file": args.control_token_file,
+        "leader_epochs_enabled": args.leader_epochs,
         "advertised_address": args.advertised_address,
         "cluster": args.cluster,
         "stampers": None if args.stampers is None else split_stamper_names(args.stampers),

@@ -121,7 +121,7 @@ def check_highest(epoch: int) -> None:
 
 
 def check_not_before(topic: str, epoch: int, kept: Sequence[Run]) -> None:
-    """Raise StaleEpochError for an epoch below that of the last of these, ValueError above 2^32-1."""
+    """Raise StaleEpochError below the last epoch of ``kept``, ValueError above 2^32-1."""
     current = kept[-1].header.epoch if kept else 0
     if epoch < current:
         raise StaleEpochError(topic, epoch, current)

@@ -50,6 +50,8 @@ class ManagedLedger(LedgerWriter):
         """As `LedgerWriter`; ``cursors`` None: it is the cursor ledger itself."""
         super().__init__(store, name, topic_id, segments, ledger_id, index_floor=index_floor)
         self._cursor_store = cursors
+        self._found_epoch = self.tail.epoch if self._segments else None
+        """The last epoch when this owner opened the log; None: the log was empty."""
         if cursors is not None:
             cursors.attach(self)
 
@@ -92,6 +94,14 @@ class ManagedLedger(LedgerWriter):
     def epoch(self) -> int:
         """The leader epoch that appends belong to; 0 until one has been begun."""
         return self.tail.epoch
+
+    @property
+    def was_taken_over(self) -> bool:
+        """Whether another owner wrote to the log before, and this one has begun no epoch yet.
+
+        Every store that is opened is a new owner, whichever way the one before it ended.
+        """
+        return self._found_epoch is not None and self.tail.epoch <= self._found_epoch
 
     def begin_epoch(
         self, epoch: int, *, leader: str = "", tags: Mapping[str, bytes] | None = None

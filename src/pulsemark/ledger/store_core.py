@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from ..metadata import Clock
@@ -31,6 +32,8 @@ class StoreCore:
     ) -> None:
         self.engine = engine
         self.state = state
+        self.owner_id = os.urandom(16).hex()
+        """Identifies this opening of the store; each one is different."""
         self.clock = clock
         self.options = options
         self.tail_cache = TailCache(options.tail_cache_bytes, clock)

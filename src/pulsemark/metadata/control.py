@@ -111,7 +111,7 @@ def control_of(prefix: Buffer) -> Control | None:
     metadata = peek(prefix)
     if metadata is None or metadata.entry_kind != CONTROL:
         return None
-    name = metadata.control_name
+    name: object = metadata.control_name  # bytes, if they are not UTF-8
     return Control(
         metadata.control_type if metadata.HasField("control_type") else CONTROL_UNSPECIFIED,
         name if isinstance(name, str) else "",

@@ -83,6 +83,7 @@ async def _open_producer(session: Session, command: CommandProducer, opened: Pro
         opened.schema_version = await services.schemas.for_producer(topic, schema)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_healthy()
+        await services.topics.leader_epochs.begin_if_due(topic)
         ready = await topic.producers.add(opened)
     finally:
         if session.opening.get(place) is opened:

@@ -10,6 +10,11 @@ from ..cleaning.policies import (
     UnreadableValueError,
     check_namespace_settings,
 )
+from ..topics.leader_epochs import (
+    LEADER_EPOCHS,
+    InvalidEpochPolicyError,
+    check_leader_epochs,
+)
 from ..topics.stamp_policies import POLICY_NAME
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, namespace_name
@@ -82,7 +87,11 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     if settings.get(POLICY_NAME) is not None:
         await checked_policy(request, settings[POLICY_NAME])
     try:
+        if settings.get(LEADER_EPOCHS) is not None:
+            check_leader_epochs(settings[LEADER_EPOCHS])
         settings = check_namespace_settings(settings)
+    except InvalidEpochPolicyError as error:
+        raise HttpError(400, str(error)) from error
     except UnreadableValueError as error:
         raise HttpError(400, str(error)) from error
     except InvalidValueError as error:

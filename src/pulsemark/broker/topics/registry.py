@@ -25,6 +25,7 @@ from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
+from .leader_epochs import LeaderEpochs, leader_name
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
@@ -56,7 +57,7 @@ class Topics:
     """The registry of topics.
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`;
-    `stamp_policies`.
+    `stamp_policies`; `leader_epochs`.
     """
 
     def __init__(
@@ -96,6 +97,15 @@ class Topics:
             broker_name=broker_name,
         )
         self.policy_store.of_topic_changed = self.stamp_policies.changed
+        self.leader_epochs = LeaderEpochs(
+            self.policy_store,
+            self.open_topics,
+            self.names,
+            self._partitioned,
+            run_blocking,
+            default=config.leader_epochs_enabled,
+            leader=leader_name(broker_name, store.owner_id),
+        )
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
@@ -246,6 +256,7 @@ class Topics:
             store_epoch=store_epoch,
         )
         self.stamp_policies.apply_to(topic)
+        await self.leader_epochs.try_to_begin(topic)
         self.open_topics[full] = topic
         self.names.add(full)
         return topic
