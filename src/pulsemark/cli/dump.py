@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
+from .control_rows import ControlPrinter, control_fields
 from .errors import CliError
 from .options import add_data_dir, add_json, full_topic, json_line, not_negative, positive
-from .control_rows import ControlPrinter, control_fields
 from .records import Damage, Row, headless_segments, log_rows, segment_rows
 from .times import parse_time, show_time
 

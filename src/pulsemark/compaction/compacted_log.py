@@ -221,6 +221,22 @@ class CompactedLog:
 
         return self.ask(question, lambda: self.log.message_count(start, end))
 
+    def is_control(self, position: Position) -> bool:
+        """Whether a control entry is at ``position``."""
+        return self.log.is_control(position)
+
+    def control_positions(self, start: Position, end: Position) -> list[Position]:
+        """The control entries in [start, end); a view has none."""
+        return self.log.control_positions(self._after_view(start), end)
+
+    def control_count(self, start: Position, end: Position) -> int:
+        """How many control entries are in [start, end)."""
+        return self.log.control_count(self._after_view(start), end)
+
+    def _after_view(self, start: Position) -> Position:
+        view = self._current()
+        return start if view is None else max(start, view.after_horizon)
+
     def entry_message_count(self, position: Position) -> int | None:
         """How many messages the entry at ``position`` has; None: it is not there."""
 

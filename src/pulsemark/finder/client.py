@@ -170,7 +170,8 @@ class SeekClient:
 
         With ``control_only`` only control entries come, and only they count for ``max_entries``;
         `control_of(entry.prefix)` says what they are. The call starts when the first entry is read.
-        Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged entry, after all entries before it.
+        Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
+        entry, after all entries before it.
         """
         request = pb.ReadEntriesRequest(
             topic=topic,

@@ -72,30 +72,36 @@ StaleEpochError, LedgerError."""
 
 def control_request(message: pb.AppendControlRequest) -> ControlRequest:
     """The request, checked. Raises InvalidFieldError."""
-    if message.type not in _KNOWN:
-        names = [name for name, number in CONTROL_TYPES.items() if number in _KNOWN]
-        raise InvalidFieldError("type", f"{message.type} is not one of {', '.join(names)}")
     epoch = message.epoch if message.HasField("epoch") else None
-    if epoch is not None and not 0 <= epoch <= MAX_EPOCH:
-        raise InvalidFieldError("epoch", f"must be from 0 to {MAX_EPOCH}, is {epoch}")
     control_type = cast("ControlType", message.type)
-    request = ControlRequest(control_type, message.name, dict(message.tags), epoch)
-    try:
-        control_metadata(request.control_type, request.name, request.tags)
-    except ControlError as error:
-        name = _FIELDS.get(error.field, "tags")
-        raise InvalidFieldError(name, f"{ascii(error.value)[:80]}: {error.reason}") from error
-    return request
+    return _checked(ControlRequest(control_type, message.name, dict(message.tags), epoch))
 
 
 def request_message(topic: str, request: ControlRequest) -> pb.AppendControlRequest:
-    """The request as a protobuf message."""
+    """The request as a protobuf message. Raises InvalidFieldError."""
+    _checked(request)
     number = cast("pb.ControlType", request.control_type)  # the numbers are the same
     message = pb.AppendControlRequest(topic=topic, type=number, name=request.name)
     message.tags.update(request.tags)
     if request.epoch is not None:
         message.epoch = request.epoch
     return message
+
+
+def _checked(request: ControlRequest) -> ControlRequest:
+    """The request itself. Raises InvalidFieldError with the field's name."""
+    control_type, epoch = request.control_type, request.epoch
+    if control_type not in _KNOWN:
+        names = [name for name, number in CONTROL_TYPES.items() if number in _KNOWN]
+        raise InvalidFieldError("type", f"{control_type} is not one of {', '.join(names)}")
+    if epoch is not None and not 0 <= epoch <= MAX_EPOCH:
+        raise InvalidFieldError("epoch", f"must be from 0 to {MAX_EPOCH}, is {epoch}")
+    try:
+        control_metadata(control_type, request.name, request.tags)
+    except ControlError as error:
+        name = _FIELDS.get(error.field, "tags")
+        raise InvalidFieldError(name, f"{ascii(error.value)[:80]}: {error.reason}") from error
+    return request
 
 
 def appended_message(appended: ControlAppended) -> pb.AppendControlResponse:

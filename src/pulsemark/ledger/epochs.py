@@ -49,10 +49,8 @@ def epoch_starts(segments: Sequence[Run]) -> list[EpochStart]:
     for segment in segments:
         epoch = segment.header.epoch
         if not starts or epoch > starts[-1].epoch:
-            cut = segment.cut_rows
-            position = Position(segment.ledger_id, segment.first_entry_id + cut)
-            index, leader = segment.index_before(cut), _leader_of(segment)
-            starts.append(EpochStart(epoch, index, position, leader))
+            first, leader = segment.first_position, _leader_of(segment)
+            starts.append(EpochStart(epoch, segment.first_index, first, leader))
     return starts
 
 

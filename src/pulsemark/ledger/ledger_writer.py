@@ -201,8 +201,8 @@ class LedgerWriter(TopicLog):
         ``body`` is a producer's headers-and-payload (or any contiguous buffer). It must not change
         until then. An entry with ``message_count`` 0 or below takes no index and gets no prefix, as
         in Pulsar. ``base`` are prefix fields of the store itself, written even without stamps.
-        ``epoch`` is the leader epoch in which the caller believes to lead. ``sender`` is the
-        producer whose connection sent the entry, for stampers. Waits while too much is pending.
+        ``epoch`` is the leader epoch in which the caller believes to lead, ``sender`` the producer
+        whose connection sent the entry. Waits while too much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
         wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
@@ -233,9 +233,14 @@ class LedgerWriter(TopicLog):
                 if epoch is not None and epoch != tail.epoch:
                     raise StaleEpochError(self.name, epoch, tail.epoch)
                 record = self._builder.build(entry, tail)
-                appended = self._add(tail, record) if type(record) is tuple else None
-            if appended is not None:
-                return appended
+                is_noted = not kind or self.controls.is_noted(tail.ledger_id)
+                if is_noted and type(record) is tuple:
+                    appended = self._add(tail, record)
+                    if kind and message_count:
+                        self.controls.add(appended.position)
+                    return appended
+            if not is_noted:
+                self.controls.note(tail.ledger_id, tail.ledger_id, self._segments)
             self._store.uninterrupted.run(partial(self._make_room, entry))
 
     def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
@@ -380,6 +385,7 @@ class LedgerWriter(TopicLog):
             self._engine.sealed(tail.segment)
         self._segments = kept
         last = kept[-1] if kept else None
+        self.controls.drop_after(last)
         self.tail = replace(
             tail,
             segment=None,

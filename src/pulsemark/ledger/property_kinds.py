@@ -7,5 +7,7 @@ from __future__ import annotations
 
 DELETING_KIND = "deleting"
 """The topic is being deleted. Stored in the change that removes it from the topics."""
+CONTROL_NOTE_KIND = "control-entries"
+"""The ledgers with control entries, and where these are (`control_positions`)."""
 SEEN_PROPERTY_KIND = "retention-seen"
 """The notes of `retention` about entries whose append times cannot be used."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from .control_positions import ControlPositions
 from .entry import Entry
 from .epochs import EpochHistory, EpochStart, epoch_starts
 from .errors import CorruptEntryError
@@ -40,6 +41,8 @@ class TopicLog:
     def __init__(self, name: str, segments: Sequence[Run]) -> None:
         self.name = name
         self._segments: tuple[Run, ...] = tuple(segments)
+        self.controls = ControlPositions()
+        """Where the control entries are. Logs that are only read do not know it."""
         self.tail_cuts = 0
         """How often messages were cut off at the end since the log was opened."""
 
@@ -332,6 +335,18 @@ class TopicLog:
     def message_count(self, start: Position, end: Position) -> int:
         """How many messages (indexes) the entries in [start, end) have."""
         return max(0, self.index_before(end) - self.index_before(start))
+
+    def is_control(self, position: Position) -> bool:
+        """Whether a control entry is at ``position``."""
+        return bool(self.controls) and position in self.controls
+
+    def control_positions(self, start: Position, end: Position) -> list[Position]:
+        """The positions of the control entries in [start, end)."""
+        return self.controls.within(start, min(end, self.end_position)) if self.controls else []
+
+    def control_count(self, start: Position, end: Position) -> int:
+        """How many control entries are in [start, end)."""
+        return self.controls.count(start, min(end, self.end_position)) if self.controls else 0
 
     def index_before(self, position: Position) -> int:
         """Index of the first message at or after ``position``."""

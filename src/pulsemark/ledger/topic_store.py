@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 
 from ..metadata import Clock
 from .commit.delivery import Notify
+from .control_positions import ControlPositions
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import (
     LedgerError,
@@ -22,7 +23,7 @@ from .errors import (
 from .limits import MAX_TOPIC_NAME_BYTES
 from .managed_ledger import ManagedLedger
 from .options import StoreOptions
-from .property_kinds import DELETING_KIND, SEEN_PROPERTY_KIND
+from .property_kinds import CONTROL_NOTE_KIND, DELETING_KIND, SEEN_PROPERTY_KIND
 from .run import Run
 from .store import LedgerStore
 from .store_core import StoreCore
@@ -137,9 +138,20 @@ class TopicStore(StoreCore):
             self.engine.freeing(self.next_ledger_id),
             index_floor=self._index_floor(name, topic_id, segments),
             cursors=cursors,
+            # The store's own topic of cursors has only control entries.
+            controls=None if cursors is None else self._controls(topic_id, segments),
         )
         self._ledgers[name] = ledger
         return ledger
+
+    def _controls(self, topic_id: int, segments: list[Run]) -> ControlPositions:
+        """Where a topic's control entries are."""
+        kind, key = CONTROL_NOTE_KIND, str(topic_id)
+        controls = ControlPositions(lambda note: self.catalog.put(kind, key, note))
+        note = self.catalog.get(kind, key)
+        if note is not None:
+            controls.load(note, segments)
+        return controls
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
         """Indexes below this are in use, though the newest ledger may be lost.
@@ -197,7 +209,7 @@ class TopicStore(StoreCore):
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
             self._delete_topic(name)
-        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND):
+        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND):
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ledger.entry import LAST_KIND
+from ..ledger.entry import LAST_KIND, EntryKind
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import index_path
 from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
@@ -77,6 +77,8 @@ class SegmentCheck:
         self.entries = 0
         """How many whole entries count."""
         self.messages = 0
+        """Those of producers: control entries are counted apart."""
+        self.control_entries = 0
         self.size_bytes = 0
 
     def run(self) -> Iterator[Finding]:
@@ -154,7 +156,10 @@ class SegmentCheck:
             reason = f"entry kind {fields.kind}"
         if reason is None:
             self.entries += 1
-            self.messages += fields.message_count
+            if fields.kind == EntryKind.CONTROL:
+                self.control_entries += 1
+            else:
+                self.messages += fields.message_count
             wrong = contradiction(fields, record.data[RECORD_HEADER_SIZE:])
             if wrong is not None:
                 yield WrongRecord(
