@@ -19,6 +19,7 @@ from pulsemark.ledger import (
     MemoryFolder,
     MemoryStore,
     Position,
+    Run,
     StoreOptions,
 )
 from pulsemark.ledger.control_positions import MAX_NOTED_ENTRIES, ControlPositions
@@ -159,10 +160,12 @@ def test_a_note_lists_ledgers_that_have_ended(
 ) -> None:
     """After an orderly end no entry is read; after a crash only those of the last such ledger."""
     read: list[int] = []
-    monkeypatch.setattr(
-        "pulsemark.ledger.control_positions._read",
-        lambda segment: read.append(segment.ledger_id) or [],
-    )
+
+    def note(segment: Run) -> list[int]:
+        read.append(segment.ledger_id)
+        return []
+
+    monkeypatch.setattr("pulsemark.ledger.control_positions._read", note)
     simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
     for _ in range(3):
         store = simulated.open()

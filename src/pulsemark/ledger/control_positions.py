@@ -47,6 +47,8 @@ class ControlPositions:
         self._noting = threading.Lock()
         self._noted: frozenset[int] = frozenset()
         """The ledgers of which the stored note says that they have control entries."""
+        self._doubtful: set[int] = set()
+        """Ledgers with control entries that failed: after a crash they may be in the log."""
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -82,6 +84,12 @@ class ControlPositions:
             end = Position(last.ledger_id, last.end_entry_id) if last else Position(-1, 0)
             self._keys = self._keys[: bisect_left(self._keys, _key(end))]
 
+    def failed_after(self, last: Run | None) -> None:
+        """What comes after this run did not become durable; a crash may show it all the same."""
+        before = self._keys
+        self.drop_after(last)
+        self._doubtful |= {key >> _SHIFT for key in before[len(self._keys) :]}
+
     # The note
 
     def is_noted(self, ledger_id: int) -> bool:
@@ -95,9 +103,9 @@ class ControlPositions:
         """
         with self._noting:
             if not self.is_noted(ledger_id):
-                there = {s.ledger_id for s in segments} | {open_ledger_id}
-                ended = (self._noted & there) - {open_ledger_id}
-                self._write((self._noted & there) | {ledger_id}, ended)
+                first = segments[0].ledger_id if segments else -1
+                kept = frozenset(each for each in self._noted if each >= first)
+                self._write(kept | {ledger_id}, kept - {open_ledger_id})
 
     def close(self) -> None:
         """No entry follows: note all positions. Raises CatalogError."""
@@ -108,7 +116,7 @@ class ControlPositions:
     def _write(self, ledgers: frozenset[int], ended: frozenset[int]) -> None:
         assert self._store is not None
         listed: dict[str, list[int] | None] = {str(ledger_id): None for ledger_id in ledgers}
-        for ledger_id in ended:
+        for ledger_id in ended - self._doubtful:
             found = self.within(Position(ledger_id, 0), Position(ledger_id + 1, 0))
             if len(found) <= MAX_NOTED_ENTRIES:
                 listed[str(ledger_id)] = [position.entry_id for position in found]

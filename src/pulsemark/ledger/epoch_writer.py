@@ -224,7 +224,8 @@ class EpochWriter(LedgerWriter):
     ) -> tuple[Tail, Record]:
         """A new ledger of ``epoch`` after ``kept``, and its first entry.
 
-        Changes nothing except that it uses up a ledger id. Raises what ``append`` does.
+        Changes nothing except that it uses up a ledger id, and notes the ledger for a control
+        entry. Raises what ``append`` does.
         """
         ended = replace(
             self.tail,

@@ -4,10 +4,9 @@ An entry gets its position, time and index at append, under the store's lock, an
 ``time = max(clock, last)``, ``index = last + messages``. Entries that cannot be made durable are
 not removed one by one. Instead the ledger is fenced at its last durable entry, and the topic
 continues in a new ledger, whose header says how many entries of the previous one count. So indexes
-have no gaps, and none is given twice. Every opening of a topic begins a new ledger, too.
-
-Every change is made in this order: first all that may fail, then one run of assignments that
-nothing can interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
+have no gaps, and none is given twice. Every opening of a topic begins a new ledger, too. A change
+is made in this order: first all that may fail, then one run of assignments that nothing can
+interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
 """
 
 from __future__ import annotations
@@ -233,14 +232,11 @@ class LedgerWriter(TopicLog):
                 if epoch is not None and epoch != tail.epoch:
                     raise StaleEpochError(self.name, epoch, tail.epoch)
                 record = self._builder.build(entry, tail)
-                is_noted = not kind or self.controls.is_noted(tail.ledger_id)
-                if is_noted and type(record) is tuple:
+                if type(record) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
                     appended = self._add(tail, record)
                     if kind and message_count:
                         self.controls.add(appended.position)
                     return appended
-            if not is_noted:
-                self.controls.note(tail.ledger_id, tail.ledger_id, self._segments)
             self._store.uninterrupted.run(partial(self._make_room, entry))
 
     def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
@@ -287,6 +283,8 @@ class LedgerWriter(TopicLog):
 
     def _make_room(self, entry: NewEntry) -> None:
         """Begin a segment, or a ledger, if this entry is to be the first one in it."""
+        if entry[3]:  # a control entry
+            self.controls.note(self.tail.ledger_id, self.tail.ledger_id, self._segments)
         with self._committer.lock:
             self._check_open()
             tail = self.tail
@@ -385,7 +383,7 @@ class LedgerWriter(TopicLog):
             self._engine.sealed(tail.segment)
         self._segments = kept
         last = kept[-1] if kept else None
-        self.controls.drop_after(last)
+        self.controls.failed_after(last)
         self.tail = replace(
             tail,
             segment=None,

@@ -146,9 +146,9 @@ class TopicStore(StoreCore):
 
     def _controls(self, topic_id: int, segments: list[Run]) -> ControlPositions:
         """Where a topic's control entries are."""
-        kind, key = CONTROL_NOTE_KIND, str(topic_id)
-        controls = ControlPositions(lambda note: self.catalog.put(kind, key, note))
-        note = self.catalog.get(kind, key)
+        key = str(topic_id)
+        controls = ControlPositions(lambda note: self.catalog.put(CONTROL_NOTE_KIND, key, note))
+        note = self.catalog.get(CONTROL_NOTE_KIND, key)
         if note is not None:
             controls.load(note, segments)
         return controls

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,8 @@ from .name_locks import NameLocks
 from .policy_store import PolicyStore
 
 if TYPE_CHECKING:
-    from .partitioned_topics import PartitionedTopics
+    from .registry import Topics
     from .topic import Topic
-    from .topic_names import TopicNames
 
 __all__ = [
     "LEADER_EPOCHS",
@@ -74,23 +73,18 @@ class LeaderEpochs:
 
     def __init__(
         self,
+        topics: Topics,
         store: PolicyStore,
-        open_topics: Mapping[str, Topic],
-        names: TopicNames,
-        partitioned: PartitionedTopics,
         run_blocking: Callable[..., Awaitable[Any]],
         *,
-        default: bool,
         leader: str,
     ) -> None:
         """`leader` names this broker in the epochs that it begins."""
-        self.default = default
+        self.default = topics.config.leader_epochs_enabled
         self.leader = leader
         self._store = store
-        self._open_topics = open_topics
-        self._names = names
+        self._topics = topics
         self._run_blocking = run_blocking
-        self._partitioned = partitioned
         self._beginning = NameLocks()
 
     # -- the policy -----------------------------------------------------------------------------
@@ -115,7 +109,7 @@ class LeaderEpochs:
     async def set_for_namespace(self, namespace: str, value: bool | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
         await self._store.set_in_namespace(namespace, LEADER_EPOCHS, value)
-        await self._begin_in(self._names.of(namespace))
+        await self._begin_in(self._topics.names_in(namespace))
 
     async def set_for_topic(self, name: TopicName, value: bool | None) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
@@ -123,13 +117,13 @@ class LeaderEpochs:
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
         await self._store.set_in_topic(name, LEADER_EPOCHS, value)
-        partitions = range(self._partitioned.count_of(name))
+        partitions = range(self._topics.partitions_of(name))
         await self._begin_in([str(name), *(str(name.partition(index)) for index in partitions)])
 
     async def _begin_in(self, names: list[str]) -> None:
         """Begin the epochs of those topics that are open. Each one that fails is logged."""
         for at in range(0, len(names), TOPICS_AT_ONCE):
-            found = (self._open_topics.get(full) for full in names[at : at + TOPICS_AT_ONCE])
+            found = (self._topics.open_topics.get(full) for full in names[at : at + TOPICS_AT_ONCE])
             await asyncio.gather(*(self.try_to_begin(topic) for topic in found if topic))
 
     # -- the epochs -----------------------------------------------------------------------------

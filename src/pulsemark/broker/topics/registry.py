@@ -13,6 +13,7 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property
 from typing import Any, TypeVar
 
 from ...ledger import LedgerError, TopicNotFoundError, TopicStore
@@ -97,15 +98,6 @@ class Topics:
             broker_name=broker_name,
         )
         self.policy_store.of_topic_changed = self.stamp_policies.changed
-        self.leader_epochs = LeaderEpochs(
-            self.policy_store,
-            self.open_topics,
-            self.names,
-            self._partitioned,
-            run_blocking,
-            default=config.leader_epochs_enabled,
-            leader=leader_name(broker_name, store.owner_id),
-        )
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
@@ -113,6 +105,12 @@ class Topics:
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
+
+    @cached_property
+    def leader_epochs(self) -> LeaderEpochs:
+        """The policy `leaderEpochs`, and the epochs that this broker begins."""
+        leader = leader_name(self.stamp_policies.broker_name, self._store.owner_id)
+        return LeaderEpochs(self, self.policy_store, self._run_blocking, leader=leader)
 
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""
