@@ -240,3 +240,16 @@ def test_any_history_of_leaders_ends_in_equal_logs(steps: list[tuple[str, int, i
             assert starts(replica) == starts(replicas[leader])
     for store in stores:
         store.close()
+
+
+def test_a_backlog_after_a_cut_in_the_same_epoch(stores: list[TopicStore]) -> None:
+    """Acknowledgements of what was dropped no longer count, though the epoch is the same."""
+    ledger = stores[0].open_topic(TOPIC)
+    cursor = ledger.open_cursor("s", initial=EARLIEST)
+    appended = [ledger.append(b"%d" % number) for number in range(6)]
+    appended[-1].commit.wait(10)
+    for one in appended[3:]:
+        cursor.ack(one.position)
+    assert cursor.backlog_messages == 3
+    ledger.replace_tail(4, b"other", epoch=0)
+    assert cursor.backlog_messages == 4
