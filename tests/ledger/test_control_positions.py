@@ -23,7 +23,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.control_positions import MAX_NOTED_ENTRIES, ControlPositions
-from pulsemark.ledger.property_kinds import CONTROL_NOTE_KIND
+from pulsemark.ledger.store import CONTROL_NOTE_KIND
 from pulsemark.metadata import ControlError
 from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT, CONTROL_LEADER_CHANGE
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore

@@ -8,10 +8,19 @@ loop. Importing this module imports grpc, so the broker imports it only if a por
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from ..audit.errors import AuditInputError
+from ..audit.report import Report
 from ..finder.control import AppendControl, ControlAppended, ControlRequest
-from ..finder.errors import CursorBusyError, NotPossibleError, SubscriptionNotFoundError
+from ..finder.errors import (
+    CursorBusyError,
+    InvalidFieldError,
+    NotPossibleError,
+    SubscriptionNotFoundError,
+)
 from ..finder.server import SeekServer, ServerOptions
+from ..finder.service import AuditReport
 from ..finder.token_file import TokenFileError, read_token
 from ..ledger import (
     Appended,
@@ -63,6 +72,7 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
         normalise=lambda name: str(TopicName.parse(name)),
         reset_cursor=reset_cursor,
         append_control=_appending_control(services),
+        audit=_audit_of(services),
     )
 
 
@@ -117,6 +127,26 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
             if request.epoch is not None:
                 raise
             # Another epoch began meanwhile.
+
+
+def _audit_of(services: Services) -> AuditReport:
+    """The audit's call over the broker's auditor."""
+
+    async def audit(
+        topic_name: str, by: Sequence[str], from_ms: int | None, to_ms: int | None
+    ) -> Report:
+        auditor = services.auditor
+        if not auditor.is_on:
+            raise NotPossibleError("this broker keeps no audit (pulsemarkAuditEnabled)")
+        try:
+            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
+            return await auditor.report(topic, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
+        except RefusedError as refusal:
+            raise TopicNotFoundError(topic_name) from refusal
+        except AuditInputError as error:
+            raise InvalidFieldError(error.field, str(error)) from error
+
+    return audit
 
 
 class _BrokerTopics:

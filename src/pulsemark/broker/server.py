@@ -30,7 +30,6 @@ import socket
 import tempfile
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -38,27 +37,19 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..ledger import LocalStore, MemoryStore, TopicStore
 from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
-from .cleaning.claims import Claims
-from .cleaning.worker import Cleaning
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, connections_affordable
-from .connection.memory import InputMemory, KeptMemory, OutputMemory
-from .connection.receipts import PublishBudget
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
+from .making import make_services
 from .services import Services
-from .statistics.cache_figures import CacheMeter
-from .storage_health import StorageHealth
-from .topics.catalog_writer import CatalogWriter
-from .topics.registry import Topics
-from .topics.schemas import Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
 
-__all__ = ["Broker", "make_services"]
+__all__ = ["Broker"]
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +166,7 @@ class Broker:
         await self._start_seek_server()
         self._housekeeping = Housekeeping(self._services)
         self._services.cleaning.start()
+        self._services.auditor.start()
         for listener in (self._binary, self._http):
             if listener is not None:
                 listener.start()
@@ -296,6 +288,7 @@ class Broker:
         topics = self._services.topics
         await self._services.cleaning.close()
         await topics.settled()
+        await self._services.auditor.close()
         for topic in tuple(topics.open_topics.values()):
             for subscription in tuple(topic.subscriptions.values()):
                 try:
@@ -328,54 +321,6 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-async def make_services(
-    config: BrokerConfig,
-    store: TopicStore,
-    stampers: StamperChain,
-    run_blocking: RunBlocking,
-    *,
-    service_url: str,
-    http_url: str,
-) -> Services:
-    """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
-    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
-    schemas = Schemas(catalog_writer, config)
-    topics = Topics(
-        store,
-        config,
-        stampers,
-        run_blocking,
-        catalog_writer,
-        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=schemas.forget,
-        broker_name=service_url.partition("://")[2],
-    )
-    await topics.load()
-    return Services(
-        config=config,
-        topics=topics,
-        schemas=schemas,
-        budget=PublishBudget(config.max_in_flight_publish_bytes),
-        input=InputMemory(config.max_input_buffer_bytes),
-        output=OutputMemory(config.max_unsent_bytes),
-        kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
-        storage=StorageHealth(partial(run_blocking, store.probe)),
-        cleaning=Cleaning(topics, config, run_blocking, claims),
-        cache=CacheMeter(store.tail_cache),
-        run_blocking=run_blocking,
-        service_url=service_url,
-        http_url=http_url,
-        incarnation=await run_blocking(_next_incarnation, store),
-    )
-
-
-def _next_incarnation(store: TopicStore) -> int:
-    stored = store.catalog.get("broker", "incarnation")
-    incarnation = int(stored) + 1 if stored is not None else 0
-    store.catalog.put("broker", "incarnation", str(incarnation).encode())
-    return incarnation
 
 
 async def _wait_until(condition: Callable[[], bool], deadline_s: float) -> None:

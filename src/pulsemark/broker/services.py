@@ -14,6 +14,7 @@ from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
+    from .audit.auditor import Auditor
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
@@ -36,6 +37,7 @@ class Services:
     kept: KeptMemory
     storage: StorageHealth
     cleaning: Cleaning
+    auditor: Auditor
     cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]

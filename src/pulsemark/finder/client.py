@@ -10,7 +10,7 @@ call itself derive from `SeekCallError`. Several threads may share one client.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +19,11 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from ..audit.report import Report
 from ..ledger import EpochHistory, Position
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
-from . import messages, rpc
+from . import audit_messages, messages, rpc
 from .control import (
     ControlAppended,
     ControlRequest,
@@ -105,6 +106,7 @@ class SeekClient:
         self._reset_cursor = self._unary("ResetCursor")
         self._append_control = self._unary("AppendControl")
         self._epochs = self._unary("Epochs")
+        self._audit = self._unary("Audit")
         self._read_entries = self._channel.unary_stream(
             rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
         )
@@ -250,6 +252,23 @@ class SeekClient:
         `ledger.common_point` compares the epochs of two logs.
         """
         return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
+
+    def audit(
+        self,
+        topic: str,
+        by: Sequence[str] = (),
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Report:
+        """What the broker counted of a topic, by time and tags, with all that is durable now.
+
+        ``by`` are some of the tags that it counts by. Raises NotPossibleError if it keeps no audit.
+        """
+        request = pb.AuditRequest(topic=topic, by=by, from_ms=from_ms, to_ms=to_ms)
+        answer = self._call(self._audit, request, timeout_s)
+        return audit_messages.report_of(topic, answer)
 
     def is_serving(self, *, timeout_s: float | None = None) -> bool:
         """Whether the server says that it accepts calls (grpc.health.v1); needs no token."""

@@ -41,6 +41,7 @@ from .service import (
     MAX_CALLS,
     MAX_STREAMS,
     STALL_TIMEOUT_S,
+    AuditReport,
     CallContext,
     Normalise,
     ResetCursor,
@@ -118,12 +119,14 @@ class SeekServer:
         normalise: Normalise = full_name,
         reset_cursor: ResetCursor | None = None,
         append_control: AppendControl | None = None,
+        audit: AuditReport | None = None,
     ) -> None:
         self._source = source
         self._options = options or ServerOptions()
         self._normalise = normalise
         self._reset_cursor = reset_cursor
         self._append_control = append_control
+        self._audit = audit
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -191,6 +194,7 @@ class SeekServer:
             reset_cursor=self._reset_cursor,
             append_control=self._append_control,
             may_append=self._options.control_token is not None,
+            audit=self._audit,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
         self._health = health.aio.HealthServicer()

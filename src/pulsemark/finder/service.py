@@ -19,20 +19,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import grpc
 
 from ..ledger import EARLIEST, Position, TopicLog
 from ..proto import seek_pb2 as pb
-from . import messages, rpc
+from . import audit_messages, messages, rpc
 from .control import AppendControl, appended_message, control_request, history_message
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .search import Finder
 from .stream import ReadPlan, entry_responses
 from .stream_slots import StreamSlots
+
+if TYPE_CHECKING:
+    from ..audit.report import Report
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +52,11 @@ Normalise = Callable[[str], str]
 ResetCursor = Callable[[str, str, Position], Awaitable[None]]
 """Moves the cursor of (topic, subscription) to the entry at a position, and its connected
 consumers with it. Raises SubscriptionNotFoundError, CursorBusyError or NotPossibleError."""
+
+
+AuditReport = Callable[[str, "Sequence[str]", int | None, int | None], Awaitable["Report"]]
+"""The audit of a topic, by tags, in buckets between two times. Raises TopicNotFoundError,
+InvalidFieldError, or NotPossibleError if no audit is kept."""
 
 
 class TopicSource(Protocol):
@@ -106,6 +114,7 @@ class SeekServicer:
         reset_cursor: ResetCursor | None = None,
         append_control: AppendControl | None = None,
         may_append: bool = False,
+        audit: AuditReport | None = None,
     ) -> None:
         """``may_append``: callers that have come this far may use AppendControl."""
         self._source = source
@@ -118,6 +127,7 @@ class SeekServicer:
         self._reset_cursor = reset_cursor
         self._append_control = append_control
         self._may_append = may_append
+        self._audit = audit
 
     async def seek_by_time(
         self, request: pb.SeekByTimeRequest, context: CallContext
@@ -197,6 +207,19 @@ class SeekServicer:
         topic = self._topic(request.topic)
         return history_message(await self._run(lambda _: self._source.log(topic).epoch_history()))
 
+    async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
+        """What the broker counted of a topic (Audit)."""
+        if self._audit is None:
+            raise NotPossibleError("this server only reads; the broker keeps an audit")
+        topic = self._topic(request.topic)
+        made = await self._audit(
+            topic,
+            audit_messages.tags_of_request(request),
+            audit_messages.optional_time(request, "from_ms"),
+            audit_messages.optional_time(request, "to_ms"),
+        )
+        return audit_messages.report_message(made)
+
     def _topic(self, name: str) -> str:
         messages.name_field(name, "topic")
         try:
@@ -257,6 +280,7 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
         "ResetCursor": servicer.reset_cursor,
         "AppendControl": servicer.append_control,
         "Epochs": servicer.epochs,
+        "Audit": servicer.audit,
     }
     handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(

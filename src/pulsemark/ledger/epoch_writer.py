@@ -14,9 +14,7 @@ from functools import partial
 from ..metadata import BrokerEntryMetadata, Buffer, ControlError, MessageHeader, control_metadata
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
 from .admission import checked
-from .appended import Appended
-from .commit.commit import Batch
-from .commit.group import Group
+from .commit.commit import Appended, Batch, Group
 from .commit.record_builder import NewEntry, Record
 from .commit.tail import Tail
 from .entry import EntryKind
@@ -103,7 +101,7 @@ class EpochWriter(LedgerWriter):
         """
         check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, tags, leader_epoch=max(epoch, 0))
-        return self._store.uninterrupted.run(partial(self._begin_epoch, epoch, base))
+        return self.store.uninterrupted.run(partial(self._begin_epoch, epoch, base))
 
     def _begin_epoch(self, epoch: int, base: BrokerEntryMetadata) -> Appended:
         with self._committer.lock:
@@ -126,7 +124,7 @@ class EpochWriter(LedgerWriter):
         """
         check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, leader_epoch=max(epoch, 0))
-        return self._store.uninterrupted.run(
+        return self.store.uninterrupted.run(
             partial(self._replace_tail, index, _mark(base), epoch, is_new=True)
         )
 
@@ -150,7 +148,7 @@ class EpochWriter(LedgerWriter):
         body, check, count, kind = checked(self.name, body, message_count, kind)
         header = None if self._builder.stamps_time else MessageHeader(body)
         entry = body, check, count, kind, base, None, header
-        return self._store.uninterrupted.run(
+        return self.store.uninterrupted.run(
             partial(self._replace_tail, index, entry, epoch, is_new=False)
         )
 
@@ -164,14 +162,14 @@ class EpochWriter(LedgerWriter):
             cut = self._cut_at(index)
             check_not_before(self.name, epoch, cut.kept)
             tail, record = self._first_of(entry, epoch, index, cut.kept, cut.last_count)
-            assert tail.segment is not None
-            group = Group(None, Batch(None), self, tail.segment, 0)
+            assert tail.run is not None
+            group = Group(None, Batch(None), self, tail.run, 0)
             appended = self._add(tail, record, group)
-            engine.began(tail.segment)
+            engine.began(tail.run)
             try:
                 committer.write_now(group)
             except BaseException:
-                engine.void(tail.segment)
+                engine.void(tail.run)
                 raise
             self._make_cut(cut, tail)
             if entry[3] is EntryKind.CONTROL and entry[2]:
@@ -189,26 +187,26 @@ class EpochWriter(LedgerWriter):
 
     def _make_cut(self, cut: TailCut, tail: Tail) -> None:
         """The folder has the cut; so has memory from now on."""
-        assert tail.segment is not None
+        assert tail.run is not None
         try:
             cut.make()
         except OSError as error:  # the folder has the cut already, but memory could not follow
             self._state.fail(error)
             raise self._state.error() from error
         self.recent.clear()
-        self._leave_segment()
+        self._leave_run()
         for shortened in cut.kept[-1:]:
             shortened.assigned_count = shortened.entry_count
             self._engine.sealed(shortened)
-        self._segments = (*cut.kept, tail.segment)
+        self._segments = (*cut.kept, tail.run)
         self.tail = tail
         self.controls.drop_after(cut.kept[-1] if cut.kept else None)
         self.tail_cuts += 1
 
     def _drop(self, dropped: Sequence[Run]) -> None:
         """Remove runs that a later header has cut off. If that fails, the next opening does it."""
-        for segment in dropped:
-            segment.mark_removed()
+        for run in dropped:
+            run.mark_removed()
         try:
             self._engine.remove(self.topic_id, dropped)()
         except (OSError, LedgerError) as error:
@@ -231,14 +229,14 @@ class EpochWriter(LedgerWriter):
             self.tail,
             next_index=index,
             epoch=epoch,
-            ledger_id=self._store.next_ledger_id(),
+            ledger_id=self.store.next_ledger_id(),
             needs_ledger_id=False,
         )
         if entry[3] is EntryKind.CONTROL:
             self.controls.note(ended.ledger_id, self.tail.ledger_id, kept)
         tail = self._tail_of_new(ended, kept, 0, 0, last_count)
         record = self._builder.build(entry, tail)
-        assert isinstance(record, tuple)  # the segment is new
+        assert isinstance(record, tuple)  # the run is new
         return tail, record
 
 

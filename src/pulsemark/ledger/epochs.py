@@ -1,6 +1,6 @@
 """Leader epochs: which leader began at which index, and cutting a log's tail back to an index.
 
-Each epoch begins a ledger, so the segments' own headers say which epoch begins at which index. The
+Each epoch begins a ledger, so the runs' own headers say which epoch begins at which index. The
 epoch's first entry, its mark, names the leader. Nothing else is stored.
 
 `common_point` is the truncation rule of the proposal for enriched message metadata (KAFKA-1211): a
@@ -43,26 +43,26 @@ class EpochHistory:
         return following[0].first_index if following else self.next_index
 
 
-def epoch_starts(segments: Sequence[Run]) -> list[EpochStart]:
+def epoch_starts(runs: Sequence[Run]) -> list[EpochStart]:
     """Where each leader epoch that has entries begins, oldest first. Reads the epochs' marks."""
     starts: list[EpochStart] = []
-    for segment in segments:
-        epoch = segment.header.epoch
+    for run in runs:
+        epoch = run.header.epoch
         if not starts or epoch > starts[-1].epoch:
-            first, leader = segment.first_position, _leader_of(segment)
-            starts.append(EpochStart(epoch, segment.first_index, first, leader))
+            first, leader = run.first_position, _leader_of(run)
+            starts.append(EpochStart(epoch, run.first_index, first, leader))
     return starts
 
 
-def _leader_of(segment: Run) -> str:
-    """The leader that the mark in a segment's first row names; "" if there is none."""
-    if not segment.header.epoch or segment.header.segment_no or segment.cut_rows:
+def _leader_of(run: Run) -> str:
+    """The leader that the mark in a run's first row names; "" if there is none."""
+    if not run.header.epoch or run.header.segment_no or run.cut_rows:
         return ""
     try:
-        control = control_of(segment.head(0, IoCount()).prefix)
+        control = control_of(run.head(0, IoCount()).prefix)
     except (DamagedRecordError, FileNotFoundError, PrefixError):
         return ""
-    begins = control is not None and control.leader_epoch == segment.header.epoch
+    begins = control is not None and control.leader_epoch == run.header.epoch
     return control.name if control is not None and begins else ""
 
 
@@ -128,44 +128,44 @@ def check_not_before(topic: str, epoch: int, kept: Sequence[Run]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TailCut:
-    """Where a log will end: the segments that stay, the last of which is shortened."""
+    """Where a log will end: the runs that stay, the last of which is shortened."""
 
     kept: tuple[Run, ...]
     dropped: tuple[Run, ...]
     last_count: int
-    """How many entries stay in the last segment that is kept."""
+    """How many entries stay in the last run that is kept."""
 
     def make(self) -> None:
-        """Shorten the last segment. Raises OSError before anything has changed."""
+        """Shorten the last run. Raises OSError before anything has changed."""
         if self.kept and self.last_count < self.kept[-1].entry_count:
             self.kept[-1].truncate(self.last_count)
 
 
-def find_cut(segments: Sequence[Run], index: int) -> TailCut:
+def find_cut(runs: Sequence[Run], index: int) -> TailCut:
     """Where all messages from ``index`` on are cut off; changes nothing.
 
     Raises ValueError where ``index`` lies inside a batch, OSError.
     """
     kept = 0
-    while kept < len(segments) and _begins_before(segments[kept], index):
+    while kept < len(runs) and _begins_before(runs[kept], index):
         kept += 1
     if not kept:
-        return TailCut((), tuple(segments), 0)
-    last = segments[kept - 1]
+        return TailCut((), tuple(runs), 0)
+    last = runs[kept - 1]
     row = last.entry_count
     if index < last.next_index:
         row = last.find_message(index - last.first_index, last.entry_count)
         if last.index_before(row) != index:
             raise ValueError(f"index {index} lies inside a batch")
         last.chunk(row)  # read now what `make` needs
-    return TailCut(tuple(segments[:kept]), tuple(segments[kept:]), row)
+    return TailCut(tuple(runs[:kept]), tuple(runs[kept:]), row)
 
 
-def _begins_before(segment: Run, index: int) -> bool:
-    """Whether a segment has entries before the message with ``index``, or no entries.
+def _begins_before(run: Run, index: int) -> bool:
+    """Whether a run has entries before the message with ``index``, or no entries.
 
     Entries without messages at its beginning are before it, if its first message has that index.
     """
-    if segment.first_index < index or not segment.entry_count:
+    if run.first_index < index or not run.entry_count:
         return True
-    return segment.first_index == index and segment.find_message(0, segment.entry_count) > 0
+    return run.first_index == index and run.find_message(0, run.entry_count) > 0

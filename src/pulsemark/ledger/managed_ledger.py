@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -44,6 +44,9 @@ class ManagedLedger(EpochWriter):
         if controls is not None:
             self.controls = controls  # before there are cursors, which count without them
         self._cursor_store = cursors
+        self.before_removal: list[Callable[[Position], None]] = []
+        """Called in the removing thread before entries are removed from the head, with the position
+        before which they are. An error ends the removal."""
         if cursors is not None:
             cursors.attach(self)
 
@@ -56,23 +59,24 @@ class ManagedLedger(EpochWriter):
 
     def roll(self) -> None:
         """End the current ledger; the next entry begins a new one. Raises CatalogError."""
-        self._store.uninterrupted.run(self._roll)
+        self.store.uninterrupted.run(self._roll)
 
     def _roll(self) -> None:
         with self._committer.lock:
             self._check_open()
-            if self.tail.segment is not None:
-                ledger_id = self._store.next_ledger_id()
-                self._leave_segment()
+            if self.tail.run is not None:
+                ledger_id = self.store.next_ledger_id()
+                self._leave_run()
                 self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
 
     def trim(self, before: Position) -> int:
         """Remove the segments whose entries are all before ``before``; returns how many.
 
-        The last segment with entries always stays, because its header carries the index on. Blocks.
+        The last run with entries always stays, because its header carries the index on. Blocks.
         After a crash either all of the segments are there, or none.
         """
-        return len(self._store.uninterrupted.run(partial(self._trim_alone, before)))
+        self._announce_removal(before)
+        return len(self.store.uninterrupted.run(partial(self._trim_alone, before)))
 
     def _trim_alone(self, before: Position) -> Sequence[Run]:
         self._check_open()
@@ -85,7 +89,12 @@ class ManagedLedger(EpochWriter):
         Only durable entries are removed. The removal is durable when this returns; after a crash
         in between, some of the entries may still be there.
         """
-        return self._store.uninterrupted.run(partial(self._truncate_head, before))
+        self._announce_removal(before)
+        return self.store.uninterrupted.run(partial(self._truncate_head, before))
+
+    def _announce_removal(self, before: Position) -> None:
+        for call in self.before_removal:
+            call(before)
 
     def _truncate_head(self, before: Position) -> int:
         self._check_open()
@@ -93,7 +102,7 @@ class ManagedLedger(EpochWriter):
             count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
             if not self._segments:
                 return count
-            # If the first segment ends before ``before``, it is the last one with entries.
+            # If the first run ends before ``before``, it is the last one with entries.
             first = self._segments[0]
             row = rows_before(first, before)
             cut = row - first.cut_rows
@@ -107,11 +116,11 @@ class ManagedLedger(EpochWriter):
 
     def _trim(self, before: Position) -> Sequence[Run]:
         """Remove whole segments, as `trim` says; returns the removed ones."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             gone = segments_before(self._segments, before)
         if gone:
             give_back_space = self._engine.remove(self.topic_id, gone)
-            with self._store.committer.lock:
+            with self.store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
                 self.controls.drop_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
                 self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
@@ -152,26 +161,26 @@ class ManagedLedger(EpochWriter):
     @contextmanager
     def refusing_appends(self) -> Iterator[None]:
         """Refuse appends (StoreClosedError) inside the block; also after it, if it was deleted."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             before, self._closed = self._closed, True
         try:
             yield
         finally:
-            with self._store.committer.lock:
+            with self.store.committer.lock:
                 self._closed = before or self._deleted
 
     def deleted(self) -> None:
         """The topic was deleted: nothing can be appended, and its files will be removed."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             self._deleted = True
             self._end()
-            for segment in self._segments:
-                segment.mark_removed()
+            for run in self._segments:
+                run.mark_removed()
             self.recent.clear()
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
-        self._store.uninterrupted.run(self._close)
+        self.store.uninterrupted.run(self._close)
 
     def _close(self) -> None:
         with self._committer.lock:
@@ -183,7 +192,7 @@ class ManagedLedger(EpochWriter):
 
     def _end(self) -> None:
         self._closed = True
-        self._leave_segment()
+        self._leave_run()
 
 
 def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
@@ -199,8 +208,8 @@ def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
     return segments[: min(keep, last)]
 
 
-def rows_before(segment: Run, before: Position) -> int:
+def rows_before(run: Run, before: Position) -> int:
     """How many of a run's visible rows are before ``before``, which may be in any ledger."""
-    if segment.ledger_id == before.ledger_id:
-        return min(segment.entry_count, max(0, before.entry_id - segment.first_entry_id))
-    return segment.entry_count if segment.ledger_id < before.ledger_id else 0
+    if run.ledger_id == before.ledger_id:
+        return min(run.entry_count, max(0, before.entry_id - run.first_entry_id))
+    return run.entry_count if run.ledger_id < before.ledger_id else 0

@@ -59,6 +59,9 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     _add_range(parser)
     parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
+    parser.add_argument(
+        "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
+    )
     parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
     parser.add_argument("--host", help="label (default: this machine's name)")
     parser.add_argument("--datacenter", help="label (default: none)")
@@ -71,6 +74,7 @@ def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         given.path,
         given.topic,
         bucket=given.bucket,
+        by=given.by,
         starting_time=given.starting_time,
         ending_time=given.ending_time,
         labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),

@@ -57,8 +57,10 @@ class TopicInUseError(Exception):
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`;
-    `stamp_policies`; `leader_epochs`.
+    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
+    `leader_epochs`;
+    `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
+    that is opened.
     """
 
     def __init__(
@@ -79,8 +81,8 @@ class Topics:
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
+        self.on_open: list[Callable[[Topic], None]] = []
         self.names = TopicNames()
-        #: Runs long work of the whole broker, in time slices.
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
@@ -255,6 +257,8 @@ class Topics:
         )
         self.stamp_policies.apply_to(topic)
         await self.leader_epochs.try_to_begin(topic)
+        for call in self.on_open:
+            call(topic)
         self.open_topics[full] = topic
         self.names.add(full)
         return topic

@@ -1,0 +1,171 @@
+"""The check of the records of a set when it is produced: sizes, checksums, numbers, keys, times.
+
+This is what a set costs that is stored in place, so it is one loop for magic 2 and one for 0 and 1,
+which make no objects. They accept the same bytes as the readers in `batch` and `legacy`; tests hold
+them together.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from ...metadata import Buffer
+from . import layout
+from .batch import read_headers
+from .errors import CorruptRecordSetError, InvalidRecordSetError
+from .layout import MESSAGE_KEY_AT
+from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, NO_TIME_MS, TOMBSTONE_FLAG
+from .sets import spans
+from .varints import MOST_BITS_64, int64, read_unsigned
+
+_ONE_BYTE = 0x7F
+
+
+@dataclass(slots=True)
+class Scan:
+    """What the check of a set saw."""
+
+    count: int = 0
+    numbered: bool = True
+    """The offsets are 0, 1, 2 ...: none has to be assigned."""
+    max_time_ms: int = NO_TIME_MS
+    keys: int = 0
+    """Records that have a key."""
+    nulls: int = 0
+    """Records without a value and without the tombstone flag."""
+    flags: int = 0
+    """Records with the tombstone flag."""
+    end: int = 0
+    """Of magic 0 and 1: where the last whole message ends."""
+    largest_bytes: int = 0
+    """Of magic 0 and 1: the size of the largest message."""
+    states_broker_time: bool = False
+    """Of magic 1: a message has the bit for the broker's time."""
+
+
+def scan_records(raw: bytes, count: int, base_time_ms: int) -> Scan:
+    """Check the records of a batch of magic 2, decompressed.
+
+    Raises InvalidRecordSetError: they are no records, or not ``count`` of them.
+    """
+    try:
+        scan, at, latest = _scan(raw, count)
+    except (IndexError, ValueError) as error:
+        raise InvalidRecordSetError(f"{count} records in {len(raw)} bytes: {error}") from error
+    if at != len(raw):
+        raise InvalidRecordSetError(f"{len(raw) - at} bytes after {count} records")
+    scan.max_time_ms = int64(base_time_ms + latest)
+    return scan
+
+
+def _scan(raw: bytes, count: int) -> tuple[Scan, int, int]:
+    """What is in the records, where they end, and the latest time delta.
+
+    Each number is read in place if it has one or two bytes, as ordinary ones have.
+    """
+    at = keys = nulls = flags = 0
+    numbered, latest, total = True, -(2**63), len(raw)
+    for number in range(count):
+        size, at = raw[at], at + 1
+        if size > _ONE_BYTE:
+            size, at = size + (raw[at] << 7) - 128, at + 1
+            if raw[at - 1] > _ONE_BYTE:
+                size, at = read_unsigned(raw, at - 2)
+        end = at + (size >> 1)
+        if size & 1 or end > total:
+            raise ValueError(f"record {number} ends at byte {end}")
+        flagged = raw[at] & TOMBSTONE_FLAG
+        delta, at = raw[at + 1], at + 2
+        if delta > _ONE_BYTE:
+            delta, at = read_unsigned(raw, at - 1, MOST_BITS_64)
+        delta = delta >> 1 ^ -(delta & 1)
+        if delta > latest:
+            latest = delta
+        offset, at = raw[at], at + 1
+        if offset > _ONE_BYTE:
+            offset, at = offset + (raw[at] << 7) - 128, at + 1
+            if raw[at - 1] > _ONE_BYTE:
+                offset, at = read_unsigned(raw, at - 2)
+        if offset != number << 1:
+            numbered = False
+        size, at = raw[at], at + 1
+        if size > _ONE_BYTE:
+            size, at = read_unsigned(raw, at - 1)
+        if not size & 1:
+            keys, at = keys + 1, at + (size >> 1)
+        size, at = raw[at], at + 1
+        if size > _ONE_BYTE:
+            size, at = size + (raw[at] << 7) - 128, at + 1
+            if raw[at - 1] > _ONE_BYTE:
+                size, at = read_unsigned(raw, at - 2)
+        if not size & 1:
+            at += size >> 1
+        elif not flagged:
+            nulls += 1
+        if flagged:
+            flags += 1
+        if raw[at] or at + 1 != end:
+            at = read_headers(raw, at, end)[1]
+            if at != end:
+                raise ValueError(f"record {number} ends {end - at} bytes before its size")
+        else:
+            at = end
+    return Scan(count, numbered, NO_TIME_MS, keys, nulls, flags), at, latest
+
+
+def scan_messages(records: Buffer, magic: int) -> Scan:
+    """Check plain messages of magic 0 or 1: a produced set, or the set in a wrapper.
+
+    Raises:
+        CorruptRecordSetError: a checksum is wrong, or sizes point beyond their message.
+        InvalidRecordSetError: a message of another magic, a wrapper, or more than `MAX_RECORDS`.
+    """
+    scan = Scan()
+    view = memoryview(records)
+    least = MESSAGE_KEY_AT[magic] + 2 * layout.SIZE.size
+    for start, end, found in spans(view):
+        if found != magic:
+            raise InvalidRecordSetError(f"a message of magic {found} in a set of magic {magic}")
+        if end - start < least:
+            raise CorruptRecordSetError(f"a message of {end - start} bytes, of magic {magic}")
+        offset, _, crc, _, attributes = layout.MESSAGE_HEADER.unpack_from(view, start)
+        actual = zlib.crc32(view[start + layout.MESSAGE_COVERED_AT : end])
+        if actual != crc:
+            raise CorruptRecordSetError(f"CRC-32 is {actual:#010x}, a message says {crc:#010x}")
+        if attributes & CODEC_MASK:
+            raise InvalidRecordSetError("a compressed message in another one, or after a plain one")
+        if scan.count == MAX_RECORDS:
+            raise InvalidRecordSetError(f"more than {MAX_RECORDS} messages in a set")
+        if offset != scan.count:
+            scan.numbered = False
+        scan.count += 1
+        scan.end = end
+        if end - start > scan.largest_bytes:
+            scan.largest_bytes = end - start
+        if magic:
+            (time_ms,) = layout.TIME.unpack_from(view, start + layout.MESSAGE_TIME_AT)
+            if time_ms > scan.max_time_ms:
+                scan.max_time_ms = time_ms
+            if attributes & LOG_APPEND_TIME:
+                scan.states_broker_time = True
+        _scan_key_and_value(view, start + MESSAGE_KEY_AT[magic], end, scan)
+    return scan
+
+
+def _scan_key_and_value(view: memoryview, at: int, end: int, scan: Scan) -> None:
+    (key_size,) = layout.SIZE.unpack_from(view, at)
+    at += layout.SIZE.size
+    if key_size >= 0:
+        scan.keys += 1
+        at += key_size
+    if key_size < -1 or at + layout.SIZE.size > end:
+        raise CorruptRecordSetError(f"a message with a key of {key_size} bytes")
+    (value_size,) = layout.SIZE.unpack_from(view, at)
+    at += layout.SIZE.size
+    if value_size >= 0:
+        at += value_size
+    else:
+        scan.nulls += 1
+    if value_size < -1 or at != end:
+        raise CorruptRecordSetError(f"a message with a value of {value_size} bytes")
