@@ -56,13 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_addresses(parser)
     parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
-    parser.add_argument(
-        "--control-token-file",
-        type=Path,
-        metavar="PATH",
-        help="file with the token of those who may append control entries over gRPC "
-        "(default: no one may)",
-    )
     _add_storage(parser)
     parser.add_argument(
         "--expose-broker-entry-metadata",
@@ -102,6 +95,13 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
             metavar="PORT",
             help=f"port of {what}, 0 picks a free port (default: {default})",
         )
+    parser.add_argument(
+        "--control-token-file",
+        type=Path,
+        metavar="PATH",
+        help="file with the token of those who may append control entries over gRPC "
+        "(default: no one may)",
+    )
 
 
 def _add_storage(parser: argparse.ArgumentParser) -> None:

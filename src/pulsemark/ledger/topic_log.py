@@ -4,8 +4,7 @@ ManagedLedger is a TopicLog that also appends; FolderReader gives read-only ones
 entries are visible. Reading takes no lock: the list of segments is replaced as a whole.
 
 Entries may be removed while they are read. Then the reader misses bytes, which looks like damage.
-So an entry that cannot be read is damaged only if it was not removed (`Run.is_gone`). Reading goes
-on after the removed entries, as if it had begun there.
+So an entry is damaged only if it was not removed (`Run.is_gone`). Reading goes on after those.
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ class TopicLog:
     def __init__(self, name: str, segments: Sequence[Run]) -> None:
         self.name = name
         self._segments: tuple[Run, ...] = tuple(segments)
-        self.controls = ControlPositions()
-        """Where the control entries are. Logs that are only read do not know it."""
-        self.tail_cuts = 0
-        """How often messages were cut off at the end since the log was opened."""
+        self.controls, self.tail_cuts = ControlPositions(), 0
 
     # What the log has
 
@@ -107,9 +103,9 @@ class TopicLog:
 
     def epoch_history(self) -> EpochHistory:
         """The epochs and their end, for `common_point`. Reads the epochs' marks."""
-        segments = self.segments()
-        next_index = segments[-1].next_index if segments else self.next_index
-        return EpochHistory(tuple(epoch_starts(segments)), next_index)
+        runs = self.segments()
+        end = runs[-1].next_index if runs else self.next_index
+        return EpochHistory(tuple(epoch_starts(runs)), end)
 
     @property
     def first_index(self) -> int:
