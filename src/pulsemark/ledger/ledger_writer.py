@@ -18,14 +18,14 @@ from dataclasses import replace
 from functools import partial
 
 from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
-from .admission import body_check_of, check_count, check_follows, check_kind, plain_body
+from .admission import body_check_of, check_count, check_kind, check_place, plain_body
 from .commit.commit import Appended, Group
 from .commit.pending import MAX_BATCH_BYTES
 from .commit.record_builder import NewEntry, Record, RecordBuilder
 from .commit.tail import LEDGER, Tail
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind
-from .errors import CatalogError, StaleEpochError, StoreClosedError
+from .errors import CatalogError, StoreClosedError
 from .limits import MAX_MESSAGE_COUNT
 from .position import Position
 from .run import Run, RunHeader
@@ -226,10 +226,8 @@ class LedgerWriter(TopicLog):
                 if self._closed or self._state.is_over:
                     self._check_open()
                 tail = self.tail
-                if epoch is not None and epoch != tail.epoch:
-                    raise StaleEpochError(self.name, epoch, tail.epoch)
-                if follows is not None:
-                    check_follows(self.name, follows, tail.ledger_id)
+                if epoch is not None or follows is not None:
+                    check_place(self.name, tail, epoch, follows)
                 record = self._builder.build(entry, tail)
                 if type(record) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
                     appended = self._add(tail, record)
