@@ -5,7 +5,8 @@ namespace; any other target is a topic, in short or full form. POLICY is one of
 
 - `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
-  compacted, see docs/cleaning.md.
+  compacted, see docs/cleaning.md;
+- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
 ERRORS = (InvalidTopicNameError,)
 
 STAMPS = "brokerEntryMetadata"
+MIRRORS = "mirrorSources"
 RETENTION = "retention"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
-POLICIES = (STAMPS, RETENTION, *NUMBERS)
+POLICIES = (STAMPS, RETENTION, *NUMBERS, MIRRORS)
+OPTIONS = ("stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "application_tags,producer_name",
     )
     _add_limits(setting)
+    setting.add_argument_group("mirrorSources").add_argument(
+        "--clusters", metavar="NAMES", help="separated by commas; * is every cluster"
+    )
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
 
 
@@ -135,13 +141,16 @@ def _value(args: argparse.Namespace) -> Any:
     belonging = {
         STAMPS: ("stampers", "off", "deliver"),
         RETENTION: ("time", "size"),
+        MIRRORS: ("clusters",),
         **{policy: (option,) for policy, option in NUMBERS.items()},
     }[args.policy]
-    for option in ("stampers", "off", "deliver", "time", "size", "seconds", "bytes"):
+    for option in OPTIONS:
         if option not in belonging and getattr(args, option) not in (None, False, ""):
             raise CliError(f"--{option} is not an option of {args.policy}")
     if args.policy == STAMPS:
         return _stamps(args)
+    if args.policy == MIRRORS and args.clusters is not None:
+        return [name.strip() for name in args.clusters.split(",") if name.strip()]
     given = [getattr(args, option) for option in belonging]
     if None in given:
         needed = " and ".join(f"--{option}" for option in belonging)
@@ -169,6 +178,8 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
         print(json_line({"target": name, "policy": args.policy, "value": found}))
     elif found is None:
         print("not set")
+    elif args.policy == MIRRORS and isinstance(found, list):
+        print(",".join(map(str, found)) or "none")
     elif args.policy == RETENTION and isinstance(found, dict):
         time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
         print(f"time: {time} minutes, size: {size} MB")

@@ -25,6 +25,7 @@ from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
+from .mirror_policies import MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
@@ -83,10 +84,8 @@ class Topics:
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
-        self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
-        self.policy_store = PolicyStore(
-            self.namespaces, self.names, self._partitioned, catalog_writer
-        )
+        partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
+        self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
         self.stamp_policies = StampPolicies(
             StampPolicy(config.stampers, stampers),
             self.policy_store,
@@ -96,6 +95,7 @@ class Topics:
             self.turns,
             broker_name=broker_name,
         )
+        self.mirror_policies = MirrorPolicies(config.mirror_sources, self.policy_store)
         self.policy_store.of_topic_changed = self.stamp_policies.changed
         self._store = store
         self._run_blocking = run_blocking
