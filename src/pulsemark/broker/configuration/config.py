@@ -94,9 +94,9 @@ class BrokerConfig:
     #: How long a Failover subscription waits before another consumer becomes active.
     active_consumer_failover_delay_ms: int = 1_000
 
-    #: How long a publish waits at most for more publishes of the same client, if that client
-    #: sends without waiting for receipts. Messages that are handled together cost the broker much
-    #: less. 0: every publish is handled at once.
+    #: How long a publish waits at most for more publishes of the same client, or stays unread, if
+    #: that client sends without waiting for receipts. Messages that are handled together cost the
+    #: broker much less. 0: every publish is handled at once.
     publish_gathering_ms: int = 2
 
     #: Whether a leader epoch begins when this broker takes a topic over, for topics without a

@@ -162,6 +162,10 @@ class Topics:
         """Whether a topic is created when a client produces to it or subscribes."""
         return self.config.allow_auto_topic_creation
 
+    def wake_committer(self) -> None:
+        """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
+        self._store.committer.thread.wake()
+
     def parse(self, name: str) -> TopicName:
         """Parse a topic's name. Raises `RefusedError` if its namespace does not exist."""
         try:
