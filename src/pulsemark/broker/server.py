@@ -28,9 +28,7 @@ import logging
 import shutil
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -38,35 +36,27 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..ledger import LocalStore, MemoryStore, TopicStore
 from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
-from .cleaning.claims import Claims
-from .cleaning.worker import Cleaning
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, connections_affordable
-from .connection.memory import InputMemory, KeptMemory, OutputMemory
-from .connection.receipts import PublishBudget
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
+from .service_making import make_services
 from .services import Services
-from .statistics.cache_figures import CacheMeter
-from .storage_health import StorageHealth
-from .topics.catalog_writer import CatalogWriter
-from .topics.registry import Topics
-from .topics.schemas import Schemas
+from .waiting import wait_until
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
+    from .kafka_bridge import KafkaServer
 
-__all__ = ["Broker", "make_services"]
+__all__ = ["Broker"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-RunBlocking = Callable[..., Awaitable[Any]]
 
 EXECUTOR_THREADS = 4
-POLL_S = 0.005
 
 
 class Broker:
@@ -81,6 +71,7 @@ class Broker:
         self._binary: Listener | None = None
         self._http: Listener | None = None
         self._seek_server: SeekServer | None = None
+        self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
         self._state = "new"
 
@@ -109,6 +100,13 @@ class Broker:
     def grpc_url(self) -> str:
         """`host:port` of the seek service; "" without gRPC."""
         return self._seek_server.target if self._seek_server is not None else ""
+
+    @property
+    def kafka_url(self) -> str:
+        """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
+        if self._kafka is None:
+            return ""
+        return f"{_url_host(self._advertised_host())}:{self._kafka.port}"
 
     @property
     def data_dir(self) -> Path:
@@ -173,9 +171,11 @@ class Broker:
             http_url=self.http_url,
         )
         await self._start_seek_server()
+        if self._kafka is not None:
+            await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
         self._services.cleaning.start()
-        for listener in (self._binary, self._http):
+        for listener in (self._binary, self._http, self._kafka):
             if listener is not None:
                 listener.start()
 
@@ -204,8 +204,9 @@ class Broker:
             )
 
         def has_room(arriving: int) -> bool:
-            binary, http = len(self.services.sessions), len(self.services.http_connections)
-            arrived = binary + arriving
+            services = self.services
+            http = len(services.http_connections)
+            arrived = len(services.sessions) + len(services.kafka_sessions) + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
         self._binary = Listener(
@@ -215,6 +216,12 @@ class Broker:
             self._http = Listener(
                 config.host, config.http_port, self._http_protocol, has_room=has_room
             )
+
+        if config.kafka_port is not None:
+            # With kafka-python it takes 30 MB, which most brokers do not need.
+            from .kafka_bridge import KafkaServer
+
+            self._kafka = KafkaServer(config, has_room)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
         # Imported with the first HTTP connection: most brokers in tests never get one.
@@ -249,21 +256,28 @@ class Broker:
         self._state = "closing"
         try:
             await self._stop_accepting()
-            # Both at the same time: they share the configured timeout.
-            await asyncio.gather(self._stop_seek_server(), self._close_sessions())
+            # All at the same time: they share the configured timeout.
+            await asyncio.gather(
+                self._stop_seek_server(), self._stop_kafka(), self._close_sessions()
+            )
             await self._persist_cursors()
         finally:
             await self._close_store()
             self._state = "closed"
 
     async def _stop_accepting(self) -> None:
-        for listener in (self._binary, self._http):
+        listeners = (self._binary, self._http, self._kafka and self._kafka.listener)
+        for listener in listeners:
             if listener is not None:
                 await listener.close()
 
     async def _stop_seek_server(self) -> None:
         if self._seek_server is not None:
             await self._seek_server.stop()
+
+    async def _stop_kafka(self) -> None:
+        if self._kafka is not None:
+            await self._kafka.close()
 
     async def _close_sessions(self) -> None:
         if self._housekeeping is not None:
@@ -275,14 +289,14 @@ class Broker:
         for session in tuple(sessions):
             session.stop_reading()
         deadline_s = asyncio.get_running_loop().time() + self.config.shutdown_timeout_ms / 1000
-        await _wait_until(lambda: not any(session.is_busy for session in sessions), deadline_s)
+        await wait_until(lambda: not any(session.is_busy for session in sessions), deadline_s)
         for topic in self._services.topics.open_topics.values():
             topic.producers.close()
         for session in tuple(sessions):
             session.finish()
         for connection in tuple(self._services.http_connections):
             connection.close()
-        await _wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
+        await wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
         for session in tuple(sessions):
             session.abort()
         self._services.output.close()
@@ -325,64 +339,6 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-async def make_services(
-    config: BrokerConfig,
-    store: TopicStore,
-    stampers: StamperChain,
-    run_blocking: RunBlocking,
-    *,
-    service_url: str,
-    http_url: str,
-) -> Services:
-    """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
-    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
-    schemas = Schemas(catalog_writer, config)
-    topics = Topics(
-        store,
-        config,
-        stampers,
-        run_blocking,
-        catalog_writer,
-        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=schemas.forget,
-        broker_name=service_url.partition("://")[2],
-    )
-    await topics.load()
-    return Services(
-        config=config,
-        topics=topics,
-        schemas=schemas,
-        budget=PublishBudget(config.max_in_flight_publish_bytes),
-        input=InputMemory(config.max_input_buffer_bytes),
-        output=OutputMemory(config.max_unsent_bytes),
-        kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
-        storage=StorageHealth(partial(run_blocking, store.probe)),
-        cleaning=Cleaning(topics, config, run_blocking, claims),
-        cache=CacheMeter(store.tail_cache),
-        run_blocking=run_blocking,
-        service_url=service_url,
-        http_url=http_url,
-        incarnation=await run_blocking(_next_incarnation, store),
-    )
-
-
-def _next_incarnation(store: TopicStore) -> int:
-    stored = store.catalog.get("broker", "incarnation")
-    incarnation = int(stored) + 1 if stored is not None else 0
-    store.catalog.put("broker", "incarnation", str(incarnation).encode())
-    return incarnation
-
-
-async def _wait_until(condition: Callable[[], bool], deadline_s: float) -> None:
-    """Return when the condition holds, or when the loop's time reaches `deadline_s`."""
-    loop = asyncio.get_running_loop()
-    while (began_s := loop.time()) < deadline_s:
-        if condition():
-            return
-        # Checking thousands of connections takes time itself, so wait in proportion.
-        await asyncio.sleep(max(POLL_S, 4 * (loop.time() - began_s)))
 
 
 def _running(part: T | None, state: str) -> T:

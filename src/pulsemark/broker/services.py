@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ class Services:
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)
     http_connections: set[HttpConnection] = field(default_factory=set)
+    #: The connections of Kafka's clients (`kafka.session`).
+    kafka_sessions: AbstractSet[object] = frozenset()
     #: The metrics page that is being made. Requests that come meanwhile get the same page.
     metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0
@@ -55,7 +58,7 @@ class Services:
     @property
     def is_idle(self) -> bool:
         """Whether no client is connected. gRPC clients are not counted."""
-        return not self.sessions and not self.http_connections
+        return not (self.sessions or self.http_connections or self.kafka_sessions)
 
     def new_producer_name(self) -> str:
         """A producer name that was never used on this data folder before."""

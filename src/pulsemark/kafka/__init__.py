@@ -4,6 +4,7 @@ A partition's offset is the index in the prefix. An entry holds one set of recor
 sent it. The endpoint is a listener of the broker's process (`kafka_port`). It stands below the
 broker and knows it only through `ports`; `broker.kafka_bridge` implements that interface.
 
-This package imports kafka-python only in `wire`, and the broker imports this package only if a port
-is configured.
+`records` has Kafka's record formats: what a producer sends, what is stored, what a consumer gets.
+kafka-python's codecs are used by `wire` and `handlers`; the broker imports these only if a port is
+configured.
 """

@@ -59,10 +59,6 @@ class Deadlines:
         self._enter(deadline.at_s or 0.0, deadline)
         return deadline
 
-    def soon(self, call: Callable[[], None]) -> None:
-        """Call in the next turn of the loop."""
-        self._loop.call_soon(call)
-
     def _enter(self, at_s: float, deadline: Deadline) -> None:
         if len(self._heap) >= self._sweep_at:
             self._heap = [item for item in self._heap if item[2].at_s is not None]

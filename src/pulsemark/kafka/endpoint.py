@@ -1,9 +1,9 @@
 """The endpoint: what all Kafka connections of a broker share, its start and its end.
 
-    endpoint = Endpoint(ports, options)
-    await endpoint.start()
-    ... a listener makes a protocol with `endpoint.session()` for each connection ...
-    await endpoint.close()
+endpoint = Endpoint(ports, options)
+await endpoint.start()
+... a listener makes a protocol with `endpoint.session()` for each connection ...
+await endpoint.close()
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ that the client's version cannot read are converted one by one, by their own for
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 #: From this version of Fetch on, a first batch that is larger than the limits is sent whole.
 WHOLE_FIRST_BATCH_VERSION = 3
+#: After a look that found too little, a fetch waits for so many times as long as the look took.
+LOOKS_SHARE = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +90,7 @@ class FetchWork:
         self._answer = answer
         self._deadline: Deadline | None = None
         self._is_woken = False
+        self._look_s = 0.0
 
     def needs_no_wait(self) -> bool:
         """Whether all partitions are open."""
@@ -133,11 +137,18 @@ class FetchWork:
         """A commit added entries: look again in the next turn, once for many commits."""
         if not self._is_woken and self._deadline is not None:
             self._is_woken = True
-            self._session.endpoint.deadlines.soon(self._look)
+            # A client that waits for many bytes has them read again at each look.
+            delay_s = 0.0 if self._min_bytes <= 1 else LOOKS_SHARE * self._look_s
+            self._session.endpoint.deadlines.after(delay_s, self._look)
 
     def _look(self) -> None:
         self._is_woken = False
-        if self._deadline is not None and self._is_enough(reads := self._read_all()):
+        if self._deadline is None:
+            return
+        began_s = time.monotonic()
+        reads = self._read_all()
+        self._look_s = time.monotonic() - began_s
+        if self._is_enough(reads):
             self.give_up()
             self._answer(reads)
 

@@ -115,9 +115,7 @@ class KafkaPartition:
         if offset == self.end_offset:
             self.ledger.recent.reached_end()
             return []
-        at = self._places.get(offset)
-        if at is None:
-            at = self._find(offset)
+        at = self._places.get(offset) or self._find(offset)
         entries: list[Entry] = []
         while not entries:
             found = self._read_at(at, max_bytes)
@@ -128,6 +126,10 @@ class KafkaPartition:
             at = Position(last.position.ledger_id, last.position.entry_id + 1)
         self._remember(last.index + 1, at)
         return entries
+
+    def position_of(self, offset: int) -> Position:
+        """The entry that has an offset, or the end of the log. Raises KafkaError, OSError."""
+        return self.ledger.end_position if offset == self.end_offset else self._find(offset)
 
     def _find(self, offset: int) -> Position:
         try:
@@ -219,9 +221,7 @@ class Partitions:
         return self.get(topic, index) or self._made(topic, index, opened)
 
     def _made(self, topic: str, index: int, opened: OpenTopic) -> KafkaPartition:
-        made = self._open[topic, index] = KafkaPartition(
-            self._topics, topic, index, opened
-        )
+        made = self._open[topic, index] = KafkaPartition(self._topics, topic, index, opened)
         if len(self._open) >= self._sweep_at:
             self._open = {key: p for key, p in self._open.items() if p.opened.is_open}
             self._sweep_at = max(1_000, 2 * len(self._open))

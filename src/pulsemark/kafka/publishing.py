@@ -119,9 +119,7 @@ class Publish:
             )
             return
         try:
-            part.produced = validate_produced(
-                part.records, self._version, part.partition.rules()
-            )
+            part.produced = validate_produced(part.records, self._version, part.partition.rules())
         except RecordSetError as error:
             part.refuse(error.code, error.reason)
 
@@ -257,6 +255,4 @@ def _sent_batch(produced: Produced) -> SentBatch | None:
     state = produced.producer
     if state is None:
         return None
-    return SentBatch(
-        state.producer_id, state.epoch, state.base_sequence, produced.message_count
-    )
+    return SentBatch(state.producer_id, state.epoch, state.base_sequence, produced.message_count)

@@ -30,12 +30,12 @@ class Batch(NamedTuple):
     producer_id: int
     epoch: int
     first_sequence: int
-    count: int
+    records: int
 
     @property
     def last_sequence(self) -> int:
         """The sequence number of its last record."""
-        return (self.first_sequence + self.count - 1) % SEQUENCE_END
+        return (self.first_sequence + self.records - 1) % SEQUENCE_END
 
 
 class Stored(NamedTuple):

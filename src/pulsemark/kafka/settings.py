@@ -62,7 +62,7 @@ def _cleanup(text: str) -> None:
 
 def magic_of_version(text: str) -> int:
     """The entry format of a message.format.version. Raises ValueError."""
-    parts = text.split("-")[0].split(".")
+    parts = text.split("-", maxsplit=1)[0].split(".")
     if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) < 2:
         raise ValueError("must be a version such as 0.9.0, 0.10.0 or 2.8")
     version = tuple(map(int, parts[:2]))
@@ -107,9 +107,7 @@ def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
         try:
             known.check(value)
         except ValueError as error:
-            raise KafkaError(
-                Code.INVALID_CONFIG, f"{name}={value[:100]!r}: {error}"
-            ) from error
+            raise KafkaError(Code.INVALID_CONFIG, f"{name}={value[:100]!r}: {error}") from error
         checked[name] = value
     return checked
 

@@ -179,23 +179,29 @@ def test_checkpoint_that_fails_while_a_batch_is_on_its_way(tmp_path):
     files = simulated.files()
     store, model = simulated.open(files), StoreModel()
     topic = store.open_topic(ORDERS)
-    stop = threading.Event()
+    rounds = 8
+    may_append = threading.Semaphore(0)
 
     def load():
-        while not stop.is_set():
+        # As many entries for each round: a load without a limit makes segments faster than a
+        # checkpoint can sync them.
+        for _ in range(rounds * 100):
+            may_append.acquire(timeout=60)
             model.topic(ORDERS).append(topic, b"x" * 40)
 
     thread = threading.Thread(target=load)
     thread.start()
-    try:
-        for _ in range(8):
-            files.fail("fdatasync", path_part=".log", call=1, times=3)
-            store.checkpoint()
-            files.heal()
-    finally:
-        stop.set()
-        thread.join()
+    for _ in range(rounds):
+        may_append.release(50)
+        settle(store)
+        files.fail("fdatasync", path_part=".log", times=None)
+        may_append.release(50)
+        store.checkpoint()
+        files.heal()
+    thread.join(60)
+    assert not thread.is_alive()
     settle(store)
+    assert files.failed_calls >= rounds
     assert files.violations == []
     assert model.topic(ORDERS).problems(topic) == []
     simulated.power_off()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from ...ledger import LedgerError, TopicNotFoundError, TopicStore
+from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
@@ -28,7 +28,7 @@ from .catalog_writer import CatalogWriter
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
-from .policy_store import PolicyStore
+from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .producers import CLAIMED_EPOCH_MAX
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
@@ -250,17 +250,36 @@ class Topics:
         self.names.add(full)
         return topic
 
+    async def open_internal(self, name: str) -> ManagedLedger:
+        """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
+        ledger: ManagedLedger = await self._run_blocking(self._store.open_internal, name)
+        return ledger
+
     # -- creating and deleting ------------------------------------------------------------------
 
-    async def create_partitioned(self, name: TopicName, partitions: int) -> None:
-        """Create a partitioned topic with all its partitions, or add partitions to one."""
-        _check_persistent(name)
-        await self._background.run_to_end(self._create_partitioned_alone(name, partitions))
+    async def create_partitioned(
+        self, name: TopicName, partitions: int, policies: dict[str, Any] | None = None
+    ) -> None:
+        """Create a partitioned topic with all its partitions, or add partitions to one.
 
-    async def _create_partitioned_alone(self, name: TopicName, partitions: int) -> None:
+        A new one may have `policies`; they are stored in the same change.
+        """
+        _check_persistent(name)
+        await self._background.run_to_end(
+            self._create_partitioned_alone(name, partitions, policies)
+        )
+
+    async def _create_partitioned_alone(
+        self, name: TopicName, partitions: int, policies: dict[str, Any] | None
+    ) -> None:
         async with self._locks.held(str(name)):
             self._check_namespace(name)
-            await self._partitioned.put(name, partitions)
+            if policies is None:
+                await self._partitioned.put(name, partitions)
+            else:
+                change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
+                await self._partitioned.put(name, partitions, change)
+                self.policy_store.show(name, policies)
         for index in range(partitions):
             await self.open(name.partition(index), create=True)
 

@@ -181,8 +181,6 @@ def sasl_authenticate(session: KafkaSession, request: Request) -> None:
     )
 
 
-
-
 HANDLERS: dict[int, Handler] = {
     3: metadata,
     10: find_coordinator,

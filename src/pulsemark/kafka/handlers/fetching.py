@@ -56,9 +56,7 @@ def _begin(session: KafkaSession, request: Request, work: FetchWork) -> None:
         session.block(request, work.give_up)
 
 
-def _answer(
-    session: KafkaSession, request: Request, asked: list[Asked], reads: list[Read]
-) -> None:
+def _answer(session: KafkaSession, request: Request, asked: list[Asked], reads: list[Read]) -> None:
     by_topic: dict[str, list[Any]] = {}
     records = []
     for each, read in zip(asked, reads, strict=True):

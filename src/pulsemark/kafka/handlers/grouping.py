@@ -92,9 +92,7 @@ def sync_group(session: KafkaSession, request: Request) -> None:
 def _synced(session: KafkaSession, request: Request, result: SyncResult) -> None:
     session.answer(
         request,
-        SyncGroupResponse(
-            throttle_time_ms=0, error_code=result.code, assignment=result.assignment
-        ),
+        SyncGroupResponse(throttle_time_ms=0, error_code=result.code, assignment=result.assignment),
     )
 
 

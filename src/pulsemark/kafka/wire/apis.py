@@ -11,7 +11,7 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
-__all__ = ["API_VERSIONS", "APIS", "PRODUCE", "Api"]
+__all__ = ["APIS", "API_VERSIONS", "PRODUCE", "Api"]
 
 KIB = 1024
 PRODUCE, API_VERSIONS = 0, 18

@@ -1,8 +1,9 @@
 """The server's side of one connection, without I/O.
 
-`take` cuts bytes into frames and decodes them; `answer` puts encoded answers in order. Kafka's clients expect answers
-in the order of their requests. So each request has a place in a queue, and an answer is held back
-until all earlier ones are there. A Produce with acks=0 has no answer, but its place.
+`take` cuts bytes into frames and decodes them; `answer` puts encoded answers in order. Kafka's
+clients expect answers in the order of their requests. So each request has a place in a queue, and
+an answer is held back until all earlier ones are there. A Produce with acks=0 has a place too, but
+no answer.
 
 A frame is an i32 size and so many bytes. A size that is negative or above the limit, an unknown
 kind of request, a version that is not served and a body that cannot be decoded end the connection,
@@ -158,8 +159,9 @@ class Connection:
 def encode(request: Request, response: Any) -> bytes:
     """The frame of a response, in the request's version."""
     version = request.version if request.version <= request.api.highest else 0
+    response.API_VERSION = version
     response.with_header(request.correlation_id)
-    frame: bytes = response.encode(version=version, header=True, framed=True)
+    frame: bytes = response.encode(header=True, framed=True)
     return frame
 
 
@@ -177,7 +179,7 @@ def _served(key: int, version: int) -> Api:
 def _decode(api: Api, version: int, data: memoryview) -> Any:
     """The body. Raises one of `_DECODE_ERRORS`."""
     flexible = api.request.flexible_version_q(version)
-    decode = api.request._struct.compiled_decode_from(  # noqa: SLF001 - decode() hides the end
+    decode = api.request._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=api.request
     )
     body, end = decode(data, 0)

@@ -1,0 +1,73 @@
+"""Makes the parts of a broker that all its connections share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from ..ledger import TopicStore
+from ..metadata import StamperChain
+from .cleaning.claims import Claims
+from .cleaning.worker import Cleaning
+from .configuration.config import BrokerConfig
+from .connection.memory import InputMemory, KeptMemory, OutputMemory
+from .connection.receipts import PublishBudget
+from .services import Services
+from .statistics.cache_figures import CacheMeter
+from .storage_health import StorageHealth
+from .topics.catalog_writer import CatalogWriter
+from .topics.registry import Topics
+from .topics.schemas import Schemas
+
+__all__ = ["make_services"]
+
+RunBlocking = Callable[..., Awaitable[Any]]
+
+
+async def make_services(
+    config: BrokerConfig,
+    store: TopicStore,
+    stampers: StamperChain,
+    run_blocking: RunBlocking,
+    *,
+    service_url: str,
+    http_url: str,
+) -> Services:
+    """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
+    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
+    schemas = Schemas(catalog_writer, config)
+    topics = Topics(
+        store,
+        config,
+        stampers,
+        run_blocking,
+        catalog_writer,
+        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
+        after_delete=schemas.forget,
+        broker_name=service_url.partition("://")[2],
+    )
+    await topics.load()
+    return Services(
+        config=config,
+        topics=topics,
+        schemas=schemas,
+        budget=PublishBudget(config.max_in_flight_publish_bytes),
+        input=InputMemory(config.max_input_buffer_bytes),
+        output=OutputMemory(config.max_unsent_bytes),
+        kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
+        storage=StorageHealth(partial(run_blocking, store.probe)),
+        cleaning=Cleaning(topics, config, run_blocking, claims),
+        cache=CacheMeter(store.tail_cache),
+        run_blocking=run_blocking,
+        service_url=service_url,
+        http_url=http_url,
+        incarnation=await run_blocking(_next_incarnation, store),
+    )
+
+
+def _next_incarnation(store: TopicStore) -> int:
+    stored = store.catalog.get("broker", "incarnation")
+    incarnation = int(stored) + 1 if stored is not None else 0
+    store.catalog.put("broker", "incarnation", str(incarnation).encode())
+    return incarnation

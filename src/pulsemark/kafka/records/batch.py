@@ -1,0 +1,206 @@
+"""Batches of magic 2: reading their header and records, and building them (KIP-98).
+
+A record, all its numbers zigzag varints, a size of -1 meaning null::
+
+    size, attributes i8, time delta, offset delta, key size, key, value size, value,
+    count of headers, and of each: name size, name, value size, value
+
+The functions take one batch, whose bytes are whole (`sets.spans`). Bytes that are no records raise
+`InvalidRecordSetError`; no size or count is believed before it was compared with the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...metadata import Buffer, crc32c
+from . import layout
+from .compression import compress, decompress
+from .errors import CorruptRecordSetError, InvalidRecordSetError
+from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, BatchHeader
+from .record import CODEC_MASK, LOG_APPEND_TIME, NO_TIME_MS, Codec, Headers, Record, Work
+from .varints import int64, read_varint, read_varlong, varint
+
+LEAST_RECORD_BYTES = 7
+_NULL = varint(-1)
+
+
+def read_header(batch: Buffer) -> BatchHeader:
+    """The header, without a check of the checksum.
+
+    Raises CorruptRecordSetError: it is cut off.
+    """
+    if len(batch) < BATCH_HEADER_BYTES:
+        raise CorruptRecordSetError(f"a batch of {len(batch)} bytes has no whole header")
+    return BatchHeader._make(BATCH_HEADER.unpack_from(batch))
+
+
+def check_crc(batch: Buffer, header: BatchHeader) -> None:
+    """Raises CorruptRecordSetError: the bytes are not those of the checksum (CRC-32C)."""
+    actual = crc32c(memoryview(batch)[layout.BATCH_COVERED_AT :])
+    if actual != header.crc:
+        raise CorruptRecordSetError(
+            f"CRC-32C of a batch: header says {header.crc:#010x}, bytes give {actual:#010x}"
+        )
+
+
+def check_count(header: BatchHeader, raw: Buffer) -> None:
+    """Raises InvalidRecordSetError: so many records cannot stand in so many bytes."""
+    if not 0 <= header.record_count <= len(raw) // LEAST_RECORD_BYTES:
+        raise InvalidRecordSetError(f"{header.record_count} records in {len(raw)} bytes")
+
+
+def raw_records(batch: Buffer, header: BatchHeader, max_bytes: int, work: Work) -> bytes:
+    """The bytes of the records, decompressed. Raises as `decompress`."""
+    codec = header.attributes & CODEC_MASK
+    records = memoryview(batch)[BATCH_HEADER_BYTES:]
+    if codec == Codec.NONE:
+        return bytes(records)
+    return decompress(codec, records, header.magic, max_bytes, work)
+
+
+def read_records(header: BatchHeader, raw: bytes, base_offset: int = 0) -> Iterator[Record]:
+    """The records of a batch, their offsets from ``base_offset`` on.
+
+    Raises InvalidRecordSetError: they are not what the header says.
+    """
+    check_count(header, raw)
+    time_ms = header.max_time_ms if header.attributes & LOG_APPEND_TIME else None
+    at = 0
+    for number in range(header.record_count):
+        try:
+            record, at = _read_record(raw, at, header.base_time_ms, base_offset)
+        except (IndexError, ValueError) as error:
+            raise InvalidRecordSetError(
+                f"record {number} of {header.record_count}: {error}"
+            ) from error
+        yield record if time_ms is None else record._replace(time_ms=time_ms)
+    if at != len(raw):
+        raise InvalidRecordSetError(f"{len(raw) - at} bytes after {header.record_count} records")
+
+
+def _read_record(raw: bytes, at: int, base_time_ms: int, base: int) -> tuple[Record, int]:
+    size, at = read_varint(raw, at)
+    end = at + size
+    if size < 0 or end > len(raw):
+        raise ValueError(f"a size of {size} bytes, and {len(raw) - at} are left")
+    attributes = raw[at]
+    time_delta, at = read_varlong(raw, at + 1)
+    offset_delta, at = read_varint(raw, at)
+    key, at = _read_bytes(raw, at, end)
+    value, at = _read_bytes(raw, at, end)
+    if raw[at] == 0 and at + 1 == end:
+        headers: Headers = ()
+        at += 1
+    else:
+        headers, at = read_headers(raw, at, end)
+    if at != end:
+        raise ValueError(f"it ends {end - at} bytes before its size")
+    offset, time_ms = base + offset_delta, int64(base_time_ms + time_delta)
+    return Record(offset, time_ms, key, value, headers, attributes), at
+
+
+def _read_bytes(raw: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    size, at = read_varint(raw, at)
+    if size < 0:
+        return None, at
+    if at + size > end:
+        raise ValueError(f"{size} bytes of a record that has {end - at} left")
+    return raw[at : at + size], at + size
+
+
+def read_headers(raw: bytes, at: int, end: int) -> tuple[Headers, int]:
+    """A record's headers, and where they end. Raises ValueError, IndexError."""
+    count, at = read_varint(raw, at)
+    if not 0 <= count <= (end - at) // 2:
+        raise ValueError(f"{count} headers in {end - at} bytes")
+    headers = []
+    for _ in range(count):
+        name, at = _read_bytes(raw, at, end)
+        if name is None:
+            raise ValueError("a header without name")
+        value, at = _read_bytes(raw, at, end)
+        headers.append((name, value))
+    return tuple(headers), at
+
+
+class BatchFields(NamedTuple):
+    """What a new batch gets besides its records."""
+
+    codec: int = Codec.NONE
+    attributes: int = 0
+    """The bits beside the codec: `LOG_APPEND_TIME`, `layout.CONTROL`."""
+    base_offset: int = 0
+    last_offset_delta: int | None = None
+    """The last record's, if there is no number: more where records are missing (holes)."""
+    leader_epoch: int = layout.NO_LEADER_EPOCH
+    base_time_ms: int | None = None
+    """The first record's time, if there is no number."""
+    producer_id: int = layout.NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
+    """A batch of these records, whose offsets count from the batch's base on.
+
+    With `LOG_APPEND_TIME` all records must have the same time. Without records it is what
+    compaction leaves of a batch: consumers' offsets jump over it. Records are taken one by one:
+    only their encoded bytes are in memory. Raises CodecError.
+    """
+    raw = bytearray()
+    count, last_offset, max_time = 0, 0, NO_TIME_MS
+    base_time = fields.base_time_ms
+    for record in records:
+        if base_time is None:
+            base_time = record.time_ms
+        max_time = max(max_time, record.time_ms)
+        last_offset = record.offset
+        count += 1
+        raw += encode_record(record, base_time)
+    body: Buffer = raw
+    if fields.codec != Codec.NONE:
+        body = compress(fields.codec, raw, 2, work)
+    last_delta = fields.last_offset_delta
+    header = BatchHeader(
+        base_offset=fields.base_offset,
+        size=BATCH_HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(body),
+        leader_epoch=fields.leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=fields.attributes | fields.codec,
+        last_offset_delta=last_offset if last_delta is None else last_delta,
+        base_time_ms=NO_TIME_MS if base_time is None else base_time,
+        max_time_ms=max_time,
+        producer_id=fields.producer_id,
+        producer_epoch=fields.producer_epoch,
+        base_sequence=fields.base_sequence,
+        record_count=count,
+    )
+    return b"".join((sealed_header(header, body), body))
+
+
+def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
+    """The bytes of the header, with the checksum over it and ``records``."""
+    packed = bytearray(BATCH_HEADER.pack(*header))
+    crc = crc32c(records, crc32c(memoryview(packed)[layout.BATCH_COVERED_AT :]))
+    layout.CRC.pack_into(packed, layout.BATCH_CRC_AT, crc)
+    return bytes(packed)
+
+
+def encode_record(record: Record, base_time_ms: int) -> bytes:
+    """A record's bytes, its offset as its delta."""
+    parts = [
+        bytes((record.attributes,)),
+        varint(int64(record.time_ms - base_time_ms)),
+        varint(record.offset),
+    ]
+    for field in (record.key, record.value):
+        parts += (_NULL,) if field is None else (varint(len(field)), field)
+    parts.append(varint(len(record.headers)))
+    for name, value in record.headers:
+        parts += varint(len(name)), name
+        parts += (_NULL,) if value is None else (varint(len(value)), value)
+    body = b"".join(parts)
+    return varint(len(body)) + body

@@ -1,0 +1,82 @@
+"""A stored set after compaction: some records are gone, the others keep their offsets (KIP-31).
+
+The offsets of removed records are holes. What stays of a set:
+
+- magic 2: the same batch with fewer records. Its last offset delta, producer and sequence stay, so
+  offsets and duplicates are still known; without any record it is an empty batch.
+- magic 1 and 0, plain: the messages that stay, byte for byte.
+- wrapper: a wrapper of those that stay, their offsets as they were; its own offset is the last one
+  of them. Consumers count back from it, so holes do no harm.
+
+Sets are not merged: each stays an entry of its own with its own place, time and source format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from ...metadata import Buffer
+from . import batch as batches
+from . import layout, legacy
+from .batch import BatchFields
+from .convert import counted
+from .errors import CorruptRecordSetError
+from .record import CODEC_MASK, LOG_APPEND_TIME, Work
+from .rules import MAX_RAW_BYTES
+from .sets import spans
+
+
+def keep(
+    body: Buffer, kept: Container[int], work: Work, max_raw_bytes: int = MAX_RAW_BYTES
+) -> bytes:
+    """A stored set with the records that are kept, and holes for the others.
+
+    Args:
+        body: the set as stored.
+        kept: offsets of records, from the set's first message on.
+        work: what it costs is counted there.
+        max_raw_bytes: the most that is decompressed.
+
+    Returns:
+        The set as it is to be stored. Nothing if it is of magic 0 or 1 and nothing is kept.
+
+    Raises:
+        RecordSetError: the stored bytes are no record set.
+    """
+    view = memoryview(body)
+    if len(view) <= layout.MAGIC_AT:
+        raise CorruptRecordSetError(f"a stored set of {len(view)} bytes")
+    if view[layout.MAGIC_AT] == 2:
+        return _keep_of_batch(view, kept, work, max_raw_bytes)
+    parts: list[Buffer] = []
+    for span in spans(view):
+        message = legacy.read_message(view, span)
+        if not message.codec:
+            if message.offset in kept:
+                parts.append(view[span.start : span.end])
+            continue
+        raw = legacy.open_wrapper(message, max_raw_bytes, work)
+        records = (r for r in legacy.wrapped_records(message, raw) if r.offset in kept)
+        bits = message.attributes & LOG_APPEND_TIME
+        parts.append(
+            legacy.pack_wrapper(
+                counted(records, work), message.magic, message.codec, work, bits=bits
+            )
+        )
+    return b"".join(parts)
+
+
+def _keep_of_batch(view: memoryview, kept: Container[int], work: Work, max_raw_bytes: int) -> bytes:
+    header = batches.read_header(view)
+    raw = batches.raw_records(view, header, max_raw_bytes, work)
+    records = (record for record in batches.read_records(header, raw) if record.offset in kept)
+    fields = BatchFields(
+        codec=header.attributes & CODEC_MASK,
+        attributes=header.attributes & ~CODEC_MASK,
+        last_offset_delta=header.last_offset_delta,
+        base_time_ms=header.base_time_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return batches.build(counted(records, work), fields, work)

@@ -1,0 +1,227 @@
+"""Kafka's codecs, with a limit on what comes out.
+
+======  ======  ============================================================  ====================
+number  name    format                                                        by
+======  ======  ============================================================  ====================
+1       gzip    RFC 1952, one member or several                               the standard library
+2       snappy  xerial's blocks (Java, Python clients) or one raw block       cramjam
+3       lz4     frames of independent blocks; magic 0: a wrong header         cramjam
+                checksum, which old clients insist on
+4       zstd    frames; only in magic 2                                       cramjam
+======  ======  ============================================================  ====================
+
+Compressed bytes come from clients and may state any size, or none. What is decompressed goes into
+a buffer that ends at the caller's limit: one byte more is an error, and memory beyond what really
+came out is never touched. The libraries' plain ``decompress`` has no such limit.
+
+cramjam is installed with the extra ``kafka``, and imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ...metadata import Buffer
+from .errors import CodecError, InvalidRecordSetError, RecordSetTooLargeError
+from .lz4_frames import check_frame, header_for_cramjam, header_for_magic_0
+from .record import Codec, Work
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_SIZE = struct.Struct(">i")
+_GZIP = 16 + zlib.MAX_WBITS
+# The first buffer; only what does not fit in gets one of the whole limit.
+_GUESS_BYTES = 64 * 1024
+_GUESS_RATIO = 8
+
+
+def decompress(codec: int, data: Buffer, magic: int, max_bytes: int, work: Work) -> bytes:
+    """Decompress the value of a wrapper (magic 0, 1) or the records of a batch (magic 2).
+
+    Args:
+        codec: the number of the attributes, not 0.
+        data: the compressed bytes.
+        magic: of the message or batch; lz4 differs.
+        max_bytes: refuse what is larger decompressed.
+        work: the decompression is counted there.
+
+    Raises:
+        InvalidRecordSetError: unknown codec, or the bytes do not decompress.
+        RecordSetTooLargeError: larger than ``max_bytes``.
+        CodecError: the library is not installed.
+    """
+    decompressor = _DECOMPRESSORS.get(codec)
+    if decompressor is None:
+        raise InvalidRecordSetError(f"unknown codec {codec}")
+    work.decompressions += 1
+    if codec == Codec.LZ4:
+        check_frame(data)
+        data = header_for_cramjam(data) if magic == 0 else data
+    return decompressor(data, max_bytes)
+
+
+def compress(codec: int, data: Buffer, magic: int, work: Work) -> bytes:
+    """Compress a set: into xerial's blocks for snappy, as old clients need it for magic 0 and lz4.
+
+    Raises CodecError: the library is not installed.
+    """
+    work.compressions += 1
+    compressed = _COMPRESSORS[Codec(codec)](data)
+    if codec == Codec.LZ4 and magic == 0:
+        return header_for_magic_0(compressed)
+    return compressed
+
+
+def _gunzip(data: Buffer, max_bytes: int) -> bytes:
+    parts, size, rest = [], 0, bytes(data)
+    while rest:
+        stream = zlib.decompressobj(_GZIP)
+        try:
+            part = stream.decompress(rest, max_bytes - size + 1)
+        except zlib.error as error:
+            raise _undecompressible(Codec.GZIP, data) from error
+        parts.append(part)
+        size += len(part)
+        if size > max_bytes:
+            raise _too_large(Codec.GZIP, data, max_bytes)
+        if not stream.eof:
+            raise _undecompressible(Codec.GZIP, data)
+        # Zeros may fill a block after the last member.
+        rest = stream.unused_data.lstrip(b"\0")
+    if not parts:
+        raise _undecompressible(Codec.GZIP, data)
+    return b"".join(parts)
+
+
+def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC or len(view) < len(_XERIAL_HEADER):
+        return _unsnappy_block(view, max_bytes)
+    blocks, left, at = [], max_bytes, len(_XERIAL_HEADER)
+    while at < len(view):
+        if at + _BLOCK_SIZE.size > len(view):
+            raise _undecompressible(Codec.SNAPPY, data)
+        (size,) = _BLOCK_SIZE.unpack_from(view, at)
+        at += _BLOCK_SIZE.size
+        if not 0 < size <= len(view) - at:
+            raise _undecompressible(Codec.SNAPPY, data)
+        blocks.append(_unsnappy_block(view[at : at + size], left))
+        left -= len(blocks[-1])
+        at += size
+    return b"".join(blocks)
+
+
+def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
+    cramjam = _cramjam(Codec.SNAPPY)
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > max_bytes:
+            raise _too_large(Codec.SNAPPY, block, max_bytes)
+        output = bytearray(size)
+        written = cramjam.snappy.decompress_raw_into(block, output)
+    except cramjam.DecompressionError as error:
+        raise _undecompressible(Codec.SNAPPY, block) from error
+    return bytes(output[:written])
+
+
+def _unlz4(data: Buffer, max_bytes: int) -> bytes:
+    return _bounded(Codec.LZ4, _cramjam(Codec.LZ4).lz4.decompress_into, data, max_bytes)
+
+
+def _unzstd(data: Buffer, max_bytes: int) -> bytes:
+    return _bounded(Codec.ZSTD, _cramjam(Codec.ZSTD).zstd.decompress_into, data, max_bytes)
+
+
+def _bounded(codec: Codec, into: Callable[..., int], data: Buffer, max_bytes: int) -> bytes:
+    """Decompress into a small buffer, and if that fails into one of the whole limit.
+
+    The large buffer is an anonymous map: its pages cost nothing until they are written.
+    """
+    error: type[Exception] = _cramjam(codec).DecompressionError
+    guess = min(max_bytes, max(_GUESS_BYTES, _GUESS_RATIO * len(data)))
+    try:
+        small = bytearray(guess)
+        return bytes(memoryview(small)[: into(data, small)])
+    except error as failure:
+        if not _is_full(failure):
+            raise _undecompressible(codec, data) from failure
+    if guess == max_bytes:
+        raise _too_large(codec, data, max_bytes)
+    with mmap.mmap(-1, max_bytes) as area:
+        try:
+            return area[: into(data, area)]
+        except error as failure:
+            if _is_full(failure):
+                raise _too_large(codec, data, max_bytes) from failure
+            raise _undecompressible(codec, data) from failure
+
+
+def _is_full(failure: Exception) -> bool:
+    """Whether only the buffer was too small. cramjam has one class for all failures."""
+    return "whole buffer" in str(failure)
+
+
+def _undecompressible(codec: Codec, data: Buffer) -> InvalidRecordSetError:
+    return InvalidRecordSetError(f"{codec.name.lower()}: {len(data)} bytes do not decompress")
+
+
+def _too_large(codec: Codec, data: Buffer, max_bytes: int) -> RecordSetTooLargeError:
+    return RecordSetTooLargeError(
+        f"{codec.name.lower()}: {len(data)} bytes decompress to more than {max_bytes}"
+    )
+
+
+def _cramjam(codec: Codec) -> Any:
+    try:
+        import cramjam
+    except ImportError as error:
+        raise CodecError(
+            f"{codec.name.lower()} needs a library that is not installed: "
+            "pip install 'pulsemark[kafka]'"
+        ) from error
+    module: ModuleType = cramjam
+    return module
+
+
+def _gzip(data: Buffer) -> bytes:
+    return zlib.compress(data, wbits=_GZIP)
+
+
+def _snappy(data: Buffer) -> bytes:
+    raw = _cramjam(Codec.SNAPPY).snappy.compress_raw
+    view, parts = memoryview(data), [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(raw(view[at : at + _XERIAL_BLOCK_BYTES]))
+        parts += _BLOCK_SIZE.pack(len(block)), block
+    return b"".join(parts)
+
+
+def _lz4(data: Buffer) -> bytes:
+    # Java clients refuse blocks that refer to one another.
+    stream = _cramjam(Codec.LZ4).lz4.Compressor(content_checksum=False, block_linked=False)
+    stream.compress(data)
+    return bytes(stream.finish())
+
+
+def _zstd(data: Buffer) -> bytes:
+    return bytes(_cramjam(Codec.ZSTD).zstd.compress(data))
+
+
+_DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnappy,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}
+_COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}

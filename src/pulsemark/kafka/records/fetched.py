@@ -1,0 +1,190 @@
+"""What a consumer gets of a stored entry.
+
+A client says with the version of its fetch request which magic it understands. If that is the
+stored one or a newer one, it gets the stored bytes, as views, with a few fields written in front of
+them: never up-converted (KIP-31). An older client gets the entry converted, by the entry's own
+magic, so a log may hold all of them side by side.
+
+==============================  ===============================================================
+stored, and sent as it is       written on a fetch
+==============================  ===============================================================
+magic 2                         base offset, leader epoch: outside the checksum
+magic 1, wrapper                its offset: outside the checksum
+magic 0 or 1, plain             each message's offset
+magic 0, wrapper                built anew with absolute inner offsets: decompressed, compressed
+magic 1, 2 with LogAppendTime   also the attributes' bit, the time, the checksum; no record
+==============================  ===============================================================
+
+Down from magic 2, as Kafka's ``RecordsUtil``: the codec stays (zstd cannot: `CodecError`), headers
+are lost, a tombstone's value is lost, and of an uncompressed set the records before the offset that
+was asked for are left out. Memory: the entry, decompressed, and the result. So convert one entry,
+send it, and only then take the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...metadata import Buffer
+from . import batch as batches
+from . import layout, legacy
+from .convert import counted, to_legacy
+from .errors import CorruptRecordSetError
+from .legacy import pack_wrapper, patch_message, read_message
+from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, Record, Work
+from .rules import MAX_RAW_BYTES
+from .sets import Span, spans
+
+_MAGIC_OF_VERSION = ((4, 2), (2, 1))
+
+
+def max_magic_of(fetch_version: int) -> int:
+    """The newest magic that a client with this version of Fetch understands (KIP-31, KIP-98)."""
+    return next((magic for least, magic in _MAGIC_OF_VERSION if fetch_version >= least), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSet:
+    """An entry's record set, and what its prefix says of it."""
+
+    body: Buffer
+    base_offset: int
+    """The offset of its first message: index - message count + 1, holes counted."""
+    leader_epoch: int = 0
+    broker_time_ms: int | None = None
+    """The time that consumers are to see for all its records (LogAppendTime); None: their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What is to be sent, part after part."""
+
+    parts: tuple[Buffer, ...]
+    """Views on the stored body where nothing is written; empty: the client cannot see any of it."""
+    size_bytes: int
+    work: Work
+
+
+def fetch(
+    stored: StoredSet,
+    max_magic: int,
+    fetch_offset: int = 0,
+    max_raw_bytes: int = MAX_RAW_BYTES,
+) -> Fetched:
+    """Make a stored set what a client understands.
+
+    Args:
+        stored: an entry of source format Kafka. Its body must not change before the parts are sent.
+        max_magic: `max_magic_of` the request's version.
+        fetch_offset: the offset asked for.
+        max_raw_bytes: the most that is decompressed at once.
+
+    Raises:
+        CodecError: zstd for a client of magic 0 or 1, or a missing library.
+        RecordSetError: the stored bytes are no record set.
+    """
+    work = Work()
+    body = memoryview(stored.body)
+    if len(body) <= layout.MAGIC_AT:
+        raise CorruptRecordSetError(f"a stored set of {len(body)} bytes")
+    magic = body[layout.MAGIC_AT]
+    if magic <= max_magic:
+        parts = _batch(stored, body) if magic == 2 else _messages(stored, body, max_raw_bytes, work)
+    else:
+        records = _records(stored, body, max_raw_bytes, work)
+        codec = _codec(body, magic)
+        if codec == Codec.NONE:
+            first = fetch_offset - stored.base_offset
+            records = (record for record in records if record.offset >= first)
+        bits = LOG_APPEND_TIME if max_magic and _has_broker_time(stored, body, magic) else 0
+        parts = (to_legacy(records, max_magic, codec, work, stored.base_offset, bits),)
+    parts = tuple(part for part in parts if part)
+    return Fetched(parts, sum(map(len, parts)), work)
+
+
+def _batch(stored: StoredSet, body: memoryview) -> tuple[Buffer, ...]:
+    """A batch of magic 2 with base offset and leader epoch; and with the broker's time."""
+    header = batches.read_header(body)
+    if stored.broker_time_ms is None:
+        head = layout.BATCH_OFFSET_SIZE_EPOCH.pack(
+            stored.base_offset, header.size, stored.leader_epoch
+        )
+        return head, body[len(head) :]
+    records = body[layout.BATCH_HEADER_BYTES :]
+    header = header._replace(
+        base_offset=stored.base_offset,
+        leader_epoch=stored.leader_epoch,
+        attributes=header.attributes | LOG_APPEND_TIME,
+        max_time_ms=stored.broker_time_ms,
+    )
+    return batches.sealed_header(header, records), records
+
+
+def _messages(
+    stored: StoredSet, body: memoryview, max_raw_bytes: int, work: Work
+) -> tuple[Buffer, ...]:
+    """Messages of magic 0 or 1 with absolute offsets; and with the broker's time."""
+    parts: list[Buffer] = []
+    for span in spans(body):
+        if span.magic == 0 and _codec(body, 0):
+            wrapper = read_message(body, span)
+            raw = legacy.open_wrapper(wrapper, max_raw_bytes, work)
+            records = counted(legacy.wrapped_records(wrapper, raw), work)
+            parts.append(pack_wrapper(records, 0, wrapper.codec, work, stored.base_offset))
+            continue
+        parts += _message(stored, body, span)
+    return tuple(parts)
+
+
+def _message(stored: StoredSet, body: memoryview, span: Span) -> tuple[Buffer, ...]:
+    (relative,) = layout.OFFSET.unpack_from(body, span.start)
+    offset = stored.base_offset + relative
+    if span.magic == 0 or stored.broker_time_ms is None:
+        return layout.OFFSET.pack(offset), body[span.start + layout.OFFSET.size : span.end]
+    message = bytearray(body[span.start : span.end])
+    patch_message(message, offset, stored.broker_time_ms, log_append=True)
+    return (message,)
+
+
+def _records(
+    stored: StoredSet, body: memoryview, max_raw_bytes: int, work: Work
+) -> Iterator[Record]:
+    records = read(body, max_raw_bytes=max_raw_bytes, work=work)
+    if stored.broker_time_ms is None:
+        return records
+    time_ms = stored.broker_time_ms
+    return (record._replace(time_ms=time_ms) for record in records)
+
+
+def _codec(body: memoryview, magic: int) -> int:
+    if magic == 2:
+        return batches.read_header(body).attributes & CODEC_MASK
+    return body[layout.MESSAGE_ATTRIBUTES_AT] & CODEC_MASK
+
+
+def _has_broker_time(stored: StoredSet, body: memoryview, magic: int) -> bool:
+    if stored.broker_time_ms is not None:
+        return True
+    # The lower byte of a batch's attributes.
+    at = layout.BATCH_COVERED_AT + 1 if magic == 2 else layout.MESSAGE_ATTRIBUTES_AT
+    return bool(body[at] & LOG_APPEND_TIME)
+
+
+def read(
+    body: Buffer, base_offset: int = 0, max_raw_bytes: int = MAX_RAW_BYTES, work: Work | None = None
+) -> Iterator[Record]:
+    """The records of a stored set of any magic, with absolute offsets; holes are left out.
+
+    Raises RecordSetError: the stored bytes are no record set.
+    """
+    work = work or Work()
+    view = memoryview(body)
+    if len(view) > layout.MAGIC_AT and view[layout.MAGIC_AT] == 2:
+        header = batches.read_header(view)
+        raw = batches.raw_records(view, header, max_raw_bytes, work)
+        return batches.read_records(header, raw, base_offset)
+    records = legacy.read_records(view, max_raw_bytes, work)
+    if not base_offset:
+        return records
+    return (record._replace(offset=base_offset + record.offset) for record in records)
