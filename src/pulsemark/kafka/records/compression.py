@@ -205,7 +205,7 @@ def _snappy(data: Buffer) -> bytes:
 def _lz4(data: Buffer) -> bytes:
     # Java clients refuse blocks that refer to one another.
     stream = _cramjam(Codec.LZ4).lz4.Compressor(content_checksum=False, block_linked=False)
-    stream.compress(data)
+    stream.compress(bytes(data))
     return bytes(stream.finish())
 
 
