@@ -151,9 +151,13 @@ class KafkaSession(asyncio.Protocol):
 
     def _handle(self, request: Request) -> None:
         work = self._handlers[request.api.key](self, request)
-        if work is not None:
+        if work is not None and self.is_closed:
+            work.close()
+        elif work is not None:
             self._blocking = request
             self._task = self._loop.create_task(self._run(request, work))
+            # If the connection ends before the task's first step, the coroutine never begins.
+            self._task.add_done_callback(lambda _: work.close())
 
     async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         try:
