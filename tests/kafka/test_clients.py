@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import aiokafka
 import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 WAIT_S = 60
 
@@ -18,7 +20,7 @@ OLD_CLIENTS = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 11), (1, 0), (2, 0
 
 def read(consumer, count):
     """So many messages of a confluent-kafka consumer."""
-    messages = []
+    messages: list[Any] = []
     until_s = time.monotonic() + WAIT_S
     while len(messages) < count:
         assert time.monotonic() < until_s, f"{len(messages)} of {count} messages came"
@@ -83,22 +85,22 @@ def test_every_codec_of_librdkafka_comes_back(url, topic, codec):
 
 async def test_aiokafka_reads_what_it_writes_while_it_writes(url, topic):
     """A fetch that waits at the end gets entries as they come; idempotence on."""
-    async with aiokafka.AIOKafkaConsumer(
-        topic, bootstrap_servers=url, auto_offset_reset="earliest", fetch_max_wait_ms=20_000
-    ) as consumer:
-        async with aiokafka.AIOKafkaProducer(
-            bootstrap_servers=url, enable_idempotence=True
-        ) as producer:
-            for number in range(20):
-                await producer.send_and_wait(topic, b"%d" % number)
-                message = await asyncio.wait_for(consumer.getone(), WAIT_S)
-                assert (message.offset, message.value) == (number, b"%d" % number)
+    async with (
+        aiokafka.AIOKafkaConsumer(
+            topic, bootstrap_servers=url, auto_offset_reset="earliest", fetch_max_wait_ms=20_000
+        ) as consumer,
+        aiokafka.AIOKafkaProducer(bootstrap_servers=url, enable_idempotence=True) as producer,
+    ):
+        for number in range(20):
+            await producer.send_and_wait(topic, b"%d" % number)
+            message = await asyncio.wait_for(consumer.getone(), WAIT_S)
+            assert (message.offset, message.value) == (number, b"%d" % number)
 
 
 async def test_a_group_shares_partitions_and_goes_on_where_it_committed(url, topic):
     """Two members have all partitions between them; the next one begins at the commits."""
     admin = AdminClient({"bootstrap.servers": url})
-    made = admin.create_topics([confluent_kafka.admin.NewTopic(topic, 4, 1)])
+    made = admin.create_topics([NewTopic(topic, 4, 1)])
     await asyncio.to_thread(made[topic].result, WAIT_S)
     async with aiokafka.AIOKafkaProducer(bootstrap_servers=url) as producer:
         for number in range(40):
@@ -120,7 +122,7 @@ async def test_a_group_shares_partitions_and_goes_on_where_it_committed(url, top
     await second.start()
     try:
         async with asyncio.timeout(WAIT_S):
-            while len(first.assignment()) != 2 or len(second.assignment()) != 2:
+            while len(first.assignment()) != 2 or len(second.assignment()) != 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert not first.assignment() & second.assignment()
         got = []
@@ -155,7 +157,7 @@ def test_a_consumer_of_librdkafka_takes_over_from_one_that_left(url, topic):
         consumer.subscribe([topic])
         message = read(consumer, 1)[0]
         seen.append(message.value())
-        consumer.commit(message, asynchronous=False)
+        consumer.commit(message=message, asynchronous=False)
         consumer.close()
     assert seen == [b"0", b"1", b"2"]
 

@@ -30,15 +30,15 @@ from .configuration.config import BrokerConfig
 from .connection.accepting import Listener
 from .errors import RefusedError
 from .services import Services
+from .topics.entry_formats import KAFKA_POLICY
 from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
 from .waiting import wait_until
 
-__all__ = ["KAFKA_POLICY", "KafkaServer"]
+__all__ = ["KafkaServer"]
 
 T = TypeVar("T")
 
-KAFKA_POLICY = "kafka"
 JOURNAL = "kafka-groups"
 
 CODES = {
@@ -245,11 +245,10 @@ class BrokerTopics:
         return None if policies is None else policies.get(KAFKA_POLICY)
 
     async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Replace the policy `kafka`, and the policies that follow from it."""
-        if self.settings(topic) is None:
-            raise KafkaError(
-                Code.POLICY_VIOLATION, f"the entries of {topic} are in Pulsar's format"
-            )
+        """Replace the policy `kafka`, and the policies that follow from it.
+
+        A topic that did not have it may hold entries in Kafka's format from then on.
+        """
         name = self._name(topic)
         await _translated(self._policies.change_in_topic(name, _policies(settings)))
 

@@ -26,11 +26,14 @@ from .records import (
     CodecError,
     RecordSetError,
     StoredSet,
+    UnconvertibleEntryError,
     control_batch,
     empty_batch,
     fetch,
     magic_of,
     max_magic_of,
+    pulsar_set,
+    read_pulsar,
 )
 
 if TYPE_CHECKING:
@@ -242,9 +245,12 @@ class FetchWork:
             batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch)
             return (batch,) if batch else ()
         metadata = peek(entry.prefix)
-        if metadata is None or magic_of(metadata.source_format) is None:
-            return self._hole(partition, entry, epoch, "an entry in Pulsar's format")
         broker_time = entry.time_ms if partition.rules().log_append_time else None
+        if metadata is None or magic_of(metadata.source_format) is None:
+            try:
+                return self._converted(entry, epoch, fetch_offset, broker_time)
+            except UnconvertibleEntryError as error:
+                return self._hole(partition, entry, epoch, error.reason)
         stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
         try:
             return fetch(stored, self._max_magic, fetch_offset).parts
@@ -253,10 +259,28 @@ class FetchWork:
         except RecordSetError as error:
             return self._hole(partition, entry, epoch, str(error))
 
+    def _converted(
+        self, entry: Entry, epoch: int, fetch_offset: int, broker_time_ms: int | None
+    ) -> tuple[Buffer, ...]:
+        """A Pulsar entry as a record set. Raises UnconvertibleEntryError."""
+        prefix = peek(entry.prefix)
+        tombstone = prefix is not None and prefix.tombstone
+        records = read_pulsar(entry.body, entry.message_count, tombstone=tombstone)
+        converted = pulsar_set(
+            records,
+            entry.first_index,
+            entry.message_count,
+            self._max_magic,
+            fetch_offset=fetch_offset,
+            leader_epoch=epoch,
+            broker_time_ms=broker_time_ms,
+        )
+        return (converted,) if converted else ()
+
     def _hole(
         self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str
     ) -> tuple[Buffer, ...]:
         """Offsets that consumers jump over."""
-        log.warning("%s: left out at offset %d: %s", partition.opened.name, entry.index, reason)
+        log.info("%s: left out at offset %d: %s", partition.opened.name, entry.index, reason)
         batch = empty_batch(entry.first_index, entry.message_count, self._max_magic, epoch)
         return (batch,) if batch else ()

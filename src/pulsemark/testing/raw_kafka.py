@@ -81,7 +81,7 @@ class RawKafka:
     def receive(self, request: Any, version: int) -> tuple[int, Any]:
         """The next answer, which is one to a request of this kind: correlation id and body."""
         frame = self.receive_frame()
-        response = ResponseClassRegistry._response_class_registry[request.API_KEY]  # noqa: SLF001
+        response = ResponseClassRegistry._response_class_registry[request.API_KEY]
         answer = response.decode(frame, version=version, header=True)
         (correlation_id,) = _SIZE.unpack_from(frame)
         return correlation_id, answer

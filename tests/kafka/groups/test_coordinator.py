@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ class Clock:
         self._numbers = count()
 
     def after(self, delay_s, call):
+        """Call after a time."""
         deadline = Deadline(self.now_s + delay_s, call)
         heappush(self._heap, (deadline.at_s, next(self._numbers), deadline))
         return deadline
@@ -47,6 +49,7 @@ class NoOffsets:
         self.stored = {}
 
     def of_group(self, group):
+        """What the test says is stored."""
         return self.stored.get(group, {})
 
 
@@ -59,11 +62,12 @@ class Groups:
             host="h", port=1, cluster="c", group_initial_rebalance_delay_ms=delay_ms, **limits
         )
         self.offsets = NoOffsets()
-        self.coordinator = Coordinator(options, self.clock, self.offsets)
+        offsets: Any = self.offsets
+        self.coordinator = Coordinator(options, self.clock, offsets)
 
     def join(self, member_id="", name="g", **changes):
         """A JoinGroup; returns the list that its answers go to."""
-        answers = []
+        answers: list[Any] = []
         fields = {
             "group": name,
             "member_id": member_id,
@@ -81,16 +85,19 @@ class Groups:
         return answers
 
     def sync(self, member_id, generation, assignments=None, name="g", instance_id=None):
-        answers = []
+        """A SyncGroup; returns the list that its answer goes to."""
+        answers: list[Any] = []
         self.coordinator.sync(
             name, generation, member_id, instance_id, assignments or {}, answers.append
         )
         return answers
 
     def beat(self, member_id, generation, name="g", instance_id=None):
+        """A Heartbeat's error code."""
         return self.coordinator.heartbeat(name, generation, member_id, instance_id)
 
     def state(self, name="g"):
+        """A group's state; None if there is none."""
         group = self.coordinator.groups.get(name)
         return None if group is None else group.state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def opened(open_store):
 
 def committed(offsets, group, changes, kind="consumer"):
     """Commit and wait until it is durable."""
-    done = []
+    done: list[Any] = []
     offsets.commit(group, kind, changes, done.append)
     wait_for(done)
     return done[0]
@@ -58,7 +59,7 @@ def test_offsets_are_there_after_the_store_was_opened_again(opened):
     assert committed(offsets, "g", {("t", 0): at(3), ("t", 1): at(4, "x")}) is None
     assert committed(offsets, "g", {("t", 0): at(5)}) is None
     assert committed(offsets, "h", {("u", 0): at(1)}) is None
-    done = []
+    done: list[Any] = []
     offsets.drop("h", None, done.append)
     wait_for(done)
     store.close()
@@ -73,7 +74,7 @@ def test_an_offset_is_shown_when_it_is_durable(opened):
     """Before that, readers see the one before."""
     store, offsets = opened()
     committed(offsets, "g", {("t", 0): at(1)})
-    done = []
+    done: list[Any] = []
     with store.committer.lock:
         offsets.commit("g", "consumer", {("t", 0): at(2)}, done.append)
         assert offsets.of_group("g")[("t", 0)].offset == 1
@@ -106,7 +107,7 @@ async def test_rewriting_keeps_the_log_short_and_the_offsets(opened, monkeypatch
     for number in range(30):
         offsets.commit("g", "consumer", {("t", number % 2): at(number)}, lambda error: None)
     assert offsets.is_due
-    done = []
+    done: list[Any] = []
     offsets.commit("g", "consumer", {("t", 0): at(100)}, done.append)
     await asyncio.to_thread(wait_for, done)
     await offsets.rewrite()

@@ -35,7 +35,8 @@ def encoded(version, records):
 
 
 @given(
-    st.integers(0, 11), st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=3), max_size=4)
+    st.integers(0, 11),
+    st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=3), max_size=4),
 )
 def test_a_spliced_answer_is_the_one_that_the_codec_makes(version, records):
     """In every version that is served, byte by byte."""

@@ -54,7 +54,7 @@ class PolicyStore:
         #: Called after each change with the policy's name and the topics that it concerns.
         self.listeners: list[Callable[[str, Concerns], None]] = []
         #: Called with the policy's name and the topic, in the same turn as the change.
-        self.of_topic_changed: Callable[[str, TopicName], None] = lambda policy, name: None
+        self.of_topic_changed: list[Callable[[str, TopicName], None]] = []
 
     def _exists(self, name: TopicName) -> bool:
         return str(name) in self._names or name in self._partitioned
@@ -110,7 +110,8 @@ class PolicyStore:
         await self._writer.write((TOPIC_POLICY_KIND, full, stored_policies(settings)))
         self.show(name, settings)
         for policy in changes:
-            self.of_topic_changed(policy, name)
+            for changed in self.of_topic_changed:
+                changed(policy, name)
             self._tell(policy, lambda other: other.partitioned == name)
 
     def show(self, name: TopicName, settings: dict[str, Any]) -> None:
@@ -131,7 +132,8 @@ class PolicyStore:
         self.show(name, {})
         for policy in settings or ():
             # A producer may have made the topic anew already.
-            self.of_topic_changed(policy, name)
+            for changed in self.of_topic_changed:
+                changed(policy, name)
             self._tell(policy, lambda other: other.partitioned == name)
 
     def _tell(self, policy: str, concerns: Concerns) -> None:

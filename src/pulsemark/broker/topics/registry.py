@@ -25,6 +25,7 @@ from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
+from .entry_formats import EntryFormats
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
@@ -34,22 +35,12 @@ from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
 from .topic_names import TopicNames
 
-__all__ = ["TopicInUseError", "Topics"]
+__all__ = ["Topics"]
 
 T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
 
 MAX_PARTITIONS = 10_000
-
-
-class TopicInUseError(Exception):
-    """A topic cannot be deleted: producers or consumers are connected to it."""
-
-    def __init__(self, topic: str, producers: int, consumers: int) -> None:
-        super().__init__(f"{topic} has {producers} producers and {consumers} consumers")
-        self.topic = topic
-        self.producers = producers
-        self.consumers = consumers
 
 
 class Topics:
@@ -95,7 +86,10 @@ class Topics:
             self.turns,
             broker_name=broker_name,
         )
-        self.policy_store.of_topic_changed = self.stamp_policies.changed
+        self.entry_formats = EntryFormats(self.policy_store, self.open_topics, self._partitioned)
+        self.policy_store.of_topic_changed += [
+            self.stamp_policies.changed, self.entry_formats.changed,
+        ]  # fmt: skip
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
@@ -246,6 +240,7 @@ class Topics:
             store_epoch=store_epoch,
         )
         self.stamp_policies.apply_to(topic)
+        self.entry_formats.apply_to(topic)
         self.open_topics[full] = topic
         self.names.add(full)
         return topic
@@ -299,7 +294,7 @@ class Topics:
             ]
             if not force:
                 for topic in opened:
-                    _check_unused(topic)
+                    topic.check_is_unused()
             notifying = [self._close(topic) for topic in opened]
             # Clients are notified after this: they must not bring partitions back.
             await self._partitioned.retire(name)
@@ -324,7 +319,7 @@ class Topics:
             topic = self.open_topics.get(full)
             if topic is not None:
                 if not force:
-                    _check_unused(topic)
+                    topic.check_is_unused()
                 await self.turns.work(self._close(topic))
                 await topic.producers.settled()
             await self._before_delete(name)
@@ -380,13 +375,6 @@ class Topics:
             topic.close()
             await self.turns.work(topic.disconnect())
             await topic.producers.settled()
-
-
-def _check_unused(topic: Topic) -> None:
-    producers = len(topic.producers.by_name) + len(topic.producers.waiting)
-    consumers = sum(len(s.consumers) for s in tuple(topic.subscriptions.values()))
-    if producers or consumers:
-        raise TopicInUseError(topic.name, producers, consumers)
 
 
 def _check_persistent(name: TopicName) -> None:
