@@ -14,17 +14,16 @@ leaves entries that say the same twice.
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
-from ...ledger import Commit, LedgerError, ManagedLedger, Position
+from ...ledger import ManagedLedger, Position
 from ..errors import Code, KafkaError
 
 __all__ = ["Committed", "Offsets", "Partition"]
-
-log = logging.getLogger(__name__)
 
 #: The log is rewritten once it has so many entries more than there are offsets.
 REWRITE_AT_LEAST = 10_000
@@ -113,14 +112,20 @@ class Offsets:
         dropped = None if partitions is None else [list(partition) for partition in partitions]
         self._append({"group": group, "dropped": dropped}, done)
 
-    def drop_topic(self, topic: str) -> None:
-        """Remove all offsets of a deleted topic, without waiting for it. Raises LedgerError."""
+    async def drop_topic(self, topic: str) -> None:
+        """Remove all offsets of a deleted topic; durable on return. Raises LedgerError."""
+        loop = asyncio.get_running_loop()
+        waiting = []
         for group, offsets in tuple(self._by_group.items()):
             of_topic = [partition for partition in offsets if partition[0] == topic]
             if of_topic:
-                self.drop(group, of_topic, _log_failure)
+                dropped: asyncio.Future[None] = loop.create_future()
+                waiting.append(dropped)
+                self.drop(group, of_topic, partial(_settle, dropped))
+        for each in waiting:
+            await each
 
-    def _append(self, record: dict[str, Any], done: Done) -> Commit:
+    def _append(self, record: dict[str, Any], done: Done) -> None:
         body = json.dumps(record, separators=(",", ":")).encode()
         commit = self._ledger.append(body, message_count=0).commit
         self._entries += 1
@@ -131,7 +136,6 @@ class Offsets:
             done(error)
 
         commit.add_done_callback(settled)
-        return commit
 
     def _take(self, record: dict[str, Any]) -> None:
         """Show what an entry says."""
@@ -205,6 +209,10 @@ def _record(
     return {"group": group, "type": kind, "offsets": rows}
 
 
-def _log_failure(error: BaseException | None) -> None:
-    if error is not None and not isinstance(error, LedgerError):
-        log.error("offsets of a deleted topic could not be removed: %s", error)
+def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

@@ -11,6 +11,7 @@ from kafka.protocol.admin import (
     DeleteTopicsResponse,
 )
 
+from ...ledger import LedgerError
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
@@ -110,9 +111,11 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
             if not is_name(name) or not endpoint.ports.topics.partitions_of(name):
                 raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             await endpoint.ports.topics.delete(name)
-            endpoint.offsets.drop_topic(name)
+            await endpoint.offsets.drop_topic(name)
         except KafkaError as refusal:
             code = refusal.code
+        except LedgerError:
+            code = Code.KAFKA_STORAGE_ERROR
         results.append(DeleteTopicsResponse.DeletableTopicResult(name=name or "", error_code=code))
     session.answer(request, DeleteTopicsResponse(throttle_time_ms=0, responses=results))
 
