@@ -177,7 +177,9 @@ def test_publishes_of_one_connection_share_commits(kafka_broker, made):
         ledger = ledger_of(kafka_broker, made)
         with ledger.store.committer.lock:
             sent = [
-                client.send(ProduceRequest, 7, **produce_fields([(made, 0, record_set([b"x"]))], -1))
+                client.send(
+                    ProduceRequest, 7, **produce_fields([(made, 0, record_set([b"x"]))], -1)
+                )
                 for _ in range(20)
             ]
         answers = [client.receive(ProduceRequest, 7) for _ in range(20)]
@@ -194,9 +196,7 @@ def test_a_large_set_is_checked_in_a_thread_and_keeps_its_place(raw, made):
     first = raw.send(ProduceRequest, 7, **produce_fields([(made, 0, large)], -1))
     second = raw.send(ProduceRequest, 7, **produce_fields([(made, 0, record_set([b"s"]))], -1))
     answers = dict(raw.receive(ProduceRequest, 7) for _ in range(2))
-    offsets = [
-        answers[n].responses[0].partition_responses[0].base_offset for n in (first, second)
-    ]
+    offsets = [answers[n].responses[0].partition_responses[0].base_offset for n in (first, second)]
     assert offsets == [500, 1000]
 
 
