@@ -42,9 +42,13 @@ def remove_all_that_may_go(topic: ManagedLedger) -> int:
 
 
 def content(topic: ManagedLedger) -> list[bytes]:
-    """Payloads of the compacted topic, oldest first."""
-    entries = compacted_log(topic).read(EARLIEST, max_entries=1000)
-    return [bytes(payload_of(entry.body)) for entry in entries]
+    """Payloads of the compacted topic, oldest first. One read may return a part of them."""
+    log, start, payloads = compacted_log(topic), EARLIEST, []
+    while entries := log.read(start, max_entries=1000):
+        payloads += [bytes(payload_of(entry.body)) for entry in entries]
+        last = entries[-1].position
+        start = Position(last.ledger_id, last.entry_id + 1)
+    return payloads
 
 
 @pytest.fixture(params=[True, False], ids=["has a view", "first compaction"])

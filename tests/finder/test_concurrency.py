@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Barrier
+from threading import Barrier, Event, current_thread
 
 import pytest
 
 from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import FolderReader
+from pulsemark.ledger.prefix_sample import PrefixSample
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def search(finder, method, times_ms, together):
 
 @pytest.mark.parametrize("method", list(SearchMethod))
 def test_first_searches_may_come_together(topics, hasty_threads, method):
-    """What searches share in memory is built once, whoever comes first."""
+    """Searches that all come first, and build what searches share, find what a later one finds."""
     topics.fill([b"x"] * 20_000)
     wanted = [range(n, 20_000, 1777) for n in range(4)]
     times_ms = [[topics.FIRST_MS + 10 * index for index in indexes] for indexes in wanted]
@@ -38,6 +39,38 @@ def test_first_searches_may_come_together(topics, hasty_threads, method):
         for _ in range(5):
             ask = partial(search, Finder(reader.log(topics.ORDERS)), method, together=Barrier(4))
             assert list(pool.map(ask, times_ms)) == [list(indexes) for indexes in wanted]
+
+
+def test_a_first_search_is_not_handed_the_sample_that_another_begins(topics, monkeypatch):
+    """Of two that make the sample at once, the one that is ready first goes on with its own."""
+    both_make_it = Barrier(2)
+    first_is_full, second_is_kept, first_is_back = Event(), Event(), Event()
+
+    class Sample(PrefixSample):
+        def __init__(self, run):
+            super().__init__(run)
+            both_make_it.wait(20)
+            if current_thread().name.endswith("_1"):
+                assert first_is_full.wait(20)
+
+        def extend(self):
+            if current_thread().name.endswith("_1"):
+                second_is_kept.set()
+                assert first_is_back.wait(20)
+            super().extend()
+            first_is_full.set()
+            assert second_is_kept.wait(20)
+
+    def sampled_rows(run):
+        try:
+            return len(run.prefix_sample().offsets)
+        finally:
+            first_is_back.set()
+
+    monkeypatch.setattr("pulsemark.ledger.run.PrefixSample", Sample)
+    (run,) = topics.fill([b"x"] * 100).segments()
+    with ThreadPoolExecutor(2, thread_name_prefix="search") as pool:
+        assert list(pool.map(sampled_rows, [run, run])) == [8, 8]
 
 
 @pytest.mark.parametrize("method", list(SearchMethod))

@@ -219,10 +219,12 @@ class Run(ABC):
 
     def prefix_sample(self) -> PrefixSample:
         """The sample for searching by prefixes, up to date."""
-        if self._sample is None:
-            self._sample = PrefixSample(self)
-        self._sample.extend()
-        return self._sample
+        sample = self._sample
+        if sample is None:
+            # Of two first searches the second may replace this one: each goes on with its own.
+            sample = self._sample = PrefixSample(self)
+        sample.extend()
+        return sample
 
     def own_times(self, time_ms: int) -> OwnTimes:
         """Running maxima over the entries that are still there, filled for finding ``time_ms``."""

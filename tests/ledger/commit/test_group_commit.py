@@ -180,19 +180,22 @@ def test_checkpoint_that_fails_while_a_batch_is_on_its_way(tmp_path):
     store, model = simulated.open(files), StoreModel()
     topic = store.open_topic(ORDERS)
     rounds = 8
-    may_append = threading.Semaphore(0)
+    may_append, appended = threading.Semaphore(0), threading.Semaphore(0)
 
     def load():
         # As many entries for each round: a load without a limit makes segments faster than a
         # checkpoint can sync them.
-        for _ in range(rounds * 100):
-            may_append.acquire(timeout=60)
+        for number in range(rounds * 100):
+            assert may_append.acquire(timeout=60)
             model.topic(ORDERS).append(topic, b"x" * 40)
+            if number % 100 == 49:
+                appended.release()
 
     thread = threading.Thread(target=load)
     thread.start()
     for _ in range(rounds):
         may_append.release(50)
+        assert appended.acquire(timeout=60)
         settle(store)
         files.fail("fdatasync", path_part=".log", times=None)
         may_append.release(50)
