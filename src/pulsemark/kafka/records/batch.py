@@ -36,6 +36,14 @@ def read_header(batch: Buffer) -> BatchHeader:
     return BatchHeader._make(BATCH_HEADER.unpack_from(batch))
 
 
+def read_whole_header(batch: Buffer) -> BatchHeader:
+    """The header of a stored batch. Raises CorruptRecordSetError: it is not all there."""
+    header = read_header(batch)
+    if header.size + layout.LOG_OVERHEAD_BYTES != len(batch):
+        raise CorruptRecordSetError(f"{len(batch)} bytes of a batch whose size is {header.size}")
+    return header
+
+
 def check_crc(batch: Buffer, header: BatchHeader) -> None:
     """Raises CorruptRecordSetError: the bytes are not those of the checksum (CRC-32C)."""
     actual = crc32c(memoryview(batch)[layout.BATCH_COVERED_AT :])
@@ -90,24 +98,23 @@ def _read_record(raw: bytes, at: int, base_time_ms: int, base: int) -> tuple[Rec
     offset_delta, at = read_varint(raw, at)
     key, at = _read_bytes(raw, at, end)
     value, at = _read_bytes(raw, at, end)
-    if raw[at] == 0 and at + 1 == end:
-        headers: Headers = ()
-        at += 1
-    else:
+    headers: Headers = ()
+    if raw[at] or at + 1 != end:
         headers, at = read_headers(raw, at, end)
-    if at != end:
-        raise ValueError(f"it ends {end - at} bytes before its size")
+        if at != end:
+            raise ValueError(f"it ends {end - at} bytes before its size")
     offset, time_ms = base + offset_delta, int64(base_time_ms + time_delta)
-    return Record(offset, time_ms, key, value, headers, attributes), at
+    return Record(offset, time_ms, key, value, headers, attributes), end
 
 
 def _read_bytes(raw: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     size, at = read_varint(raw, at)
     if size < 0:
         return None, at
-    if at + size > end:
+    stop = at + size
+    if stop > end:
         raise ValueError(f"{size} bytes of a record that has {end - at} left")
-    return raw[at : at + size], at + size
+    return raw[at:stop], stop
 
 
 def read_headers(raw: bytes, at: int, end: int) -> tuple[Headers, int]:
@@ -159,9 +166,9 @@ def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
         last_offset = record.offset
         count += 1
         raw += encode_record(record, base_time)
-    body: Buffer = raw
-    if fields.codec != Codec.NONE:
-        body = compress(fields.codec, raw, 2, work)
+    # Clients do not decompress nothing.
+    codec = fields.codec if count else Codec.NONE
+    body: Buffer = raw if codec == Codec.NONE else compress(codec, raw, 2, work)
     last_delta = fields.last_offset_delta
     header = BatchHeader(
         base_offset=fields.base_offset,
@@ -169,7 +176,7 @@ def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
         leader_epoch=fields.leader_epoch,
         magic=2,
         crc=0,
-        attributes=fields.attributes | fields.codec,
+        attributes=fields.attributes | codec,
         last_offset_delta=last_offset if last_delta is None else last_delta,
         base_time_ms=NO_TIME_MS if base_time is None else base_time,
         max_time_ms=max_time,

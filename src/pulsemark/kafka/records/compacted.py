@@ -17,13 +17,12 @@ from collections.abc import Container
 
 from ...metadata import Buffer
 from . import batch as batches
-from . import layout, legacy
+from . import legacy
 from .batch import BatchFields
 from .convert import counted
-from .errors import CorruptRecordSetError
 from .record import CODEC_MASK, LOG_APPEND_TIME, Work
 from .rules import MAX_RAW_BYTES
-from .sets import spans
+from .sets import stored_magic, whole_spans
 
 
 def keep(
@@ -44,12 +43,10 @@ def keep(
         RecordSetError: the stored bytes are no record set.
     """
     view = memoryview(body)
-    if len(view) <= layout.MAGIC_AT:
-        raise CorruptRecordSetError(f"a stored set of {len(view)} bytes")
-    if view[layout.MAGIC_AT] == 2:
+    if stored_magic(view) == 2:
         return _keep_of_batch(view, kept, work, max_raw_bytes)
     parts: list[Buffer] = []
-    for span in spans(view):
+    for span in whole_spans(view):
         message = legacy.read_message(view, span)
         if not message.codec:
             if message.offset in kept:
@@ -67,7 +64,7 @@ def keep(
 
 
 def _keep_of_batch(view: memoryview, kept: Container[int], work: Work, max_raw_bytes: int) -> bytes:
-    header = batches.read_header(view)
+    header = batches.read_whole_header(view)
     raw = batches.raw_records(view, header, max_raw_bytes, work)
     records = (record for record in batches.read_records(header, raw) if record.offset in kept)
     fields = BatchFields(

@@ -111,7 +111,10 @@ def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
         at += _BLOCK_SIZE.size
         if not 0 < size <= len(view) - at:
             raise _undecompressible(Codec.SNAPPY, data)
-        blocks.append(_unsnappy_block(view[at : at + size], left))
+        try:
+            blocks.append(_unsnappy_block(view[at : at + size], left))
+        except RecordSetTooLargeError:
+            raise _too_large(Codec.SNAPPY, data, max_bytes) from None
         left -= len(blocks[-1])
         at += size
     return b"".join(blocks)

@@ -47,7 +47,10 @@ def to_legacy(
     old = map(to_old, counted(records, work))
     if codec != Codec.NONE:
         return pack_wrapper(old, magic, codec, work, base, bits)
-    return b"".join([plain_message(r._replace(offset=base + r.offset), magic, bits) for r in old])
+    raw = bytearray()
+    for record in old:
+        raw += plain_message(record, magic, bits, base)
+    return bytes(raw)
 
 
 def counted(records: Iterable[Record], work: Work) -> Iterator[Record]:

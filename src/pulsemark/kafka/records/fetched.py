@@ -30,11 +30,10 @@ from ...metadata import Buffer
 from . import batch as batches
 from . import layout, legacy
 from .convert import counted, to_legacy
-from .errors import CorruptRecordSetError
 from .legacy import pack_wrapper, patch_message, read_message
 from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, Record, Work
 from .rules import MAX_RAW_BYTES
-from .sets import Span, spans
+from .sets import Span, stored_magic, whole_spans
 
 _MAGIC_OF_VERSION = ((4, 2), (2, 1))
 
@@ -86,9 +85,7 @@ def fetch(
     """
     work = Work()
     body = memoryview(stored.body)
-    if len(body) <= layout.MAGIC_AT:
-        raise CorruptRecordSetError(f"a stored set of {len(body)} bytes")
-    magic = body[layout.MAGIC_AT]
+    magic = stored_magic(body)
     if magic <= max_magic:
         parts = _batch(stored, body) if magic == 2 else _messages(stored, body, max_raw_bytes, work)
     else:
@@ -105,7 +102,7 @@ def fetch(
 
 def _batch(stored: StoredSet, body: memoryview) -> tuple[Buffer, ...]:
     """A batch of magic 2 with base offset and leader epoch; and with the broker's time."""
-    header = batches.read_header(body)
+    header = batches.read_whole_header(body)
     if stored.broker_time_ms is None:
         head = layout.BATCH_OFFSET_SIZE_EPOCH.pack(
             stored.base_offset, header.size, stored.leader_epoch
@@ -126,7 +123,7 @@ def _messages(
 ) -> tuple[Buffer, ...]:
     """Messages of magic 0 or 1 with absolute offsets; and with the broker's time."""
     parts: list[Buffer] = []
-    for span in spans(body):
+    for span in whole_spans(body):
         if span.magic == 0 and _codec(body, 0):
             wrapper = read_message(body, span)
             raw = legacy.open_wrapper(wrapper, max_raw_bytes, work)
@@ -180,8 +177,8 @@ def read(
     """
     work = work or Work()
     view = memoryview(body)
-    if len(view) > layout.MAGIC_AT and view[layout.MAGIC_AT] == 2:
-        header = batches.read_header(view)
+    if stored_magic(view) == 2:
+        header = batches.read_whole_header(view)
         raw = batches.raw_records(view, header, max_raw_bytes, work)
         return batches.read_records(header, raw, base_offset)
     records = legacy.read_records(view, max_raw_bytes, work)

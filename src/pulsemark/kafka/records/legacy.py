@@ -14,6 +14,7 @@ An entry is stored in one form for both: all offsets count from the entry's firs
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -24,9 +25,11 @@ from .compression import compress, decompress
 from .errors import CorruptRecordSetError, InvalidRecordSetError
 from .layout import MESSAGE_HEADER, MESSAGE_KEY_AT, SIZE
 from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, NO_TIME_MS, Codec, Record, Work
-from .sets import Span, spans
+from .sets import Span, spans, whole_spans
 
-_NULL = SIZE.pack(-1)
+_UNCOVERED = struct.Struct(">qiI")
+_COVERED_0 = struct.Struct(">bBi")
+_COVERED_1 = struct.Struct(">bBqi")
 
 
 class Message(NamedTuple):
@@ -145,7 +148,7 @@ def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record
 
     Raises as `read_message`, `open_wrapper` and `inner_messages`.
     """
-    for span in spans(records):
+    for span in whole_spans(records):
         message = read_message(records, span)
         if message.codec:
             yield from wrapped_records(message, open_wrapper(message, max_bytes, work))
@@ -155,21 +158,27 @@ def read_records(records: Buffer, max_bytes: int, work: Work) -> Iterator[Record
 
 def pack_message(message: Message) -> bytes:
     """The bytes of a message, with its checksum."""
-    covered = [bytes((message.magic, message.attributes))]
-    if message.magic:
-        covered.append(layout.TIME.pack(message.time_ms))
-    for field in (message.key, message.value):
-        covered += (_NULL,) if field is None else (SIZE.pack(len(field)), field)
-    body = b"".join(covered)
-    head = layout.OFFSET_AND_SIZE.pack(message.offset, 4 + len(body))
-    return head + layout.CRC.pack(zlib.crc32(body)) + body
+    return _pack(*message)
 
 
-def plain_message(record: Record, magic: int, attributes: int = 0) -> bytes:
-    """A record as a plain message. Magic 0 loses its time, both lose its headers."""
-    return pack_message(
-        Message(record.offset, magic, attributes, record.time_ms, record.key, record.value)
-    )
+def plain_message(record: Record, magic: int, bits: int = 0, base: int = 0) -> bytes:
+    """A record as a plain message. Magic 0 loses its time, both lose its headers.
+
+    ``bits`` are attributes; ``base`` is added to the offset.
+    """
+    return _pack(base + record.offset, magic, bits, record.time_ms, record.key, record.value)
+
+
+def _pack(
+    offset: int, magic: int, attributes: int, time_ms: int, key: bytes | None, value: bytes | None
+) -> bytes:
+    key_size, value_size = -1 if key is None else len(key), -1 if value is None else len(value)
+    if magic:
+        head = _COVERED_1.pack(magic, attributes, time_ms, key_size)
+    else:
+        head = _COVERED_0.pack(magic, attributes, key_size)
+    body = b"".join((head, key or b"", SIZE.pack(value_size), value or b""))
+    return _UNCOVERED.pack(offset, layout.CRC.size + len(body), zlib.crc32(body)) + body
 
 
 def pack_wrapper(
@@ -182,11 +191,10 @@ def pack_wrapper(
     """
     raw = bytearray()
     last, time_ms = -1, NO_TIME_MS
+    inner_base = 0 if magic else base
     for record in records:
         last, time_ms = record.offset, max(time_ms, record.time_ms)
-        if magic == 0 and base:
-            record = record._replace(offset=base + last)  # noqa: PLW2901 - the same record
-        raw += plain_message(record, magic, bits)
+        raw += plain_message(record, magic, bits, inner_base)
     if last < 0:
         return b""
     value = compress(codec, raw, magic, work)

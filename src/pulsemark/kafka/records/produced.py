@@ -43,9 +43,9 @@ def validate_produced(
     """Check a record set, and make it what is stored.
 
     Args:
-        records: the set, as the request has it for one partition; None: null.
-        produce_version: of the request. Below 3 a set may be empty, and may end with a part of a
-            message, which is dropped.
+        records: the set, as the request has it for one partition; None: null. A part of a batch
+            at its end is dropped.
+        produce_version: of the request. Below 3 a set may be empty.
         rules: the topic's.
 
     Returns:
@@ -62,10 +62,6 @@ def validate_produced(
         if first_two[0].magic != 2:
             raise InvalidRecordSetError(
                 f"magic {first_two[0].magic} in version {produce_version} of Produce"
-            )
-        if first_two[0].end != len(view):
-            raise InvalidRecordSetError(
-                f"{len(view) - first_two[0].end} bytes after the one batch of a set"
             )
     if not first_two:
         return None

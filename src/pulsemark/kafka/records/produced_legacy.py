@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from . import layout
 from .batch import BatchFields
@@ -10,17 +10,17 @@ from .convert import counted, renumbered, to_legacy, to_magic_2
 from .errors import InvalidRecordSetError, RecordSetTooLargeError, RecordTimeError
 from .legacy import (
     Message,
-    inner_messages,
     open_wrapper,
     pack_wrapper,
     patch_message,
     read_message,
+    read_records,
     wrapped_records,
 )
-from .record import LOG_APPEND_TIME, MAX_RECORDS, Record, Work
+from .record import CODEC_MASK, LOG_APPEND_TIME, Record, Work
 from .rules import EntryRules, Produced
-from .scan import Scan
-from .sets import Span, spans
+from .scan import Scan, scan_messages
+from .sets import spans
 
 
 def check_and_store(records: memoryview, rules: EntryRules) -> Produced:
@@ -29,12 +29,16 @@ def check_and_store(records: memoryview, rules: EntryRules) -> Produced:
     Raises RecordSetError.
     """
     first = next(spans(records))
-    message = _checked(records, first, first.magic, rules)
-    if message.codec:
-        if next(spans(records[first.end :]), None) is not None:
-            raise InvalidRecordSetError("a compressed message with another one after it")
-        return _store_wrapper(records[: first.end], message, rules)
-    return _store_plain(records, rules)
+    attributes = records[layout.MESSAGE_ATTRIBUTES_AT]
+    if not attributes & CODEC_MASK:
+        return _store_plain(records, first.magic, rules)
+    _check_size(first.end, rules)
+    wrapper = read_message(records, first)
+    if next(spans(records[first.end :]), None) is not None:
+        raise InvalidRecordSetError("a compressed message with another one after it")
+    if wrapper.magic and attributes & LOG_APPEND_TIME and not rules.log_append_time:
+        raise RecordTimeError("a wrapper that states the broker's time")
+    return _store_wrapper(records[: first.end], wrapper, rules)
 
 
 def check_stored(body: bytes, rules: EntryRules) -> bytes:
@@ -43,85 +47,54 @@ def check_stored(body: bytes, rules: EntryRules) -> bytes:
     Raises RecordSetTooLargeError.
     """
     for span in spans(body):
-        _check_size(span, rules)
+        _check_size(span.end - span.start, rules)
     return body
 
 
-def _check_size(span: Span, rules: EntryRules) -> None:
-    if span.end - span.start > rules.max_batch_bytes:
+def _check_size(size_bytes: int, rules: EntryRules) -> None:
+    if size_bytes > rules.max_batch_bytes:
         raise RecordSetTooLargeError(
-            f"a batch of {span.end - span.start} bytes; the limit is {rules.max_batch_bytes}"
+            f"a batch of {size_bytes} bytes; the limit is {rules.max_batch_bytes}"
         )
 
 
-def _checked(records: memoryview, span: Span, magic: int, rules: EntryRules) -> Message:
-    """A message of the set, checked by itself."""
-    if span.magic != magic:
-        raise InvalidRecordSetError(f"magic {span.magic} after magic {magic} in a set")
-    _check_size(span, rules)
-    message = read_message(records, span)
-    if magic and message.attributes & LOG_APPEND_TIME and not rules.log_append_time:
-        raise RecordTimeError("a message that states the broker's time")
-    return message
+def _check_keys(scan: Scan, rules: EntryRules) -> None:
+    if rules.compacted and scan.keys < scan.count:
+        raise InvalidRecordSetError(
+            f"{scan.count - scan.keys} messages without key on a compacted topic"
+        )
 
 
-def _plain_messages(records: memoryview, rules: EntryRules) -> Iterator[tuple[Span, Message]]:
-    magic = None
-    for span in spans(records):
-        magic = span.magic if magic is None else magic
-        message = _checked(records, span, magic, rules)
-        if message.codec:
-            raise InvalidRecordSetError("a compressed message after a plain one")
-        yield span, message
-
-
-def _scan(messages: Iterable[Message], rules: EntryRules) -> Scan:
-    scan = Scan()
-    for message in messages:
-        if scan.count == MAX_RECORDS:
-            raise InvalidRecordSetError(f"more than {MAX_RECORDS} messages in a set")
-        if message.offset != scan.count:
-            scan.numbered = False
-        scan.count += 1
-        scan.max_time_ms = max(scan.max_time_ms, message.time_ms)
-        if message.key is not None:
-            scan.keys += 1
-        elif rules.compacted:
-            raise InvalidRecordSetError("a message without key on a compacted topic")
-        scan.nulls += message.value is None
-    return scan
-
-
-def _store_plain(records: memoryview, rules: EntryRules) -> Produced:
+def _store_plain(records: memoryview, magic: int, rules: EntryRules) -> Produced:
     work = Work()
+    scan = scan_messages(records, magic)
+    _check_size(scan.largest_bytes, rules)
+    _check_keys(scan, rules)
+    if scan.states_broker_time and not rules.log_append_time:
+        raise RecordTimeError("a message that states the broker's time")
+    body = bytes(records[: scan.end]) if scan.numbered else _numbered(records[: scan.end])
+    in_place = rules.magic == magic
+    if not in_place:
+        plain = read_records(body, rules.max_raw_bytes, work)
+        body = _converted(plain, 0, rules, work)
+    return _produced(body, scan, scan.end, in_place, rules, work)
+
+
+def _numbered(records: memoryview) -> bytes:
+    """The messages with the offsets 0, 1, 2 ..."""
     stored = bytearray(records)
-    end = 0
-
-    def numbered() -> Iterator[Message]:
-        """Each message, its offset in the stored bytes written on the way."""
-        nonlocal end
-        for number, (span, message) in enumerate(_plain_messages(records, rules)):
-            layout.OFFSET.pack_into(stored, span.start, number)
-            end = span.end
-            yield message
-
-    scan = _scan(numbered(), rules)
-    magic = records[layout.MAGIC_AT]
-    if rules.magic == magic:
-        body = bytes(stored[:end])
-    else:
-        converted = (
-            Record(number, message.time_ms, message.key, message.value)
-            for number, (_, message) in enumerate(_plain_messages(records, rules))
-        )
-        body = _converted(converted, 0, rules, work)
-    return _produced(body, scan, end, rules.magic == magic, rules, work)
+    for number, span in enumerate(spans(records)):
+        layout.OFFSET.pack_into(stored, span.start, number)
+    return bytes(stored)
 
 
 def _store_wrapper(records: memoryview, wrapper: Message, rules: EntryRules) -> Produced:
     work = Work()
     raw = open_wrapper(wrapper, rules.max_raw_bytes, work)
-    scan = _scan(inner_messages(raw, wrapper.magic), rules)
+    scan = scan_messages(raw, wrapper.magic)
+    if scan.end != len(raw) or not scan.count:
+        raise InvalidRecordSetError(f"{len(raw) - scan.end} of {len(raw)} bytes are no message")
+    _check_keys(scan, rules)
     same = rules.magic == wrapper.magic
     if same and scan.numbered:
         stored = bytearray(records)

@@ -44,3 +44,26 @@ def spans(records: Buffer) -> Iterator[Span]:
             return
         yield Span(start, end, magic)
         start = end
+
+
+def stored_magic(body: Buffer) -> int:
+    """The magic of a stored set. Raises CorruptRecordSetError: it has none, or an unknown one."""
+    if len(body) < layout.LOG_OVERHEAD_BYTES + layout.LEAST_SIZE_BYTES:
+        raise CorruptRecordSetError(f"a stored set of {len(body)} bytes")
+    magic = body[layout.MAGIC_AT]
+    if magic > MAX_MAGIC:
+        raise CorruptRecordSetError(f"unknown magic {magic} in a stored set")
+    return magic
+
+
+def whole_spans(body: Buffer) -> Iterator[Span]:
+    """The batches of a stored set, which ends with one.
+
+    Raises CorruptRecordSetError: it does not, it is empty, or as `spans`.
+    """
+    end = 0
+    for span in spans(body):
+        end = span.end
+        yield span
+    if end != len(body) or not end:
+        raise CorruptRecordSetError(f"{len(body) - end} bytes of a stored set are no message")

@@ -41,11 +41,12 @@ def deletes(record: Record, magic: int, stage: TombstoneStage) -> bool:
 
 def to_old(record: Record) -> Record:
     """The record as magic 0 and 1 can say it: without headers, the flag as a null value."""
+    if not record.attributes and not record.headers:
+        return record
     value = None if record.attributes & TOMBSTONE_FLAG else record.value
     return record._replace(value=value, headers=(), attributes=0)
 
 
 def to_new(record: Record) -> Record:
     """A record of magic 0 or 1 as one of magic 2: a null value with the flag."""
-    attributes = TOMBSTONE_FLAG if record.value is None else 0
-    return record._replace(attributes=attributes)
+    return record if record.value is not None else record._replace(attributes=TOMBSTONE_FLAG)

@@ -31,15 +31,21 @@ def read_unsigned(data: Buffer, at: int, most_bits: int = MOST_BITS_32) -> tuple
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
     """A signed number of 32 bits and where it ends. Raises ValueError, IndexError."""
-    byte = data[at]
+    value = data[at]
+    if value < 0x80:
+        return value >> 1 ^ -(value & 1), at + 1
+    byte = data[at + 1]
     if byte < 0x80:
-        return byte >> 1 ^ -(byte & 1), at + 1
+        value += (byte << 7) - 128
+        return value >> 1 ^ -(value & 1), at + 2
     value, at = read_unsigned(data, at)
     return value >> 1 ^ -(value & 1), at
 
 
 def read_varlong(data: Buffer, at: int) -> tuple[int, int]:
     """A signed number of 64 bits and where it ends. Raises ValueError, IndexError."""
+    if data[at] < 0x80 or data[at + 1] < 0x80:
+        return read_varint(data, at)
     value, at = read_unsigned(data, at, MOST_BITS_64)
     return value >> 1 ^ -(value & 1), at
 
@@ -47,8 +53,8 @@ def read_varlong(data: Buffer, at: int) -> tuple[int, int]:
 def varint(value: int) -> bytes:
     """A number of at most 64 bits, encoded."""
     value = value << 1 ^ value >> 63
-    if value < 0x80:
-        return _ONE_BYTE[value]
+    if value < 0x1000:
+        return _SMALL[value]
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -57,10 +63,14 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
-"""Most numbers of a record are that small."""
+_SMALL = [bytes((value,)) for value in range(0x80)] + [
+    bytes((value & 0x7F | 0x80, value >> 7)) for value in range(0x80, 0x1000)
+]
+"""Most numbers of a record have one or two bytes."""
 
 
 def int64(value: int) -> int:
     """A number as Java keeps it in a long. Times are anything, so their sums may overflow."""
+    if -(2**63) <= value < 2**63:
+        return value
     return (value + 2**63) % 2**64 - 2**63
