@@ -141,6 +141,12 @@ def committed(client, offset):
     return answer.topics[0].partitions[0].error_code
 
 
+def kill_after(process, enough):
+    """Kill a process once there was enough."""
+    enough.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+
+
 def test_what_was_acknowledged_survives_kill_9(tmp_path):
     """Records and committed offsets alike, several times, while clients write."""
     folder = tmp_path / "data"
@@ -161,9 +167,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path):
             )
             assert fetched.topics[0].partitions[0].committed_offset >= offset
         enough = threading.Event()
-        killer = threading.Thread(
-            target=lambda p=process, e=enough: (e.wait(60), os.kill(p.pid, signal.SIGKILL))
-        )
+        killer = threading.Thread(target=kill_after, args=(process, enough))
         killer.start()
         begun = sent
         try:

@@ -75,8 +75,7 @@ def test_a_fetch_that_finds_too_little_is_answered_when_its_time_is_over(raw, ma
 def test_a_client_that_leaves_while_it_waits_leaves_nothing(kafka_broker, raw, made):
     """Its partitions forget the fetch."""
     raw.produce(made, record_set([b"a"]))
-    endpoint = kafka_broker.broker._kafka._endpoint
-    partition = endpoint.partitions.get(made, 0)
+    partition = kafka_broker.broker.services.kafka.partitions.get(made, 0)
     with RawKafka.from_url(kafka_broker.kafka_url) as waiting:
         asked = (made, 0, 1, 1 << 20, -1)
         waiting.send(FetchRequest, 11, **fetch_fields([asked], 60_000, 1, 1 << 20))
@@ -119,10 +118,15 @@ def test_reading_on_costs_no_search(kafka_broker, raw, made, monkeypatch):
     """The place after what was read is remembered; only the first offset is searched."""
     for number in range(10):
         raw.produce(made, record_set([b"%d" % number]))
-    partition = kafka_broker.broker._kafka._endpoint.partitions.get(made, 0)
-    searched = []
-    find = partition._find
-    monkeypatch.setattr(partition, "_find", lambda offset: searched.append(offset) or find(offset))
+    partition = kafka_broker.broker.services.kafka.partitions.get(made, 0)
+    searched: list[int] = []
+    find = partition.find
+
+    def counted(offset):
+        searched.append(offset)
+        return find(offset)
+
+    monkeypatch.setattr(partition, "find", counted)
     offset, values = 2, []
     while offset < 10:
         found = records_of(raw.fetch(made, offset, max_bytes=200).records)

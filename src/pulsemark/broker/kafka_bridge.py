@@ -85,8 +85,7 @@ class KafkaServer:
         ports = cast("Ports", BrokerPorts(services))
         endpoint = Endpoint(ports, _options(self._config, host, self.port))
         await endpoint.start()
-        services.kafka_sessions = endpoint.sessions
-        self._endpoint = endpoint
+        services.kafka = self._endpoint = endpoint
 
     def start(self) -> None:
         """Begin to accept."""

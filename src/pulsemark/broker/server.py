@@ -206,7 +206,7 @@ class Broker:
         def has_room(arriving: int) -> bool:
             services = self.services
             http = len(services.http_connections)
-            arrived = len(services.sessions) + len(services.kafka_sessions) + arriving
+            arrived = len(services.sessions) + services.kafka_connections + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
         self._binary = Listener(

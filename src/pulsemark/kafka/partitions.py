@@ -115,7 +115,7 @@ class KafkaPartition:
         if offset == self.end_offset:
             self.ledger.recent.reached_end()
             return []
-        at = self._places.get(offset) or self._find(offset)
+        at = self._places.get(offset) or self.find(offset)
         entries: list[Entry] = []
         while not entries:
             found = self._read_at(at, max_bytes)
@@ -129,9 +129,10 @@ class KafkaPartition:
 
     def position_of(self, offset: int) -> Position:
         """The entry that has an offset, or the end of the log. Raises KafkaError, OSError."""
-        return self.ledger.end_position if offset == self.end_offset else self._find(offset)
+        return self.ledger.end_position if offset == self.end_offset else self.find(offset)
 
-    def _find(self, offset: int) -> Position:
+    def find(self, offset: int) -> Position:
+        """The entry that has an offset. Raises KafkaError, OSError."""
         try:
             return Finder(self.ledger).by_index(offset).position
         except IndexOutOfRangeError as error:  # it was removed meanwhile

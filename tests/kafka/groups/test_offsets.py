@@ -96,7 +96,7 @@ async def test_dropping_a_topic_leaves_the_other_topics_offsets(opened):
     _, offsets = opened()
     committed(offsets, "g", {("t", 0): at(1), ("u", 0): at(2)})
     dropping = asyncio.ensure_future(offsets.drop_topic("t"))
-    while not dropping.done():
+    while not dropping.done():  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     assert dict(offsets.of_group("g")) == {("u", 0): at(2)}
 

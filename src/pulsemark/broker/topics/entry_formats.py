@@ -34,12 +34,13 @@ class EntryFormats:
         self._store = store
         self._open_topics = open_topics
         self._partitioned = partitioned
+        store.of_topic_changed.append(self._changed)
 
     def apply_to(self, topic: Topic) -> None:
         """Tell a topic that was just opened."""
         topic.holds_kafka = self._store.in_topic(topic.topic_name, KAFKA_POLICY) is not None
 
-    def changed(self, policy: str, name: TopicName) -> None:
+    def _changed(self, policy: str, name: TopicName) -> None:
         """A topic's policy has changed: tell it and its partitions."""
         if policy != KAFKA_POLICY:
             return

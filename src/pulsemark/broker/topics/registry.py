@@ -87,9 +87,6 @@ class Topics:
             broker_name=broker_name,
         )
         self.entry_formats = EntryFormats(self.policy_store, self.open_topics, self._partitioned)
-        self.policy_store.of_topic_changed += [
-            self.stamp_policies.changed, self.entry_formats.changed,
-        ]  # fmt: skip
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}

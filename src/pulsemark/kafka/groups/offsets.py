@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...ledger import ManagedLedger, Position
+from ...ledger import CorruptEntryError, Entry, ManagedLedger, Position
 from ..errors import Code, KafkaError
 
 __all__ = ["Committed", "Offsets", "Partition"]
+
+log = logging.getLogger(__name__)
 
 #: The log is rewritten once it has so many entries more than there are offsets.
 REWRITE_AT_LEAST = 10_000
@@ -70,15 +73,26 @@ class Offsets:
         ledger = self._ledger
         at = ledger.first_position
         while at is not None:
-            entries = ledger.read(at, max_entries=READ_ENTRIES)
+            try:
+                entries = ledger.read(at, max_entries=READ_ENTRIES)
+            except CorruptEntryError as damage:
+                log.error("committed offsets of one entry are lost: %s", damage)
+                at = damage.next_position
+                continue
             if not entries:
                 break
             for entry in entries:
                 self._entries += 1
-                self._take(json.loads(bytes(entry.body)))
+                self._take_stored(entry)
             last = entries[-1].position
             at = Position(last.ledger_id, last.entry_id + 1)
         ledger.recent.reader_left()
+
+    def _take_stored(self, entry: Entry) -> None:
+        try:
+            self._take(json.loads(bytes(entry.body)))
+        except (ValueError, KeyError, TypeError) as error:
+            log.error("committed offsets of entry %s cannot be read: %s", entry.position, error)
 
     def groups(self) -> list[str]:
         """The groups that have committed offsets."""
