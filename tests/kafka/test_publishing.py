@@ -114,6 +114,23 @@ def test_log_append_time_shows_the_brokers_time(raw, topic):
     assert [(r.timestamp, r.timestamp_type) for r in found] == [(answer.log_append_time_ms, 1)]
 
 
+def test_nothing_is_compressed_where_a_set_is_stored_as_sent(kafka_broker, raw, made):
+    """KIP-31: zero compressions in place; an older format of the topic costs one for each set."""
+    figures = kafka_broker.broker.services.kafka.figures
+    before = figures.compressions, figures.sets_in_place, figures.sets_in
+    sent = record_set([b"v" * 100] * 20, codec=1)
+    assert raw.produce(made, sent).error_code == 0
+    fetched = raw.fetch(made, 0).records
+    assert fetched[16:] == sent[16:]
+    after = figures.compressions, figures.sets_in_place, figures.sets_in
+    assert after == (before[0], before[1] + 1, before[2] + 1)
+    old = f"{made}old"
+    assert create(raw, old, message_format_version="0.9.0") == 0
+    assert raw.produce(old, sent).error_code == 0
+    assert figures.compressions == before[0] + 1
+    assert figures.sets_in_place == before[1] + 1
+
+
 # -- idempotence --------------------------------------------------------------------------------
 
 

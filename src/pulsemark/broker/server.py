@@ -28,6 +28,7 @@ import logging
 import shutil
 import socket
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -218,10 +219,7 @@ class Broker:
             )
 
         if config.kafka_port is not None:
-            # With kafka-python it takes 30 MB, which most brokers do not need.
-            from .kafka_bridge import KafkaServer
-
-            self._kafka = KafkaServer(config, has_room)
+            self._kafka = _kafka_server(config, has_room)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
         # Imported with the first HTTP connection: most brokers in tests never get one.
@@ -339,6 +337,17 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _kafka_server(config: BrokerConfig, has_room: Callable[[int], bool]) -> KafkaServer:
+    """The listener for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
+    try:
+        # With kafka-python it takes 30 MB, which most brokers do not need.
+        from .kafka_bridge import KafkaServer
+    except ImportError as error:
+        reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
+        raise ConfigError("kafka_port", config.kafka_port, reason) from error
+    return KafkaServer(config, has_room)
 
 
 def _running(part: T | None, state: str) -> T:

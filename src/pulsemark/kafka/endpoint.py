@@ -13,6 +13,7 @@ import logging
 
 from ..ledger import LedgerError
 from .deadlines import Deadlines
+from .figures import Figures
 from .groups.coordinator import Coordinator
 from .groups.offsets import Offsets
 from .handlers import HANDLERS
@@ -42,6 +43,7 @@ class Endpoint:
         self.deadlines = Deadlines()
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
+        self.figures = Figures()
         self._rewriting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -253,11 +253,18 @@ class FetchWork:
                 return self._hole(partition, entry, epoch, error.reason)
         stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
         try:
-            return fetch(stored, self._max_magic, fetch_offset).parts
+            fetched = fetch(stored, self._max_magic, fetch_offset)
         except CodecError:
             raise
         except RecordSetError as error:
             return self._hole(partition, entry, epoch, str(error))
+        figures = self._session.endpoint.figures
+        figures.add(fetched.work)
+        if fetched.work.converted_records:
+            figures.sets_converted += 1
+        else:
+            figures.sets_out += 1
+        return fetched.parts
 
     def _converted(
         self, entry: Entry, epoch: int, fetch_offset: int, broker_time_ms: int | None
@@ -275,6 +282,9 @@ class FetchWork:
             leader_epoch=epoch,
             broker_time_ms=broker_time_ms,
         )
+        figures = self._session.endpoint.figures
+        figures.sets_converted += 1
+        figures.converted_records += len(records)
         return (converted,) if converted else ()
 
     def _hole(

@@ -187,6 +187,10 @@ class Publish:
             produced.body, message_count=produced.message_count, base=base, sender=self._sender
         )
         part.appended = appended
+        figures = self._endpoint.figures
+        figures.sets_in += 1
+        figures.sets_in_place += produced.in_place
+        figures.add(produced.work)
         part.base_offset = appended.index - produced.message_count + 1
         if partition.rules().log_append_time:
             part.time_ms = appended.time_ms

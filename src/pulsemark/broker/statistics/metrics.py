@@ -172,6 +172,26 @@ def _cleaning_figures(cleaning: Cleaning) -> tuple[tuple[str, str, float], ...]:
     )
 
 
+def _kafka_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
+    """Nothing without a port for Kafka's clients."""
+    if services.kafka is None:
+        return ()
+    groups = len(services.kafka.groups.groups)
+    return (
+        ("pulsemark_kafka_connections", "Kafka clients", services.kafka_connections),
+        ("pulsemark_kafka_groups", "Consumer groups with members", groups),
+        *services.kafka.figures.rows(),
+    )
+
+
+def _figures_of_parts(services: Services) -> tuple[tuple[str, str, float], ...]:
+    return (
+        *_cleaning_figures(services.cleaning),
+        *services.cache.figures(),
+        *_kafka_figures(services),
+    )
+
+
 def _broker_families(services: Services) -> Iterator[_Family]:
     cluster = _labels(cluster=services.config.cluster)
     yield _namespace_family(services, cluster)
@@ -202,14 +222,13 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             "State of producers, consumers and requests that clients make the broker keep",
             services.kept.total_bytes,
         ),
-        *_cleaning_figures(services.cleaning),
         (
             "pulsemark_durability_sync_interval_ms",
             "0: entries are on disk before they are acknowledged; else what a power cut may lose",
             services.config.store_options.sync_interval_ms,
         ),
         ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
-        *services.cache.figures(),
+        *_figures_of_parts(services),
     ):
         yield _Family(name, text, [(cluster, value)])
 
