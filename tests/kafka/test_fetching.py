@@ -136,6 +136,16 @@ def test_reading_on_costs_no_search(kafka_broker, raw, made, monkeypatch):
     assert searched == [2]
 
 
+def test_a_fetch_that_takes_long_answers_what_it_has(raw, made, monkeypatch):
+    """One batch at least, and no error; the next fetch goes on there."""
+    for number in range(5):
+        raw.produce(made, record_set([b"%d" % number]))
+    monkeypatch.setattr("pulsemark.kafka.fetching.READ_S", -1.0)
+    part = raw.fetch(made, 0, max_wait_ms=60_000, min_bytes=1 << 20)
+    assert (part.error_code, records_of(part.records)) == (0, [(0, b"0")])
+    assert records_of(raw.fetch(made, 1).records) == [(1, b"1")]
+
+
 def test_a_log_of_mixed_formats_is_readable_by_every_client(raw, topic):
     """Each entry is converted by its own format, whatever the topic's format is by now."""
     from kafka.protocol.admin import AlterConfigsRequest

@@ -20,7 +20,7 @@ from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
-from .conftest import record_set
+from .conftest import create, record_set
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,29 @@ def test_any_request_is_answered_or_ends_its_connection(kafka_broker, caplog, ke
         client.send(ApiVersionsRequest, 0)
         with suppress(ConnectionError):
             client.receive_frame()
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+def test_names_as_long_as_the_protocol_allows_are_answered(kafka_broker, caplog):
+    """Answers repeat what clients sent; nothing is longer than a string may be."""
+    long = "ü" * 16_000
+    with RawKafka.from_url(kafka_broker.kafka_url) as client:
+        asked = [MetadataRequest.MetadataRequestTopic(name=long)]
+        assert client.call(MetadataRequest, 1, topics=asked).topics[0].error_code == 17
+        assert create(client, long) == 17
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name=long, metadata=b"")
+        made = JoinGroupRequest(
+            version=4,
+            group_id=long,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            protocol_type=long,
+            protocols=[protocol],
+        )
+        made.with_header(7, "c" * 32_000)
+        client.send_bytes(made.encode(header=True, framed=True))
+        assert client.receive(JoinGroupRequest, 4)[1].error_code == 79
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 

@@ -53,6 +53,11 @@ class Deadlines:
         """The event loop's time."""
         return self._loop.time()
 
+    @property
+    def entered(self) -> int:
+        """How many deadlines are kept, cancelled ones included."""
+        return len(self._heap)
+
     def after(self, delay_s: float, call: Callable[[], None]) -> Deadline:
         """Call after a time. Not before the next turn of the loop, even if the time is 0."""
         deadline = Deadline(self._loop.time() + delay_s, call)

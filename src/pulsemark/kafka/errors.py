@@ -66,13 +66,17 @@ class Code(IntEnum):
     INVALID_RECORD = 87
 
 
+#: Texts for clients repeat names that clients have sent, and a string has at most 32,767 bytes.
+MESSAGE_LENGTH = 500
+
+
 class KafkaError(Exception):
     """A request, or a part of it, is refused: `code`, and `message` for clients that show it."""
 
     def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message[:MESSAGE_LENGTH])
         self.code = code
-        self.message = message
+        self.message = message[:MESSAGE_LENGTH]
 
 
 class ProtocolError(Exception):

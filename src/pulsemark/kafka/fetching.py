@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 #: From this version of Fetch on, a first batch that is larger than the limits is sent whole.
 WHOLE_FIRST_BATCH_VERSION = 3
+#: How long one fetch may read and convert. It answers what it has by then, one batch at least.
+READ_S = 0.05
 #: After a look that found too little, a fetch waits for so many times as long as the look took.
 LOOKS_SHARE = 10
 
@@ -94,6 +96,9 @@ class FetchWork:
         self._deadline: Deadline | None = None
         self._is_woken = False
         self._look_s = 0.0
+        self._until_s = 0.0
+        #: Reading took so long that the rest is left for the next fetch.
+        self._is_cut = False
 
     def needs_no_wait(self) -> bool:
         """Whether all partitions are open."""
@@ -132,7 +137,7 @@ class FetchWork:
         return False
 
     def _is_enough(self, reads: list[Read]) -> bool:
-        if any(read.code is not Code.NONE for read in reads) or not reads:
+        if self._is_cut or any(read.code is not Code.NONE for read in reads) or not reads:
             return True
         return sum(read.size_bytes for read in reads) >= self._min_bytes
 
@@ -173,6 +178,8 @@ class FetchWork:
 
     def _read_all(self) -> list[Read]:
         reads = []
+        self._until_s = time.monotonic() + READ_S
+        self._is_cut = False
         rest_bytes = self._max_bytes
         is_first = True
         for asked in self.asked:
@@ -193,12 +200,12 @@ class FetchWork:
             partition.check_epoch(asked.leader_epoch)
             self._fill(read, partition, asked, rest_bytes, is_first=is_first)
         except KafkaError as refusal:
-            read.code = refusal.code
+            return Read(refusal.code)
         except CodecError:
-            read.code = Code.UNSUPPORTED_COMPRESSION_TYPE
+            return Read(Code.UNSUPPORTED_COMPRESSION_TYPE)
         except (LedgerError, OSError) as error:
             log.error("%s: could not be read: %s", partition.opened.name, error)
-            read.code = Code.KAFKA_STORAGE_ERROR
+            return Read(Code.KAFKA_STORAGE_ERROR)
         return read
 
     def _fill(
@@ -214,7 +221,9 @@ class FetchWork:
         limit_bytes = min(asked.max_bytes, rest_bytes)
         offset = asked.offset
         epoch_of: Callable[[Entry], int] | None = None
-        while read.size_bytes < limit_bytes or (is_first and not read.size_bytes):
+        while not self._is_cut and (
+            read.size_bytes < limit_bytes or (is_first and not read.size_bytes)
+        ):
             entries = partition.read(offset, max(limit_bytes - read.size_bytes, 0))
             if not entries:
                 return
@@ -227,6 +236,9 @@ class FetchWork:
                     return
                 read.parts += parts
                 read.size_bytes += size_bytes
+                if parts and time.monotonic() > self._until_s:
+                    self._is_cut = True
+                    return
             offset = entries[-1].index + 1
             if offset >= partition.end_offset:
                 return

@@ -184,7 +184,7 @@ class KafkaPartition:
         current = self.epoch
         if epoch == current:
             return epoch, self.end_offset
-        if epoch > current:
+        if not 0 <= epoch <= current:
             return -1, -1
         found = -1
         for start in self.ledger.epochs:

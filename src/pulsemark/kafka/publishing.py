@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ..metadata import BrokerEntryMetadata, Sender, StampError
-from .errors import Code, KafkaError
+from .errors import MESSAGE_LENGTH, Code, KafkaError
 from .names import is_name
 from .partitions import KafkaPartition
 from .records import Produced, RecordSetError, validate_produced
@@ -56,7 +56,7 @@ class Part:
 
     def refuse(self, code: int, message: str) -> None:
         """Store nothing of it."""
-        self.code, self.message, self.base_offset = Code(code), message, -1
+        self.code, self.message, self.base_offset = Code(code), message[:MESSAGE_LENGTH], -1
 
 
 class Publish:

@@ -212,6 +212,11 @@ class KafkaSession(asyncio.Protocol):
         frame = encode(request, response)
         self._answered(request, splice(frame, records) if records else [frame])
 
+    def answer_frame(self, request: Request, frame: bytes) -> None:
+        """Answer a request with a frame that was encoded elsewhere."""
+        if not self.is_closed:
+            self._answered(request, [frame])
+
     def answer_nothing(self, request: Request) -> None:
         """A Produce with acks=0 has no answer."""
         if not self.is_closed:

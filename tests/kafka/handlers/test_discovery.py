@@ -34,12 +34,12 @@ def test_a_higher_version_is_answered_and_the_connection_stays(raw):
 
 @pytest.mark.parametrize("version", range(3))
 def test_this_broker_coordinates_every_group(kafka_broker, raw, version):
-    """Its address; an empty name is no group, and there are no transactions."""
+    """Its address; there are no transactions, and no other kinds."""
     host, _, port = kafka_broker.kafka_url.rpartition(":")
     answer = raw.call(FindCoordinatorRequest, version, key="g", key_type=0)
     assert (answer.error_code, answer.host, answer.port) == (0, host, int(port))
-    assert raw.call(FindCoordinatorRequest, version, key="", key_type=0).error_code == 24
     if version >= 1:
+        assert raw.call(FindCoordinatorRequest, version, key="x", key_type=9).error_code == 42
         assert raw.call(FindCoordinatorRequest, version, key="x", key_type=1).error_code == 53
 
 

@@ -132,11 +132,10 @@ def test_offsets_are_committed_in_every_version(raw, made, version):
 
 
 def test_what_cannot_be_committed(raw, made):
-    """Unknown partitions, texts that are too long, a group without a name."""
+    """Unknown partitions, texts that are too long."""
     assert committed(raw, "g1", made, 1, partition=4) == 3
     assert committed(raw, "g1", "none", 1) == 3
     assert committed(raw, "g1", made, 1, text="x" * 4_097) == 12
-    assert committed(raw, "", made, 1) == 24
     assert fetched(raw, "g1", None) == {}
 
 

@@ -39,6 +39,7 @@ def test_topics_are_created_in_every_version(raw, topic, version):
         ({"replicas": 3}, 38),
         ({"retention_ms": "soon"}, 40),
         ({"no_such_setting": "1"}, 40),
+        ({"retention_ms": None}, 40),
         ({"partitions": 2, "assigned": [(0, [1])]}, 42),
         ({"partitions": -1, "replicas": -1, "assigned": [(0, [2])]}, 39),
         ({"partitions": -1, "replicas": -1, "assigned": [(1, [1])]}, 39),

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
 """What a member may ask for (group.min.session.timeout.ms, group.max.session.timeout.ms)."""
 
+CLIENT_ID_LENGTH = 255
+"""So much of a client's id is a part of its member id."""
+
 
 class Coordinator:
     """The groups that have members."""
@@ -85,7 +88,7 @@ class Coordinator:
         if not group.supports(joining):
             joining.reply(JoinResult("", Code.INCONSISTENT_GROUP_PROTOCOL))
             return
-        member_id = f"{joining.client_id}-{uuid.uuid4()}"
+        member_id = f"{joining.client_id[:CLIENT_ID_LENGTH]}-{uuid.uuid4()}"
         known = None if joining.instance_id is None else group.static.get(joining.instance_id)
         if known is not None:
             member = group.members[known]
@@ -130,6 +133,8 @@ class Coordinator:
         """A SyncGroup; it is answered by its callback, when the leader has sent assignments."""
         group = self.groups.get(name)
         code = self._check_generation(group, generation, member_id, instance_id)
+        if not name:
+            code = Code.INVALID_GROUP_ID
         if code is Code.NONE and group is not None and group.state is State.PREPARING:
             code = Code.REBALANCE_IN_PROGRESS
         if code is not Code.NONE or group is None:
@@ -150,6 +155,8 @@ class Coordinator:
         self, name: str, generation: int, member_id: str, instance_id: str | None
     ) -> Code:
         """A sign of life; REBALANCE_IN_PROGRESS tells the member to join again."""
+        if not name:
+            return Code.INVALID_GROUP_ID
         group = self.groups.get(name)
         code = self._check_generation(group, generation, member_id, instance_id)
         if code is not Code.NONE or group is None:
@@ -161,7 +168,7 @@ class Coordinator:
         """A member leaves; a static one may be named by its instance id alone."""
         group = self.groups.get(name)
         if group is None:
-            return Code.UNKNOWN_MEMBER_ID
+            return Code.UNKNOWN_MEMBER_ID if name else Code.INVALID_GROUP_ID
         if not member_id and instance_id is not None:
             member_id = group.static.get(instance_id, "")
         if member_id in group.pending:

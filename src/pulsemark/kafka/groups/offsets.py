@@ -60,6 +60,8 @@ class Offsets:
         self._run_blocking = run_blocking
         self._max_offsets = max_offsets
         self._by_group: dict[str, dict[Partition, Committed]] = {}
+        self._groups_of: dict[str, set[str]] = {}
+        """The groups that have offsets of a topic."""
         self.types: dict[str, str] = {}
         """The protocol type of each group that has offsets."""
         self.count = 0
@@ -130,8 +132,8 @@ class Offsets:
         """Remove all offsets of a deleted topic; durable on return. Raises LedgerError."""
         loop = asyncio.get_running_loop()
         waiting = []
-        for group, offsets in tuple(self._by_group.items()):
-            of_topic = [partition for partition in offsets if partition[0] == topic]
+        for group in tuple(self._groups_of.get(topic, ())):
+            of_topic = [at for at in self._by_group[group] if at[0] == topic]
             if of_topic:
                 dropped: asyncio.Future[None] = loop.create_future()
                 waiting.append(dropped)
@@ -161,6 +163,7 @@ class Offsets:
         before = len(offsets)
         for topic, partition, *committed in record["offsets"]:
             offsets[topic, partition] = Committed(*committed)
+            self._groups_of.setdefault(topic, set()).add(group)
         self.count += len(offsets) - before
         self.types[group] = record["type"]
 
@@ -168,13 +171,17 @@ class Offsets:
         offsets = self._by_group.get(group)
         if offsets is None:
             return
-        before = len(offsets)
+        before, topics = len(offsets), {topic for topic, _ in offsets}
         if dropped is None:
             offsets.clear()
         else:
             for topic, partition in dropped:
                 offsets.pop((topic, partition), None)
         self.count -= before - len(offsets)
+        for topic in topics - {topic for topic, _ in offsets}:
+            self._groups_of[topic].discard(group)
+            if not self._groups_of[topic]:
+                del self._groups_of[topic]
         if not offsets:
             del self._by_group[group]
             self.types.pop(group, None)

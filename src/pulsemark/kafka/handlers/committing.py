@@ -28,14 +28,12 @@ def offset_commit(session: KafkaSession, request: Request) -> None:
     body, endpoint, version = request.body, session.endpoint, request.version
     group = body.group_id or ""
     codes = dict.fromkeys(_partitions(body), Code.NONE)
-    code = Code.INVALID_GROUP_ID
-    if group:
-        code = endpoint.groups.check_commit(
-            group,
-            body.generation_id_or_member_epoch if version >= 1 else -1,
-            (body.member_id or "") if version >= 1 else "",
-            body.group_instance_id if version >= 7 else None,
-        )
+    code = endpoint.groups.check_commit(
+        group,
+        body.generation_id_or_member_epoch if version >= 1 else -1,
+        (body.member_id or "") if version >= 1 else "",
+        body.group_instance_id if version >= 7 else None,
+    )
     offsets = {} if code is not Code.NONE else _checked(session, request, codes)
     if code is not Code.NONE:
         codes = dict.fromkeys(codes, code)

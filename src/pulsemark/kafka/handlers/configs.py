@@ -111,7 +111,9 @@ def _settings_of(session: KafkaSession, kind: int, name: str | None) -> Mapping[
             Code.INVALID_REQUEST, f"resources of type {kind} have no settings that can be changed"
         )
     port = session.endpoint.ports.topics
-    if name is None or not is_name(name) or not port.partitions_of(name):
+    if name is None or not is_name(name):
+        raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic's name")
+    if not port.partitions_of(name):
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return port.settings(name) or {}
 
@@ -150,22 +152,36 @@ async def _alter(session: KafkaSession, request: Request, response: Any, change:
 
 
 def _replaced(before: Mapping[str, str], configs: Any) -> dict[str, str | None]:
+    _check_once(configs)
+    for each in configs:
+        if each.value is None:
+            raise KafkaError(Code.INVALID_REQUEST, f"{each.name} has no value")
     return {each.name or "": each.value for each in configs}
 
 
+def _check_once(configs: Any) -> None:
+    names = [each.name for each in configs]
+    if len(set(names)) < len(names):
+        raise KafkaError(Code.INVALID_REQUEST, "a setting is in the request more than once")
+
+
 def _changed(before: Mapping[str, str], configs: Any) -> dict[str, str | None]:
+    _check_once(configs)
     settings: dict[str, str | None] = dict(before)
     for each in configs:
         name, operation = each.name or "", each.config_operation
         if operation == DELETE:
-            check_settings({name: None})
             settings.pop(name, None)
+        elif operation not in (SET, APPEND, SUBTRACT) or each.value is None:
+            raise KafkaError(
+                Code.INVALID_REQUEST, f"operation {operation} on {name[:100]!r}: {each.value!r}"
+            )
         elif operation == SET:
             settings[name] = each.value
-        elif operation in (APPEND, SUBTRACT) and name == CLEANUP_POLICY:
-            settings[name] = _list_changed(settings.get(name), each.value or "", operation)
+        elif name == CLEANUP_POLICY:
+            settings[name] = _list_changed(settings.get(name), each.value, operation)
         else:
-            raise KafkaError(Code.INVALID_REQUEST, f"operation {operation} on {name[:100]!r}")
+            raise KafkaError(Code.INVALID_CONFIG, f"{name[:100]!r} is no list")
     return settings
 
 

@@ -20,7 +20,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
-from ..wire import APIS, Request
+from ..wire import APIS, Request, encode
 from ..wire.apis import API_VERSIONS
 
 __all__ = ["HANDLERS", "NODE_ID"]
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NODE_ID = 1
 """This broker's number in Kafka's protocol."""
+GROUP, TRANSACTION = 0, 1
 TOPICS_PER_TURN = 500
 #: For so many partitions of a request the leader epoch is looked up, which opens their topics.
 OPENED_FOR_EPOCHS = 200
@@ -80,7 +81,11 @@ async def metadata(session: KafkaSession, request: Request) -> None:
         controller_id=NODE_ID,
         topics=topics,
     )
-    session.answer(request, response)
+    if len(topics) <= TOPICS_PER_TURN:
+        session.answer(request, response)
+    else:
+        run_blocking = session.endpoint.ports.run_blocking
+        session.answer_frame(request, await run_blocking(encode, request, response))
 
 
 async def _all_topics(session: KafkaSession) -> list[Any]:
@@ -144,14 +149,16 @@ def _described(session: KafkaSession, name: str, count: int) -> Any:
 def find_coordinator(session: KafkaSession, request: Request) -> None:
     """The broker that keeps a group: this one. There are no transactions."""
     options = session.options
-    is_group = not (request.version >= 1 and request.body.key_type)
-    code = Code.NONE if is_group else Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if is_group and not request.body.key:
-        code = Code.INVALID_GROUP_ID
+    kind = request.body.key_type if request.version >= 1 else GROUP
+    code = Code.NONE
+    if kind == TRANSACTION:
+        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif kind != GROUP:
+        code = Code.INVALID_REQUEST
     response = FindCoordinatorResponse(
         throttle_time_ms=0,
         error_code=code,
-        error_message=None if code is Code.NONE else "transactions are not served",
+        error_message=None if code is Code.NONE else "this broker coordinates groups only",
         node_id=NODE_ID if code is Code.NONE else -1,
         host=options.host if code is Code.NONE else "",
         port=options.port if code is Code.NONE else -1,

@@ -57,6 +57,8 @@ async def _create(session: KafkaSession, topic: Any, version: int, *, only_check
         raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
     partitions = _partitions_asked(session, topic, version)
     settings = check_settings({each.name or "": each.value for each in topic.configs or ()})
+    if len(settings) < len(topic.configs or ()):
+        raise KafkaError(Code.INVALID_CONFIG, "a setting has no value, or two")
     if not only_check:
         await port.create(name, partitions, settings)
 
