@@ -48,6 +48,7 @@ TOPIC = "persistent://public/default/bench"
 DEFAULT = ("broker-time", "index")
 SYSTEM_TAGS = ("message-count", "has-keys", "raw-size", "producer", "send-time", "broker")
 PROPERTY_TAGS = "property-tags:region,service"
+TOMBSTONE = "tombstone:gone"
 SENDER = Sender("standalone-0-17", {"service": "shop", "team": "tills"})
 SIZES_BYTES = (100, 1024, 16 * 1024, 128 * 1024)
 _CHECKSUM_AT = 6
@@ -91,7 +92,7 @@ def stamper_figures(rounds: int) -> list[Figure]:
     body = body_of(1024)
     chains = {
         "broker-time, index (the default)": DEFAULT,
-        **{f"+ {name}": (*DEFAULT, name) for name in (*SYSTEM_TAGS, PROPERTY_TAGS)},
+        **{f"+ {name}": (*DEFAULT, name) for name in (*SYSTEM_TAGS, TOMBSTONE, PROPERTY_TAGS)},
         "+ all system tags": (*DEFAULT, *SYSTEM_TAGS),
         "+ all of them": (*DEFAULT, *SYSTEM_TAGS, PROPERTY_TAGS),
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from demo import checks
 from demo.__main__ import main
-from demo.answers import Stored, by_client_time, first_at_or_after
+from demo.answers import AuditCounts, Audited, Stored, by_client_time, first_at_or_after
 from demo.checks import CheckError
 from demo.publish import SENDERS, WRONG_CLOCKS
 from demo.story import Story
@@ -23,6 +23,7 @@ A0, A1, B0, C0 = (0, "a", 0), (0, "a", 1), (1, "b", 0), (2, "c", 0)
 KEYS: list[Key] = [A0, A1, B0, C0]
 SENT = {key: make_payload(key, 60) for key in KEYS}
 PAYLOADS = list(SENT.values())
+AUDITED: Audited = {(0, "a"): AuditCounts(4, 9, 0, 3, 0)}
 
 
 @pytest.mark.parametrize("size_bytes", [0, 10, 60, 500])
@@ -48,6 +49,7 @@ def test_right_answers_pass() -> None:
     checks.range_counts_the_round(1, 5, 5)
     checks.client_time_misses_something(1)
     checks.audit_is_complete(4, 0, 4)
+    checks.audits_agree(dict(AUDITED), dict(AUDITED))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,9 @@ def test_right_answers_pass() -> None:
         (lambda: checks.client_time_misses_something(0), "missed nothing"),
         (lambda: checks.audit_is_complete(4, 1, 4), "misses 1"),
         (lambda: checks.audit_is_complete(3, 0, 4), "counts 3"),
+        (lambda: checks.audits_agree(AUDITED, {}), "from 0 ms for a"),
+        (lambda: checks.audits_agree({}, AUDITED), "the broker has None"),
+        (lambda: checks.audits_agree(AUDITED, {(0, "a"): AuditCounts(4, 9, 0, 3, 1)}), "Spark has"),
     ],
 )
 def test_wrong_answers_are_refused(wrong: Callable[[], object], named: str) -> None:
@@ -141,7 +146,13 @@ def test_whole_demo(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    for claim in ("kill -9 with", "none of 6,000 acknowledged is lost", "0 missing", "in order"):
+    for claim in (
+        "kill -9 with",
+        "none of 6,000 acknowledged is lost",
+        "0 missing",
+        "in order",
+        "counted by Spark",
+    ):
         assert claim in ran.stdout
     assert re.search(r"every check passed", ran.stdout)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,11 @@ class Scene:
                 client.wait_response(request_id)
 
 
-def many_subscriptions(scene: Scene, client: RawClient) -> int:
+Open = Callable[[Scene, RawClient], str]
+"""Opens many consumers, and says how many."""
+
+
+def many_subscriptions(scene: Scene, client: RawClient) -> str:
     """9,000 subscriptions with a consumer each."""
     count = scene.scaled(9_000)
     scene.subscribe(
@@ -98,76 +103,68 @@ def many_subscriptions(scene: Scene, client: RawClient) -> int:
         range(count),
         lambda n, r: commands.subscribe(TOPIC, f"s{n}", n, r, SHARED),
     )
-    return count
+    return f"{count} subscriptions"
 
 
-def many_consumers(scene: Scene, client: RawClient, sub_type: Any = SHARED) -> int:
+def many_consumers(scene: Scene, client: RawClient, sub_type: Any = SHARED) -> str:
     """20,000 consumers of one subscription."""
     count = scene.scaled(20_000)
     scene.subscribe(
         client, range(count), lambda n, r: commands.subscribe(TOPIC, "s", n, r, sub_type)
     )
-    return count
+    return f"{count} consumers"
+
+
+def asked(scene: Scene, open_many: Open, method: str, *paths: str) -> str:
+    """HTTP requests while many consumers are open."""
+    with scene.connect() as client:
+        note = open_many(scene, client)
+        scene.begin()
+        sizes = [scene.ask(method, URL + path) for path in paths]
+        scene.end()
+    return f"{note}, answers of {' and '.join(map(str, sizes))} bytes"
 
 
 def stats_of_subscriptions(scene: Scene) -> str:
     """GET stats and internalStats with 9,000 subscriptions."""
-    count = many_subscriptions(scene, scene.client)
-    scene.begin()
-    sizes = [scene.ask("GET", f"{URL}/{what}") for what in ("stats", "internalStats", "stats")]
-    scene.end()
-    return f"{count} subscriptions, {sizes[0]} and {sizes[1]} bytes"
+    return asked(scene, many_subscriptions, "GET", "/stats", "/internalStats", "/stats")
 
 
 def stats_of_consumers(scene: Scene) -> str:
     """GET stats with 20,000 consumers."""
-    count = many_consumers(scene, scene.client)
-    scene.begin()
-    sizes = [scene.ask("GET", f"{URL}/stats") for _ in range(3)]
-    scene.end()
-    return f"{count} consumers, {sizes[0]} bytes"
+    return asked(scene, many_consumers, "GET", "/stats", "/stats", "/stats")
 
 
 def unload_of_subscriptions(scene: Scene) -> str:
     """PUT unload with 9,000 subscriptions."""
-    with scene.connect() as client:
-        count = many_subscriptions(scene, client)
-        scene.begin()
-        scene.ask("PUT", f"{URL}/unload")
-        scene.end()
-    return f"{count} subscriptions"
+    return asked(scene, many_subscriptions, "PUT", "/unload")
 
 
 def unload_of_consumers(scene: Scene) -> str:
     """PUT unload with 20,000 consumers."""
-    with scene.connect() as client:
-        count = many_consumers(scene, client)
-        scene.begin()
-        scene.ask("PUT", f"{URL}/unload")
-        scene.end()
-    return f"{count} consumers"
+    return asked(scene, many_consumers, "PUT", "/unload")
 
 
 def delete_of_subscriptions(scene: Scene) -> str:
     """DELETE with force=true with 9,000 subscriptions."""
-    with scene.connect() as client:
-        count = many_subscriptions(scene, client)
-        scene.begin()
-        scene.ask("DELETE", f"{URL}?force=true")
-        scene.end()
-    return f"{count} subscriptions"
+    return asked(scene, many_subscriptions, "DELETE", "?force=true")
+
+
+def left(scene: Scene, open_many: Open) -> str:
+    """A connection with many consumers ends."""
+    client = scene.connect()
+    note = open_many(scene, client)
+    scene.begin()
+    client.close()
+    scene.end(1.0)
+    return note
 
 
 def leave_of(scene: Scene, sub_type: Any) -> str:
     """A connection with 20,000 consumers ends; another consumer stays."""
     staying = scene.client.subscribe(TOPIC, "s", sub_type=sub_type, consumer_id=10**6)
     staying.flow(10)
-    client = scene.connect()
-    count = many_consumers(scene, client, sub_type)
-    scene.begin()
-    client.close()
-    scene.end(1.0)
-    return f"{count} consumers"
+    return left(scene, partial(many_consumers, sub_type=sub_type))
 
 
 def shared_consumers_leave(scene: Scene) -> str:
@@ -182,12 +179,7 @@ def key_shared_consumers_leave(scene: Scene) -> str:
 
 def subscriptions_leave(scene: Scene) -> str:
     """The consumers of 9,000 subscriptions leave at once."""
-    client = scene.connect()
-    count = many_subscriptions(scene, client)
-    scene.begin()
-    client.close()
-    scene.end(1.0)
-    return f"{count} subscriptions"
+    return left(scene, many_subscriptions)
 
 
 def key_shared_consumers_come(scene: Scene) -> str:
@@ -195,10 +187,10 @@ def key_shared_consumers_come(scene: Scene) -> str:
     scene.client.create_producer(TOPIC)
     scene.begin()
     began_s = time.monotonic()
-    count = many_consumers(scene, scene.client, KEY_SHARED)
-    each_ms = (time.monotonic() - began_s) * 1000 / count
+    note = many_consumers(scene, scene.client, KEY_SHARED)
+    took_s = time.monotonic() - began_s
     scene.end()
-    return f"{count} consumers, {each_ms:.2f} ms each"
+    return f"{note} in {took_s:.1f} s"
 
 
 def key_shared_redelivery(scene: Scene) -> str:

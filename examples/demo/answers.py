@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from .truth import Key
 
@@ -39,6 +40,29 @@ class RoundRow:
     by_client_time: int
     missed: int
     foreign: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCounts:
+    """What an audit counted of one producer in one bucket of time."""
+
+    count: int
+    size_bytes: int
+    min_index: int | None
+    max_index: int | None
+    out_of_order: int
+
+
+Audited: TypeAlias = dict[tuple[int, str | None], AuditCounts]
+"""An audit's rows, by the start of the bucket and the producer's name."""
+
+
+def by_producer(rows: Audited) -> dict[str, int]:
+    """Messages by producer, over all buckets."""
+    sums: dict[str, int] = {}
+    for (_, producer), counts in rows.items():
+        sums[producer or "(unknown)"] = sums.get(producer or "(unknown)", 0) + counts.count
+    return dict(sorted(sums.items()))
 
 
 def first_at_or_after(times_ms: Sequence[int], moment_ms: int) -> int:

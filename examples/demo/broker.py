@@ -42,6 +42,7 @@ class BrokerProcess:
         command = [sys.executable, "-m", "pulsemark", "standalone", "--json"]
         command += ["--data-dir", str(self.data_dir), "--port", port]
         command += ["--http-port", http_port, "--grpc-port", grpc_port]
+        command += ["--stampers", "broker-time,index,producer", "--audit", "producer"]
         started = time.perf_counter()
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
+from .answers import Audited
 from .truth import Key
 
 
@@ -118,3 +119,15 @@ def audit_is_complete(count: int, missing: int, message_count: int) -> None:
         raise CheckError(f"the audit misses {missing} messages")
     if count != message_count:
         raise CheckError(f"the audit counts {count} messages, {message_count} were read")
+
+
+def audits_agree(broker: Audited, spark: Audited) -> None:
+    """The broker has counted what Spark counts: the same rows, with the same numbers."""
+    for row in sorted({*broker, *spark}, key=repr):
+        ours, theirs = broker.get(row), spark.get(row)
+        if ours != theirs:
+            start_ms, producer = row
+            raise CheckError(
+                f"the audits differ in the bucket from {start_ms} ms for {producer}: "
+                f"the broker has {ours}, Spark has {theirs}"
+            )

@@ -77,6 +77,7 @@ class Publishers:
     def _open(self, sender: Sender) -> pulsar.Producer:
         return self._client.create_producer(
             TOPIC,
+            producer_name=sender.name,
             batching_enabled=sender.batched,
             batching_max_messages=200,
             batching_max_publish_delay_ms=5,
@@ -107,7 +108,7 @@ class Publishers:
 
     def send_wrong_share(self, clock: WrongClock, number: int, count: int) -> None:
         """Send one wrong clock's messages of a round; repeat each window until acknowledged."""
-        link = _RawLink(self._url)
+        link = _RawLink(self._url, clock.name)
         keys = list(_in_slices(number, clock.name, count, breathe=False))
         for start in range(0, count, RAW_WINDOW):
             window = keys[start : start + RAW_WINDOW]
@@ -167,8 +168,9 @@ class Round:
 class _RawLink:
     """A raw producer that reconnects when its broker has ended."""
 
-    def __init__(self, service_url: str) -> None:
+    def __init__(self, service_url: str, name: str) -> None:
         self._url = service_url
+        self._name = name
         self._client: RawClient | None = None
 
     def send(self, messages: list[bytes]) -> None:
@@ -178,7 +180,7 @@ class _RawLink:
             try:
                 if self._client is None:
                     self._client = RawClient.from_url(self._url)
-                    self._producer = self._client.create_producer(TOPIC)
+                    self._producer = self._client.create_producer(TOPIC, producer_name=self._name)
                 self._producer.send_many(messages, window=RAW_WINDOW)
             except (ConnectionLostError, OSError):
                 if time.monotonic() > deadline:

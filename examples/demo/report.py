@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from .answers import MomentRow, RoundRow
+from .answers import Audited, MomentRow, RoundRow, by_producer
 
 
 def _clock(time_ms: int) -> str:
@@ -64,3 +64,11 @@ def rounds_table(rows: Sequence[RoundRow]) -> str:
             for row in rows
         ],
     )
+
+
+def audit_table(broker: Audited, spark: Audited) -> str:
+    """Messages by producer: as the broker counted them, and as Spark did."""
+    ours, theirs = by_producer(broker), by_producer(spark)
+    names = sorted({*ours, *theirs})
+    rows = [(name, ours.get(name, 0), theirs.get(name, 0)) for name in names]
+    return _table(("producer", "counted by the broker", "counted by Spark"), rows)

@@ -19,11 +19,11 @@ from .ask import (
     search_by_time,
     seek_with_client,
 )
-from .audit import audit_folder
+from .audit import ask_broker, audit_folder
 from .broker import BrokerProcess
 from .plot import draw
 from .publish import SENDERS, TOPIC, WRONG_CLOCKS, Publishers
-from .report import moments_table, rounds_table
+from .report import audit_table, moments_table, rounds_table
 from .truth import Truth, now_ms
 
 ROUNDS = 6
@@ -55,12 +55,13 @@ class Story:
                 stored = self._read_back(client, start_ms, now_ms())
                 moments = self._search(client, stored)
             rounds = self._count_rounds(stored)
-            self._audit(len(stored.keys))
+            audits = self._audit(len(stored.keys))
             self._stop()
         self._say(f"drawing {self._plot_path}")
         draw(self._plot_path, stored, moments, self._killed_at_ms)
         print(f"\nThe first message after each moment\n\n{moments_table(moments)}")
         print(f"\nThe messages between two moments\n\n{rounds_table(rounds)}")
+        print(f"\nThe audit by producer\n\n{audits}")
 
     def _say(self, text: str) -> None:
         print(f"[{time.perf_counter() - self._started:5.1f} s] {text}", flush=True)
@@ -163,11 +164,18 @@ class Story:
         checks.client_time_misses_something(sum(row.missed for row in rows))
         return rows
 
-    def _audit(self, message_count: int) -> None:
+    def _audit(self, message_count: int) -> str:
+        """The table of both audits by producer."""
         self._say("auditing the data folder with Spark, while the broker has it open")
-        count, missing = audit_folder(self._broker.data_dir, self._folder / "spark.log")
+        count, missing, by_spark = audit_folder(self._broker.data_dir, self._folder / "spark.log")
         checks.audit_is_complete(count, missing, message_count)
-        self._say(f"audit: {count:,} messages, {missing} missing")
+        by_broker = ask_broker(self._broker.http_url)
+        checks.audits_agree(by_broker, by_spark)
+        self._say(
+            f"audit: {count:,} messages, {missing} missing; the broker's own audit has the same "
+            f"{len(by_broker)} rows"
+        )
+        return audit_table(by_broker, by_spark)
 
     def _stop(self) -> None:
         status = self._broker.stop()

@@ -24,9 +24,11 @@ ADMIN_URL = "http://127.0.0.1:8080"
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerThread]:
-    """A broker with the page's topic."""
-    with running_broker() as running, RawClient.from_url(running.service_url) as client:
-        client.create_producer("persistent://public/default/orders")
+    """A broker with the page's topic, a message in it, and the page's subscription."""
+    with running_broker(grpc_port=0) as running, RawClient.from_url(running.service_url) as client:
+        producer = client.create_producer("persistent://public/default/orders")
+        client.subscribe("persistent://public/default/orders", "audit").close()
+        producer.send(b"the first message")
         yield running
 
 
@@ -46,7 +48,7 @@ def test_its_commands_say_what_the_page_says(pulsemark: Command, broker: BrokerT
         said.append(ran.out.strip())
     chosen = "broker-time,index,property-tags:region,app"
     delivering = "broker-time,index,property-tags:app\ndelivered: application_tags"
-    assert said == ["", "", chosen, chosen, "", delivering, "", ""]
+    assert said == ["", "", chosen, chosen, "", delivering, "", "", "", ""]
     for target in ("orders", "public/default"):
         asked = ("policies", "get", target, "brokerEntryMetadata")
         assert pulsemark(*asked, "--admin-url", broker.http_url).out == "not set\n"
@@ -64,7 +66,31 @@ def test_its_requests_are_answered_as_the_page_says(broker: BrokerThread) -> Non
         with urllib.request.urlopen(request, timeout=10) as answer:
             answers.append((answer.status, answer.read()))
     gone = (204, b"")
-    assert answers == [gone, gone, (200, b'{"stampers": ["index"]}'), gone, gone]
+    *changes, (_, stamp), (status, metrics) = answers
+    assert (json.loads(stamp)["index"], json.loads(stamp)["messageCount"]) == (0, 1)
+    assert changes == [gone, gone, (200, b'{"stampers": ["index"]}'), gone, gone]
+    assert (status, b"pulsemark_message_headers_parsed_total" in metrics) == (200, True)
+
+
+def test_its_programs_run(broker: BrokerThread, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each Python block does what the text before it says; the last one prints index and time."""
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        names: dict[str, Any] = {}
+        program = (
+            block.replace("pulsar://127.0.0.1:6650", broker.service_url)
+            .replace("127.0.0.1:6680", broker.grpc_url)
+            .replace("receive()", "receive(20_000)")
+        )
+        exec(compile(program, "docs/stamps.md", "exec"), names)
+        if "producer" in names:
+            names["producer"].flush()
+        if "client" in names:
+            names["client"].close()
+    index, broker_time_ms = capsys.readouterr().out.split()[-2:]
+    assert int(index) == 0
+    assert int(broker_time_ms) > 1_700_000_000_000
 
 
 def test_its_settings_are_all_there_are() -> None:

@@ -57,7 +57,7 @@ from pulsemark.metadata import (
     verify_checksum,
 )
 from pulsemark.metadata.compression import CompressionUnavailableError
-from pulsemark.proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
+from pulsemark.proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, SOURCE_KAFKA_MAGIC_1
 from pulsemark.proto.pulsar_api_pb2 import CompressionType, EncryptionKeys, SingleMessageMetadata
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
@@ -587,6 +587,20 @@ def test_entries_without_messages(topic):
     assert log.message_count(EARLIEST, log.end_position) == 1
 
 
+@pytest.mark.parametrize("body", [
+    unbatched_message(b"looks like Pulsar's", publish_time_ms=1, key="a"),
+    bytes(8) + b"\0\0\0\x05other",
+])  # fmt: skip
+def test_entries_in_another_format_are_kept_whole(topic, body):
+    """Their keys are not known here, so none of them is taken for an older message of a key."""
+    topic.stampers = StamperChain()
+    foreign = BrokerEntryMetadata(source_format=SOURCE_KAFKA_MAGIC_1)
+    kept = [topic.append(body, base=foreign).position for _ in range(2)]
+    kept.append(put(topic, "a", b"the last"))
+    assert compact(topic).unreadable == 2
+    assert positions(compacted_log(topic)) == kept
+
+
 # Chunks
 
 
@@ -609,6 +623,20 @@ def test_chunks_stay_together(topic):
     assert positions(compacted_log(topic)) == kept
     put(topic, "a", None)
     assert compact(topic).entries_kept == 0
+
+
+def test_a_tombstone_in_chunks(topic):
+    """A chunked message whose stamp says tombstone deletes its key as any other does."""
+    put(topic, "a", b"1")
+    put(topic, "b", b"2")
+    for chunk in range(2):
+        header = MessageMetadata(
+            producer_name="p", sequence_id=1, publish_time=1, partition_key="a", uuid="u",
+            chunk_id=chunk, num_chunks_from_msg=2,
+        )  # fmt: skip
+        body = seal(header.SerializeToString(), b"part")
+        topic.append(body, base=_tombstone(True)).commit.wait()
+    assert compact(topic).entries_kept == 1
 
 
 def test_chunks_across_the_horizon(topic, clock):

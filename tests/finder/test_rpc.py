@@ -135,5 +135,5 @@ def test_an_unforeseen_error_has_no_code() -> None:
 def test_every_call_of_the_proto_file_has_a_path() -> None:
     """Paths come from the descriptor and look as HTTP/2 wants them."""
     names = [method.name for method in rpc.SERVICE.methods]
-    assert names == ["SeekByTime", "SeekByIndex", "Range", "ReadEntries", "ResetCursor"]
+    assert names == ["SeekByTime", "SeekByIndex", "Range", "ReadEntries", "ResetCursor", "Audit"]
     assert rpc.path("Range") == "/pulsemark.seek.v1.SeekService/Range"

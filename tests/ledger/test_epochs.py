@@ -14,7 +14,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, StampingError, peek
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+from pulsemark.testing.simulated_store import NEVER_MS
 
 ORDERS = "persistent://public/default/orders"
 OPTIONS = StoreOptions(
@@ -36,14 +36,6 @@ class Willing(Foreign):
     """One that says it wants control entries, too."""
 
     stamps_control = True
-
-
-@pytest.fixture
-def simulated(tmp_path):
-    """A store on a simulated disk, without threads."""
-    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
-    yield simulated
-    simulated.close()
 
 
 def filled(store, count=10):

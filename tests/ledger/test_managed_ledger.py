@@ -19,6 +19,7 @@ from pulsemark.ledger import (
     StoreClosedError,
     StoreOptions,
 )
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.metadata import (
     BrokerTimeStamper,
     ChecksumError,
@@ -44,13 +45,7 @@ def topic(open_store):
 
 def everything(topic):
     """All entries of a topic."""
-    entries: list[Any] = []
-    while part := topic.read(
-        Position(entries[-1].position[0], entries[-1].position[1] + 1) if entries else EARLIEST,
-        max_entries=1000,
-    ):
-        entries += part
-    return entries
+    return [entry for lot in read_on(topic, EARLIEST) for entry in lot]
 
 
 def append_all(topic, bodies, **more):
@@ -252,7 +247,7 @@ def test_more_messages_than_a_batch_can_hold_are_refused(topic, count):
 def test_index_beyond_64_bits_is_refused(topic):
     """The last index there is can be given; the one after it is a typed error."""
     topic.append(b"x").commit.wait(10)
-    topic.tail = replace(topic.tail, next_index=2**63 - 1, segment=None)
+    topic.tail = replace(topic.tail, next_index=2**63 - 1, run=None)
     topic.append(b"last").commit.wait(10)
     with pytest.raises(InvalidEntryError, match=str(2**63)):
         topic.append(b"one more")

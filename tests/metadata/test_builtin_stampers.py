@@ -15,13 +15,16 @@ from pulsemark.metadata import (
 from pulsemark.metadata.builtin_stampers import STAMPERS
 from pulsemark.metadata.stamper_plugins import BUILT_IN
 from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2
-from pulsemark.proto.pulsar_api_pb2 import LZ4
+from pulsemark.proto.pulsar_api_pb2 import LZ4, KeyValue
 
 TOPIC = "persistent://public/default/letters"
 NOW_MS = 1_700_000_000_000
 SENDER = Sender("by-connection", {"service": "shop"})
 SYSTEM_TAGS = ("message-count", "has-keys", "raw-size", "producer", "send-time", "broker")
-FROM_THE_HEADER = ("has-keys", "raw-size", "send-time", "property-tags:service")
+FROM_THE_HEADER = (
+    "has-keys", "raw-size", "send-time", "property-tags:service", "tombstone:gone"
+)  # fmt: skip
+WITH_ARGUMENT = ("property-tags", "tombstone")
 
 
 def message(payload=b"payload", **fields):
@@ -127,7 +130,7 @@ def test_what_has_no_header(spec):
 def test_control_entries():
     """A control entry gets time, index, count and broker, and nothing of a producer's."""
     written = stamped(
-        [name for name in BUILT_IN if name != "property-tags"],
+        [name for name in BUILT_IN if name not in WITH_ARGUMENT],
         b"",
         base=BrokerEntryMetadata(entry_kind=CONTROL),
     )
@@ -157,7 +160,21 @@ def test_the_header_is_parsed_at_most_once(names, parses):
 @pytest.mark.parametrize("kind", STAMPERS)
 def test_each_says_what_it_writes(kind):
     """A built-in stamper writes the fields that it declares, and no other."""
-    spec = f"{kind.name}:service" if kind.name == "property-tags" else kind.name
+    spec = f"{kind.name}:service" if kind.name in WITH_ARGUMENT else kind.name
     numbers = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
-    written = stamped([spec], message(partition_key="k"))
+    body = message(partition_key="k", properties=[KeyValue(key="service", value="true")])
+    written = stamped([spec], body)
     assert {numbers[name].number for name in written} == set(kind.fields)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_tombstone"),
+    [([], False), (["true"], True), (["false"], False), (["1"], False), (["true", ""], False),
+     (["", "true"], True), (["True"], False)],
+)  # fmt: skip
+def test_tombstones(values, is_tombstone):
+    """The last value of the named property counts, and only "true" deletes."""
+    body = message(properties=[KeyValue(key="gone", value=value) for value in values])
+    assert stamped(["tombstone:gone"], body) == ({"tombstone": True} if is_tombstone else {})
+    other = Sender("p", {"gone": "true"})
+    assert stamped(["tombstone:gone"], message(), sender=other) == {}

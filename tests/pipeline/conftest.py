@@ -183,6 +183,7 @@ class TopicWriter:
                 "__batchIndex": place if len(messages) > 1 else -1,
                 "__encrypted": encrypted,
                 "__messageProperties": {},
+                "__tags": {},
             }
             self.rows.append({**dict.fromkeys(COLUMNS), **known, **message})
 
@@ -266,7 +267,7 @@ def plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Rows out of Arrow in the form of the ones that were put down."""
     return [
         {
-            name: dict(value) if name == "__messageProperties" else value
+            name: dict(value) if name in ("__messageProperties", "__tags") else value
             for name, value in row.items()
         }
         for row in rows
@@ -316,8 +317,9 @@ _TOOLS = ("Folder", "arrow_schema", "compressed", "fill", "moment", "only", "pla
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The one Spark session of a run. Tests that use it are all in test_spark.py: workers of a
-    parallel run take whole modules, and a session costs some ten seconds.
+    """The one Spark session of a run. Tests that use it are in test_spark.py and
+    test_broker_audit.py only: workers of a parallel run take whole modules, and a session costs
+    some ten seconds.
     """
     from pulsemark.pipeline import local_session
 

@@ -51,8 +51,13 @@ def head(
 
 
 def columns(table: EntryTable, bucket_ms: int) -> list[list[Any]]:
-    """The audit's columns, in order."""
-    return [column.tolist() for column in counts(table, bucket_ms).values()]
+    """The audit's counts, in order."""
+    named = counts(table, bucket_ms)
+    return [
+        column.tolist()
+        for name, column in named.items()
+        if name not in ("ledger_id", "entry_id", "tag_values")
+    ]
 
 
 def test_an_entry_counts_by_its_stamp_or_by_its_append_time() -> None:

@@ -153,6 +153,7 @@ def test_columns_are_found_in_any_case_and_keep_their_order() -> None:
         "__chunkUuid",
         "__chunkId",
         "__chunkCount",
+        "__tags",
     }
 
 

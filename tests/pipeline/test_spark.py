@@ -19,10 +19,11 @@ from pyspark.errors import AnalysisException, PythonException
 from pulsemark.finder import Finder
 from pulsemark.ledger import CorruptEntryError, EntryKind, FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.metadata import StamperChain
 from pulsemark.pipeline import AuditLabels, OptionError, audit, local_session, run_job
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
-from pulsemark.testing.raw_messages import BatchMember
+from pulsemark.testing.raw_messages import BatchMember, unbatched_message
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -59,6 +60,19 @@ def test_all_columns_of_several_topics(spark: Any, folder: Any, tools: Any) -> N
     frame = by_names.option("path", str(folder.path)).load()
     assert frame.rdd.getNumPartitions() == 7
     assert rows_of(tools, frame) == truth
+
+
+def test_tags_are_found_and_grouped_by(spark: Any, folder: Any) -> None:
+    """A query can group by a tag, over entries with it and without it."""
+    topic = folder.topic("a")
+    for region in ("eu", "us", "eu", ""):
+        topic.ledger.stampers = StamperChain.from_names(["index", "property-tags:region"])
+        properties = {"region": region} if region else {}
+        topic.ledger.append(unbatched_message(b"x", publish_time_ms=1, properties=properties))
+    topic.ledger.append(b"", message_count=0).commit.wait(10)
+    frame = read(spark, folder, topic, columns="__tags")
+    counts = frame.groupBy(frame["__tags"]["region"]).count().collect()
+    assert sorted((row[0] or "", row[1]) for row in counts) == [("", 1), ("eu", 2), ("us", 1)]
 
 
 def test_a_plain_read_has_the_usual_columns(spark: Any, folder: Any) -> None:

@@ -7,9 +7,18 @@ loop. Importing this module imports grpc, so the broker imports it only if a por
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from ..finder.errors import CursorBusyError, SubscriptionNotFoundError
+from ..audit.errors import AuditInputError
+from ..audit.report import Report
+from ..finder.errors import (
+    CursorBusyError,
+    InvalidFieldError,
+    NotPossibleError,
+    SubscriptionNotFoundError,
+)
 from ..finder.server import SeekServer, ServerOptions
+from ..finder.service import AuditReport
 from ..ledger import Position, TopicLog, TopicNotFoundError
 from ..wire import TopicName
 from .errors import RefusedError
@@ -47,7 +56,28 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
         ),
         normalise=lambda name: str(TopicName.parse(name)),
         reset_cursor=reset_cursor,
+        audit=_audit_of(services),
     )
+
+
+def _audit_of(services: Services) -> AuditReport:
+    """The audit's call over the broker's auditor."""
+
+    async def audit(
+        topic_name: str, by: Sequence[str], from_ms: int | None, to_ms: int | None
+    ) -> Report:
+        auditor = services.auditor
+        if not auditor.is_on:
+            raise NotPossibleError("this broker keeps no audit (pulsemarkAuditEnabled)")
+        try:
+            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
+            return await auditor.report(topic, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
+        except RefusedError as refusal:
+            raise TopicNotFoundError(topic_name) from refusal
+        except AuditInputError as error:
+            raise InvalidFieldError(error.field, str(error)) from error
+
+    return audit
 
 
 class _BrokerTopics:

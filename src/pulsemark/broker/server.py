@@ -43,7 +43,7 @@ from .connection.accepting import Listener, connections_affordable
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
-from .service_making import make_services
+from .making import make_services
 from .services import Services
 from .waiting import wait_until
 
@@ -176,6 +176,7 @@ class Broker:
             await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
         self._services.cleaning.start()
+        self._services.auditor.start()
         for listener in (self._binary, self._http, self._kafka):
             if listener is not None:
                 listener.start()
@@ -305,6 +306,7 @@ class Broker:
         topics = self._services.topics
         await self._services.cleaning.close()
         await topics.settled()
+        await self._services.auditor.close()
         for topic in tuple(topics.open_topics.values()):
             for subscription in tuple(topic.subscriptions.values()):
                 try:

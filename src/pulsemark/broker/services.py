@@ -15,6 +15,7 @@ from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
     from ..kafka.endpoint import Endpoint
+    from .audit.auditor import Auditor
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
@@ -37,6 +38,7 @@ class Services:
     kept: KeptMemory
     storage: StorageHealth
     cleaning: Cleaning
+    auditor: Auditor
     cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]

@@ -37,6 +37,7 @@ COMMANDS = {
     "verify": "read a whole data folder and report what is damaged",
     "rebuild-catalog": "rebuild a data folder's catalog from its segments",
     "finder": "serve searches by time and index over gRPC, without a broker",
+    "audit": "show what was counted of a topic by time and tags, or compare tiers",
     "pipeline": "run a Spark job over a data folder",
 }
 

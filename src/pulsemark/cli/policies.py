@@ -17,15 +17,11 @@ follows.
 from __future__ import annotations
 
 import argparse
-import json
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
 from ..metadata.stamper_names import join_stamper_names, split_stamper_names
-from ..wire import InvalidTopicNameError, TopicName, check_namespace
+from ..wire import InvalidTopicNameError
+from .admin import add_admin_url, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
 
@@ -35,13 +31,11 @@ if TYPE_CHECKING:
 # All errors here come from calls to the broker, which raise CliError.
 ERRORS = (InvalidTopicNameError,)
 
-DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 STAMPS = "brokerEntryMetadata"
 RETENTION = "retention"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
 POLICIES = (STAMPS, RETENTION, *NUMBERS)
-TIMEOUT_S = 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,39 +100,34 @@ def _action(
     parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
     parser.add_argument("target", metavar="NAMESPACE|TOPIC", help="tenant/namespace, or a topic")
     parser.add_argument("policy", metavar="POLICY", choices=POLICIES, help=", ".join(POLICIES))
-    parser.add_argument(
-        "--admin-url",
-        default=DEFAULT_ADMIN_URL,
-        metavar="URL",
-        help=f"the broker's HTTP address (default: {DEFAULT_ADMIN_URL})",
-    )
+    add_admin_url(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
-    name, path = _target(args.target)
-    url = f"{_admin_url(args.admin_url)}{path}/{args.policy}"
+    name, path = target_path(args.target)
+    url = f"{admin_url(args.admin_url)}{path}/{args.policy}"
     if args.action == "get":
         if args.applied and "://" not in name:
             raise CliError("--applied needs a topic, not a namespace")
-        found = _ask("GET", f"{url}?applied=true" if args.applied else url)
+        found = ask("GET", f"{url}?applied=true" if args.applied else url)
         _print(args, name, found)
     elif args.action == "set":
         _set(args, url, of_topic="://" in name)
     else:
-        _ask("DELETE", url)
+        ask("DELETE", url)
     return 0
 
 
 def _set(args: argparse.Namespace, url: str, *, of_topic: bool) -> None:
     value = _value(args)
     if args.policy == "messageTTL" and of_topic:
-        _ask("POST", f"{url}?messageTTL={value}")
+        ask("POST", f"{url}?messageTTL={value}")
     elif args.policy == "compactionThreshold" and not of_topic:
-        _ask("PUT", url, value)
+        ask("PUT", url, value)
     else:
-        _ask("POST", url, value)
+        ask("POST", url, value)
 
 
 def _value(args: argparse.Namespace) -> Any:
@@ -208,55 +197,3 @@ def _names(found: Any, field: str) -> list[str]:
             f"the answer {str(found)[:80]!r} is not such a policy; is this a pulsemark broker?"
         )
     return names
-
-
-def _target(text: str) -> tuple[str, str]:
-    """The target's full name, and its path in the admin interface."""
-    if "://" not in text and text.count("/") == 1:
-        tenant, namespace = check_namespace(text)
-        return text, f"/admin/v2/namespaces/{_quoted(tenant, namespace)}"
-    topic = TopicName.parse(text)
-    parts = (topic.domain, topic.tenant, topic.namespace_local, topic.local)
-    return str(topic), f"/admin/v2/{_quoted(*parts)}"
-
-
-def _quoted(*parts: str) -> str:
-    return "/".join(quote(part, safe="") for part in parts)
-
-
-def _admin_url(text: str) -> str:
-    try:
-        url = urlsplit(text)
-        fits = url.scheme in ("http", "https") and url.hostname and not (url.query or url.fragment)
-        _ = url.port
-    except ValueError as error:
-        raise CliError(f"--admin-url {text!r}: {error}") from error
-    if not fits:
-        raise CliError(f"--admin-url {text!r} is not of the form {DEFAULT_ADMIN_URL}")
-    return text.rstrip("/")
-
-
-def _ask(method: str, url: str, value: object = None) -> Any:
-    """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
-    body = None if value is None else json.dumps(value).encode()
-    request = Request(url, body, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - checked
-    # The environment's proxy is for other hosts; the broker is called directly.
-    opener = build_opener(ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
-            text = answer.read()
-        return json.loads(text) if text.strip() else None
-    except HTTPError as error:
-        with error:
-            raise CliError(f"{url}: {error.code} {_reason(error.read())}") from error
-    except URLError as error:
-        raise CliError(f"no broker answers at {url}: {error.reason}") from error
-    except (HTTPException, OSError, ValueError) as error:
-        raise CliError(f"{url} does not answer like a broker: {error}") from error
-
-
-def _reason(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["reason"])
-    except (ValueError, LookupError, TypeError):
-        return body[:200].decode(errors="replace")

@@ -67,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="keep acknowledgements of single messages of a batch",
     )
+    parser.add_argument(
+        "--audit",
+        metavar="TAGS",
+        help="count entries by time and these tags, separated by commas, such as producer "
+        "(may be empty), and keep the counts; see docs/audit.md",
+    )
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning")
     add_json(parser)
@@ -135,6 +141,10 @@ def _durability(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is neither sync nor interval=MILLISECONDS")
 
 
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+
+
 def _config(args: argparse.Namespace) -> BrokerConfig:
     found = None if args.config is None else _read_config(args.config)
     given = {
@@ -152,6 +162,8 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "exposing_broker_entry_metadata_to_client_enabled": args.expose_broker_entry_metadata,
         "acknowledgment_at_batch_index_level_enabled": args.batch_index_acks,
         "max_message_size_bytes": args.max_message_size_bytes,
+        "audit_enabled": None if args.audit is None else True,
+        "audit_tags": None if args.audit is None else _tags(args.audit),
     }
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     in_file = {} if found is None else found.broker

@@ -13,7 +13,8 @@ views, so reading simply goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CorruptEntryError
@@ -22,7 +23,21 @@ from ..ledger.topic_log import TopicLog
 from .view import CompactedView, Key
 from .view_format import ViewRow
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _of_view_or_log(
+    question: Callable[Concatenate[CompactedLog, CompactedView, P], T],
+) -> Callable[Concatenate[CompactedLog, P], T]:
+    """Makes a question to the current view a method: without a view, the log's answers it."""
+
+    @wraps(question)
+    def asked(self: CompactedLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        of_log: Callable[[], T] = partial(getattr(self.log, question.__name__), *args, **kwargs)
+        return self.ask(lambda view: question(self, view, *args, **kwargs), of_log)
+
+    return asked
 
 
 class CompactedLog:
@@ -122,26 +137,20 @@ class CompactedLog:
 
     # Reading
 
+    @_of_view_or_log
     def read(
-        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+        self,
+        view: CompactedView,
+        start: Position,
+        *,
+        max_entries: int = 100,
+        max_bytes: int = 1 << 20,
     ) -> list[Entry]:
         """Entries from the first one at or after ``start``, across the horizon.
 
         At least one if there is any, else []. The list ends before a damaged entry. If the very
         first one is damaged, raises CorruptEntryError, as `TopicLog.read` does.
         """
-
-        def question(view: CompactedView) -> list[Entry]:
-            return self._read(view, start, max_entries, max_bytes)
-
-        return self.ask(
-            question,
-            lambda: self.log.read(start, max_entries=max_entries, max_bytes=max_bytes),
-        )
-
-    def _read(
-        self, view: CompactedView, start: Position, max_entries: int, max_bytes: int
-    ) -> list[Entry]:
         if start > view.horizon:
             return self.log.read(start, max_entries=max_entries, max_bytes=max_bytes)
         row = view.find(Key.POSITION, start)
@@ -165,84 +174,68 @@ class CompactedLog:
 
     # Moving along
 
-    def next_position(self, position: Position) -> Position:
+    @_of_view_or_log
+    def next_position(self, view: CompactedView, position: Position) -> Position:
         """Position of the entry after ``position``; ``end_position`` after the last."""
-
-        def question(view: CompactedView) -> Position:
-            if position < view.horizon:
-                row = view.find(Key.POSITION, Position(position[0], position[1] + 1))
-                if row is not None:
-                    return row.position
-            return self.log.next_position(max(position, view.horizon))
-
-        return self.ask(question, lambda: self.log.next_position(position))
-
-    def previous_position(self, position: Position) -> Position:
-        """Position of the entry before ``position``; for the first one, the entry id before it."""
-
-        def question(view: CompactedView) -> Position:
-            if position > view.after_horizon:
-                previous = self.log.previous_position(position)
-                if previous > view.horizon and self.log.count_entries(previous, position):
-                    return previous
-            row = view.find_before(min(position, view.after_horizon))
+        if position < view.horizon:
+            row = view.find(Key.POSITION, Position(position[0], position[1] + 1))
             if row is not None:
                 return row.position
-            first = view.find(Key.POSITION, EARLIEST)
-            if first is not None:
-                return Position(first.position.ledger_id, first.position.entry_id - 1)
-            return self.log.previous_position(self.log.next_position(view.horizon))
+        return self.log.next_position(max(position, view.horizon))
 
-        return self.ask(question, lambda: self.log.previous_position(position))
+    @_of_view_or_log
+    def previous_position(self, view: CompactedView, position: Position) -> Position:
+        """Position of the entry before ``position``; for the first one, the entry id before it."""
+        if position > view.after_horizon:
+            previous = self.log.previous_position(position)
+            if previous > view.horizon and self.log.count_entries(previous, position):
+                return previous
+        row = view.find_before(min(position, view.after_horizon))
+        if row is not None:
+            return row.position
+        first = view.find(Key.POSITION, EARLIEST)
+        if first is not None:
+            return Position(first.position.ledger_id, first.position.entry_id - 1)
+        return self.log.previous_position(self.log.next_position(view.horizon))
 
-    def count_entries(self, start: Position, end: Position) -> int:
+    @_of_view_or_log
+    def count_entries(self, view: CompactedView, start: Position, end: Position) -> int:
         """How many entries are in [start, end)."""
 
-        def question(view: CompactedView) -> int:
-            def before(position: Position) -> int:
-                row = view.find(Key.POSITION, position)
-                return row.ordinal if row is not None else view.summary.entry_count
+        def before(position: Position) -> int:
+            row = view.find(Key.POSITION, position)
+            return row.ordinal if row is not None else view.summary.entry_count
 
-            after = self.log.count_entries(max(start, view.after_horizon), end)
-            return max(0, before(end) - before(start)) + after
+        after = self.log.count_entries(max(start, view.after_horizon), end)
+        return max(0, before(end) - before(start)) + after
 
-        return self.ask(question, lambda: self.log.count_entries(start, end))
-
-    def message_count(self, start: Position, end: Position) -> int:
+    @_of_view_or_log
+    def message_count(self, view: CompactedView, start: Position, end: Position) -> int:
         """How many messages the entries in [start, end) have, including holes in batches."""
 
-        def question(view: CompactedView) -> int:
-            def before(position: Position) -> int:
-                row = view.find(Key.POSITION, position)
-                return row.messages_before if row is not None else view.summary.message_count
-
-            after = self.log.message_count(max(start, view.after_horizon), end)
-            return max(0, before(end) - before(start)) + after
-
-        return self.ask(question, lambda: self.log.message_count(start, end))
-
-    def entry_message_count(self, position: Position) -> int | None:
-        """How many messages the entry at ``position`` has; None: it is not there."""
-
-        def question(view: CompactedView) -> int | None:
-            if position > view.horizon:
-                return self.log.entry_message_count(position)
+        def before(position: Position) -> int:
             row = view.find(Key.POSITION, position)
-            return row.message_count if row is not None and row.position == position else None
+            return row.messages_before if row is not None else view.summary.message_count
 
-        return self.ask(question, lambda: self.log.entry_message_count(position))
+        after = self.log.message_count(max(start, view.after_horizon), end)
+        return max(0, before(end) - before(start)) + after
 
-    def entry_after(self, start: Position, count: int) -> Position | None:
+    @_of_view_or_log
+    def entry_message_count(self, view: CompactedView, position: Position) -> int | None:
+        """How many messages the entry at ``position`` has; None: it is not there."""
+        if position > view.horizon:
+            return self.log.entry_message_count(position)
+        row = view.find(Key.POSITION, position)
+        return row.message_count if row is not None and row.position == position else None
+
+    @_of_view_or_log
+    def entry_after(self, view: CompactedView, start: Position, count: int) -> Position | None:
         """Position of the entry ``count`` entries after the first one at or after ``start``."""
-
-        def question(view: CompactedView) -> Position | None:
-            row = view.find(Key.POSITION, start)
-            in_view = 0 if row is None else view.summary.entry_count - row.ordinal
-            if row is None or count >= in_view:
-                return self.log.entry_after(max(start, view.after_horizon), count - in_view)
-            return _row_at(view, row, row.ordinal + count).position
-
-        return self.ask(question, lambda: self.log.entry_after(start, count))
+        row = view.find(Key.POSITION, start)
+        in_view = 0 if row is None else view.summary.entry_count - row.ordinal
+        if row is None or count >= in_view:
+            return self.log.entry_after(max(start, view.after_horizon), count - in_view)
+        return _row_at(view, row, row.ordinal + count).position
 
     @property
     def epoch(self) -> tuple[int, int]:
@@ -250,16 +243,13 @@ class CompactedLog:
         view = self._current()
         return self.log.epoch, view.generation if view is not None else 0
 
-    def index_before(self, position: Position) -> int:
+    @_of_view_or_log
+    def index_before(self, view: CompactedView, position: Position) -> int:
         """Index of the first message of the first entry at or after ``position``."""
-
-        def question(view: CompactedView) -> int:
-            row = view.find(Key.POSITION, position)
-            if row is not None:
-                return row.next_index - row.message_count
-            return self.log.index_before(max(position, view.after_horizon))
-
-        return self.ask(question, lambda: self.log.index_before(position))
+        row = view.find(Key.POSITION, position)
+        if row is not None:
+            return row.next_index - row.message_count
+        return self.log.index_before(max(position, view.after_horizon))
 
 
 def _row_at(view: CompactedView, row: ViewRow, ordinal: int) -> ViewRow:
@@ -274,8 +264,7 @@ def _row_at(view: CompactedView, row: ViewRow, ordinal: int) -> ViewRow:
             row, low = found, found.next_index + 1
     # Entries that took no index can only be found by their positions.
     while row.ordinal < ordinal:
-        after = Position(row.position.ledger_id, row.position.entry_id + 1)
-        following = view.find(Key.POSITION, after)
+        following = view.find(Key.POSITION, row.position.following)
         assert following is not None, "the ordinal is the view's"
         row = following
     return row

@@ -34,10 +34,9 @@ from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
-from ..ledger.run import Run
-from ..ledger.topic_log import TopicLog
+from ..ledger.topic_log import FIRST_POSITION, TopicLog
 from ..ledger.view_property import ViewSummary
-from ..metadata import read_message_metadata
+from ..metadata import peek, read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog
 from .current_view import (
@@ -51,6 +50,7 @@ from .current_view import (
     view_name,
 )
 from .keys import LatestPerKey, PassCounts, is_batch
+from .record_sets import FLAG_OR_NULL, is_record_set, with_holes
 from .view import CompactedView, Key
 from .view_writer import ViewWriter
 
@@ -103,6 +103,7 @@ def compact(
     *,
     until: Position | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    tombstone_stage: int = FLAG_OR_NULL,
     check: Callable[[], None] = lambda: None,
     spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
@@ -112,6 +113,8 @@ def compact(
         ledger: the topic.
         until: the last entry to take in; None: the last. It cannot be before the old horizon.
         max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
+        tombstone_stage: what deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null
+            value; 2, the flag alone.
         check: called between reads; an error from it ends the compaction, and the old view stays.
         spent: called with the bytes read or written since, before the next ``check``.
 
@@ -127,7 +130,8 @@ def compact(
         horizon = _horizon(ledger, until)
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
-        return _Compaction(ledger, old, horizon, max_uncompressed_bytes, check, spent).run()
+        limits = max_uncompressed_bytes, tombstone_stage
+        return _Compaction(ledger, old, horizon, limits, check, spent).run()
 
 
 def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
@@ -148,7 +152,7 @@ def _horizon(log: TopicLog, until: Position | None) -> Position | None:
     if first is None or last is None:
         return None
     if until is not None and until < last:
-        last = log.previous_position(_position_after(until))
+        last = log.previous_position(until.following)
     return last if last >= first else None
 
 
@@ -160,14 +164,14 @@ class _Compaction:
         ledger: ManagedLedger,
         old: CompactedView | None,
         horizon: Position,
-        max_uncompressed_bytes: int,
+        limits: tuple[int, int],
         check: Callable[[], None],
         spent: Callable[[int], None],
     ) -> None:
         self._ledger = ledger
         self._old = old
         self._horizon = horizon
-        self._max_bytes = max_uncompressed_bytes
+        self._max_bytes, self._stage = limits
         self._check = check
         self._spent = spent
         self._source = CompactedLog(ledger, lambda: old)
@@ -230,7 +234,7 @@ class _Compaction:
 
     def _latest(self) -> LatestPerKey:
         """The first pass."""
-        latest = LatestPerKey(self._max_bytes)
+        latest = LatestPerKey(self._max_bytes, self._stage)
         position = EARLIEST
         while position <= self._horizon:
             self._check()
@@ -251,7 +255,7 @@ class _Compaction:
                 if entry.position <= self._horizon:
                     self._count_missing(entry)
                     latest.take(entry)
-            position = _position_after(entries[-1].position)
+            position = entries[-1].position.following
         return latest
 
     def _count_missing(self, entry: Entry) -> None:
@@ -275,6 +279,10 @@ class _Compaction:
 
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
         """A batch with holes for the members not in ``places``; None: it stays as it is."""
+        if is_record_set(peek(entry.prefix)):
+            body = with_holes(entry, places, self._max_bytes)
+            self._rewritten += body is not None
+            return body
         metadata = read_message_metadata(entry.body)
         if not is_batch(metadata):
             return None
@@ -297,13 +305,12 @@ class _Compaction:
 
     def _time_max_ms(self, position: Position) -> int:
         """The highest entry time in the log up to an entry that exists, from the time index."""
-        number = bisect_right(self._segments, position, key=_first_position) - 1
+        number = bisect_right(self._segments, position, key=FIRST_POSITION) - 1
         segment = self._segments[number]
         return segment.row(position.entry_id - segment.first_entry_id).time_ms
 
     def _finish(self, writer: ViewWriter) -> ViewSummary:
-        after = _position_after(self._horizon)
-        next_index = self._ledger.index_before(after)
+        next_index = self._ledger.index_before(self._horizon.following)
         return writer.finish(self._horizon, next_index, self._time_max_ms(self._horizon))
 
 
@@ -342,11 +349,3 @@ class _Window:
         self._entries = {entry.position: entry for entry in entries}
         self._used = 0
         return entries[0]
-
-
-def _position_after(position: Position) -> Position:
-    return Position(position.ledger_id, position.entry_id + 1)
-
-
-def _first_position(segment: Run) -> Position:
-    return segment.first_position

@@ -150,16 +150,14 @@ def view_name(topic_id: int, generation: int) -> str:
 def remove_other_views(store: TopicStore, topic_id: int, generation: int) -> None:
     """Remove all but one of a topic's views. What fails, the next call tries again."""
     for other in _generations(store).get(topic_id, ()):
-        if other != generation:
-            _remove(store, topic_id, other)
-
-
-def _remove(store: TopicStore, topic_id: int, generation: int) -> None:
-    name = view_name(topic_id, generation)
-    try:
-        store.delete_view(name)
-    except (OSError, sqlite3.Error, LedgerError) as error:
-        _log.warning("%s could not be removed; the next compaction tries again: %s", name, error)
+        if other == generation:
+            continue
+        name = view_name(topic_id, other)
+        try:
+            store.delete_view(name)
+        except (OSError, sqlite3.Error, LedgerError) as error:
+            why = "could not be removed; the next compaction tries again"
+            _log.warning("%s %s: %s", name, why, error)
 
 
 def _generations(store: TopicStore) -> dict[int, list[int]]:

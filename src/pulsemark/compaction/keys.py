@@ -8,7 +8,7 @@ entry                               what becomes of it
 control entry, Pulsar's markers     left out: the broker's own
 one message with a key              the latest of its key stays
 one message without key             left out (PIP-318)
-batch                               the same message by message; the others become holes
+batch, Kafka's record set           the same message by message; the others become holes
 encrypted message                   as any other: its key is not encrypted
 encrypted batch                     kept whole: its keys cannot be read
 batch that does not open,           kept whole: better one message too many than one too few
@@ -45,10 +45,19 @@ from heapq import merge
 
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.position import Position
-from ..metadata import MessageFormatError, MessageMetadata, PrefixError, payload_of, peek
+from ..metadata import (
+    BrokerEntryMetadata,
+    MessageFormatError,
+    MessageMetadata,
+    PrefixError,
+    payload_of,
+    peek,
+)
 from ..metadata.message import partition_key_of, read_message_metadata
+from ..proto.broker_entry_pb2 import SOURCE_PULSAR
 from ..proto.pulsar_api_pb2 import CompressionType
 from .batch_rewrite import BatchFormatError, open_batch
+from .record_sets import FLAG_OR_NULL, is_record_set, keys_of
 
 INCOMPLETE_CHUNKS_AGE_MS = 60 * 60 * 1000
 """Consumers give up on incomplete chunked messages after a minute."""
@@ -90,8 +99,9 @@ class PassCounts:
 class LatestPerKey:
     """Takes entries in order, and decides what is kept of them."""
 
-    def __init__(self, max_uncompressed_bytes: int) -> None:
+    def __init__(self, max_uncompressed_bytes: int, tombstone_stage: int = FLAG_OR_NULL) -> None:
         self._max_bytes = max_uncompressed_bytes
+        self._stage = tombstone_stage
         self._latest: dict[bytes, int | tuple[int, ...]] = {}
         self._whole = _PositionRuns()
         self._chunks: dict[tuple[str, str], _Chunks] = {}
@@ -112,20 +122,30 @@ class LatestPerKey:
         if entry.kind is not EntryKind.DATA:
             return
         try:
-            metadata = read_message_metadata(entry.body)
             prefix = peek(entry.prefix)
+            if prefix is not None and is_record_set(prefix):
+                self._take_record_set(entry, prefix)
+                return
+            if prefix is not None and prefix.source_format != SOURCE_PULSAR:
+                raise MessageFormatError("not in Pulsar's format", 0)
+            metadata = read_message_metadata(entry.body)
             if metadata.HasField("marker_type"):
                 return
             deletes = prefix is not None and prefix.tombstone
             if is_batch(metadata):
                 self._take_batch(entry, metadata, deletes)
             elif metadata.num_chunks_from_msg > 1:
-                self._take_chunk(entry, metadata)
+                self._take_chunk(entry, metadata, deletes)
             else:
                 self._take_message(entry, metadata, deletes)
         except (MessageFormatError, PrefixError, BatchFormatError):
             counts.unreadable += 1
             self._whole.add(entry.position)
+
+    def _take_record_set(self, entry: Entry, prefix: BrokerEntryMetadata) -> None:
+        first = _number(entry.position, 0)
+        for place, key, deletes in keys_of(entry, prefix, self._stage, self._max_bytes):
+            self._put(key, first + place, deletes)
 
     def _take_batch(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         if metadata.encryption_keys:
@@ -155,7 +175,7 @@ class LatestPerKey:
         else:
             self._latest[key] = message
 
-    def _take_chunk(self, entry: Entry, metadata: MessageMetadata) -> None:
+    def _take_chunk(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         """Gather chunks as consumers do: in order, from the first; a repeated one counts once."""
         uuid = (metadata.producer_name, metadata.uuid)
         if metadata.chunk_id == 0:
@@ -170,7 +190,7 @@ class LatestPerKey:
         chunks.append_time_ms = entry.append_time_ms
         if len(chunks.numbers) == metadata.num_chunks_from_msg:
             del self._chunks[uuid]
-            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes=False)
+            self._put(partition_key_of(metadata), tuple(chunks.numbers), deletes)
 
     def kept(self) -> Iterator[Kept]:
         """What is kept, in the order of the log. The object cannot be used afterwards."""

@@ -98,7 +98,7 @@ class CompactedView:
     @property
     def after_horizon(self) -> Position:
         """The position where reading goes on in the log."""
-        return Position(self.horizon.ledger_id, self.horizon.entry_id + 1)
+        return self.horizon.following
 
     @property
     def ledger_id(self) -> int:
@@ -228,7 +228,7 @@ class CompactedView:
             if entries:
                 return entries
             position = row.position
-            following = self.find(Key.POSITION, Position(position[0], position[1] + 1))
+            following = self.find(Key.POSITION, position.following)
             raise CorruptEntryError(
                 self.topic,
                 position,
@@ -244,7 +244,7 @@ class CompactedView:
             if not records:
                 return
             for record in records:
-                at = Position(record.position.ledger_id, record.position.entry_id + 1)
+                at = record.position.following
                 body = record.body
                 if len(body) < RECORD.size or body[0] != RecordType.ENTRY:
                     continue
@@ -261,11 +261,10 @@ class CompactedView:
             records = self._log.read(at, max_entries=1)
             if not records:
                 raise BadViewError("a record is cut off")
-            body, at = records[0].body, records[0].position
+            body, at = records[0].body, records[0].position.following
             if len(body) < RECORD.size or (body[0] == RecordType.MORE) is not bool(pieces):
                 raise BadViewError("a record's pieces are not together")
             pieces.append(body[RECORD.size :] if pieces else body)
-            at = Position(at.ledger_id, at.entry_id + 1)
             if not body[1] & CONTINUED:
                 break
         return (pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))), at

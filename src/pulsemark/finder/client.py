@@ -10,7 +10,7 @@ call itself derive from `SeekCallError`. Several threads may share one client.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +19,10 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from ..audit.report import Report
 from ..ledger import Position
 from ..proto import seek_pb2 as pb
-from . import messages, rpc
+from . import audit_messages, messages, rpc
 from .errors import SeekCallError
 from .messages import EntryAssembler, RemoteEntry
 from .search import Found, IndexPlace, IndexRange, SearchMethod
@@ -95,6 +96,7 @@ class SeekClient:
         self._by_index = self._unary("SeekByIndex")
         self._range = self._unary("Range")
         self._reset_cursor = self._unary("ResetCursor")
+        self._audit = self._unary("Audit")
         self._read_entries = self._channel.unary_stream(
             rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
         )
@@ -207,6 +209,23 @@ class SeekClient:
             request.position.CopyFrom(rpc.position_message(position))
         response = self._call(self._reset_cursor, request, timeout_s)
         return CursorPlace(rpc.position_of(response.position), response.batch_index, response.end)
+
+    def audit(
+        self,
+        topic: str,
+        by: Sequence[str] = (),
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Report:
+        """What the broker counted of a topic, by time and tags, with all that is durable now.
+
+        ``by`` are some of the tags that it counts by. Raises NotPossibleError if it keeps no audit.
+        """
+        request = pb.AuditRequest(topic=topic, by=by, from_ms=from_ms, to_ms=to_ms)
+        answer = self._call(self._audit, request, timeout_s)
+        return audit_messages.report_of(topic, answer)
 
     def is_serving(self, *, timeout_s: float | None = None) -> bool:
         """Whether the server says that it accepts calls (grpc.health.v1); needs no token."""

@@ -38,6 +38,7 @@ from .service import (
     MAX_CALLS,
     MAX_STREAMS,
     STALL_TIMEOUT_S,
+    AuditReport,
     CallContext,
     Normalise,
     ResetCursor,
@@ -109,11 +110,13 @@ class SeekServer:
         *,
         normalise: Normalise = full_name,
         reset_cursor: ResetCursor | None = None,
+        audit: AuditReport | None = None,
     ) -> None:
         self._source = source
         self._options = options or ServerOptions()
         self._normalise = normalise
         self._reset_cursor = reset_cursor
+        self._audit = audit
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -179,6 +182,7 @@ class SeekServer:
             streams=StreamSlots(self._options.max_streams, self._options.stream_stall_timeout_s),
             normalise=self._normalise,
             reset_cursor=self._reset_cursor,
+            audit=self._audit,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
         self._health = health.aio.HealthServicer()

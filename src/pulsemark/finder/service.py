@@ -1,4 +1,4 @@
-"""The seek service's five calls, over a source of topics, on asyncio.
+"""The seek service's six calls, over a source of topics, on asyncio.
 
 Files are read on worker threads, never on the loop. A search takes microseconds if its index and
 pages are in memory. But it may need a disk read, or scan a segment at the first call for a folder,
@@ -19,19 +19,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import grpc
 
 from ..ledger import EARLIEST, Position, TopicLog
 from ..proto import seek_pb2 as pb
-from . import messages, rpc
+from . import audit_messages, messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, ServerFullError
 from .search import Finder
 from .stream import ReadPlan, entry_responses
 from .stream_slots import StreamSlots
+
+if TYPE_CHECKING:
+    from ..audit.report import Report
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,11 @@ Normalise = Callable[[str], str]
 ResetCursor = Callable[[str, str, Position], Awaitable[None]]
 """Moves the cursor of (topic, subscription) to the entry at a position, and its connected
 consumers with it. Raises SubscriptionNotFoundError, CursorBusyError or NotPossibleError."""
+
+
+AuditReport = Callable[[str, "Sequence[str]", int | None, int | None], Awaitable["Report"]]
+"""The audit of a topic, by tags, in buckets between two times. Raises TopicNotFoundError,
+InvalidFieldError, or NotPossibleError if no audit is kept."""
 
 
 class TopicSource(Protocol):
@@ -103,6 +111,7 @@ class SeekServicer:
         streams: StreamSlots | None = None,
         normalise: Normalise = full_name,
         reset_cursor: ResetCursor | None = None,
+        audit: AuditReport | None = None,
     ) -> None:
         self._source = source
         self._executor = executor
@@ -112,6 +121,7 @@ class SeekServicer:
         self._streams = streams or StreamSlots(MAX_STREAMS, STALL_TIMEOUT_S)
         self._normalise = normalise
         self._reset_cursor = reset_cursor
+        self._audit = audit
 
     async def seek_by_time(
         self, request: pb.SeekByTimeRequest, context: CallContext
@@ -172,6 +182,19 @@ class SeekServicer:
         await self._reset_cursor(topic, subscription, rpc.position_of(response.position))
         return response
 
+    async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
+        """What the broker counted of a topic (Audit)."""
+        if self._audit is None:
+            raise NotPossibleError("this server only reads; the broker keeps an audit")
+        topic = self._topic(request.topic)
+        made = await self._audit(
+            topic,
+            audit_messages.tags_of_request(request),
+            audit_messages.optional_time(request, "from_ms"),
+            audit_messages.optional_time(request, "to_ms"),
+        )
+        return audit_messages.report_message(made)
+
     def _topic(self, name: str) -> str:
         messages.name_field(name, "topic")
         try:
@@ -230,6 +253,7 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
         "SeekByIndex": servicer.seek_by_index,
         "Range": servicer.range,
         "ResetCursor": servicer.reset_cursor,
+        "Audit": servicer.audit,
     }
     handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(

@@ -5,8 +5,7 @@ Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to rea
 docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
 """
 
-from .appended import Appended
-from .commit.commit import Batch, Commit
+from .commit.commit import Appended, Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochStart

@@ -1,6 +1,6 @@
 """Leader epochs: which leader began at which index, and cutting a log's tail back to an index.
 
-Each epoch begins a ledger, so the segments' own headers say which epoch begins at which index;
+Each epoch begins a ledger, so the runs' own headers say which epoch begins at which index;
 nothing else is stored.
 """
 
@@ -23,13 +23,13 @@ class EpochStart:
     position: Position
 
 
-def epoch_starts(segments: Sequence[Run]) -> list[EpochStart]:
+def epoch_starts(runs: Sequence[Run]) -> list[EpochStart]:
     """Where each leader epoch that has entries begins, oldest first."""
     starts: list[EpochStart] = []
-    for segment in segments:
-        epoch = segment.header.epoch
+    for run in runs:
+        epoch = run.header.epoch
         if not starts or epoch > starts[-1].epoch:
-            starts.append(EpochStart(epoch, segment.first_index, segment.first_position))
+            starts.append(EpochStart(epoch, run.first_index, run.first_position))
     return starts
 
 
@@ -47,44 +47,44 @@ def check_epoch(topic: str, epoch: int, current: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TailCut:
-    """Where a log will end: the segments that stay, the last of which is shortened."""
+    """Where a log will end: the runs that stay, the last of which is shortened."""
 
     kept: tuple[Run, ...]
     dropped: tuple[Run, ...]
     last_count: int
-    """How many entries stay in the last segment that is kept."""
+    """How many entries stay in the last run that is kept."""
 
     def make(self) -> None:
-        """Shorten the last segment. Raises OSError before anything has changed."""
+        """Shorten the last run. Raises OSError before anything has changed."""
         if self.kept and self.last_count < self.kept[-1].entry_count:
             self.kept[-1].truncate(self.last_count)
 
 
-def find_cut(segments: Sequence[Run], index: int) -> TailCut:
+def find_cut(runs: Sequence[Run], index: int) -> TailCut:
     """Where all messages from ``index`` on are cut off; changes nothing.
 
     Raises ValueError where ``index`` lies inside a batch, OSError.
     """
     kept = 0
-    while kept < len(segments) and _begins_before(segments[kept], index):
+    while kept < len(runs) and _begins_before(runs[kept], index):
         kept += 1
     if not kept:
-        return TailCut((), tuple(segments), 0)
-    last = segments[kept - 1]
+        return TailCut((), tuple(runs), 0)
+    last = runs[kept - 1]
     row = last.entry_count
     if index < last.next_index:
         row = last.find_message(index - last.first_index, last.entry_count)
         if last.index_before(row) != index:
             raise ValueError(f"index {index} lies inside a batch")
         last.chunk(row)  # read now what `make` needs
-    return TailCut(tuple(segments[:kept]), tuple(segments[kept:]), row)
+    return TailCut(tuple(runs[:kept]), tuple(runs[kept:]), row)
 
 
-def _begins_before(segment: Run, index: int) -> bool:
-    """Whether a segment has entries before the message with ``index``, or no entries.
+def _begins_before(run: Run, index: int) -> bool:
+    """Whether a run has entries before the message with ``index``, or no entries.
 
     Entries without messages at its beginning are before it, if its first message has that index.
     """
-    if segment.first_index < index or not segment.entry_count:
+    if run.first_index < index or not run.entry_count:
         return True
-    return segment.first_index == index and segment.find_message(0, segment.entry_count) > 0
+    return run.first_index == index and run.find_message(0, run.entry_count) > 0

@@ -20,8 +20,7 @@ from functools import partial
 
 from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
 from .admission import body_check_of, check_count, check_kind, plain_body
-from .appended import Appended
-from .commit.group import Group
+from .commit.commit import Appended, Group
 from .commit.pending import MAX_BATCH_BYTES
 from .commit.record_builder import NewEntry, Record, RecordBuilder
 from .commit.tail import LEDGER, Tail
@@ -50,7 +49,8 @@ class LedgerWriter(TopicLog):
     ) -> None:
         """``index_floor``: indexes below it are in use, though the ledger that had them is lost."""
         super().__init__(name, segments)
-        self._store = store
+        self.store = store
+        """The store that the topic is in."""
         self._engine = store.engine
         self._state = store.state
         self._committer = store.committer
@@ -78,7 +78,7 @@ class LedgerWriter(TopicLog):
         segments = self._segments
         return Tail(
             ledger_id=ledger_id,
-            segment=None,
+            run=None,
             entry_id=0,
             offset=0,
             next_index=self.next_index,
@@ -91,18 +91,13 @@ class LedgerWriter(TopicLog):
         )
 
     @property
-    def store(self) -> StoreCore:
-        """The store that the topic is in."""
-        return self._store
-
-    @property
     def stampers(self) -> StamperChain:
         """The stampers of new entries; with an empty chain they have no prefix."""
         return self._builder.chain
 
     @stampers.setter
     def stampers(self, chain: StamperChain) -> None:
-        self._builder = RecordBuilder(self.name, self._store.clock, self._store.options, chain)
+        self._builder = RecordBuilder(self.name, self.store.clock, self.store.options, chain)
 
     @property
     def end_position(self) -> Position:
@@ -114,12 +109,12 @@ class LedgerWriter(TopicLog):
         end = (
             super().end_position
             if tail.needs_ledger_id
-            else Position(tail.ledger_id, tail.entry_id if tail.segment is not None else 0)
+            else Position(tail.ledger_id, tail.entry_id if tail.run is not None else 0)
         )
-        for segment in reversed(self._segments):
-            if segment.entry_count < self._assigned(segment):
-                end = Position(segment.ledger_id, segment.end_entry_id)
-            elif segment.entry_count:
+        for run in reversed(self._segments):
+            if run.entry_count < self._assigned(run):
+                end = Position(run.ledger_id, run.end_entry_id)
+            elif run.entry_count:
                 break  # durable, and so is all before it
         return end
 
@@ -236,23 +231,23 @@ class LedgerWriter(TopicLog):
                 appended = self._add(tail, record) if type(record) is tuple else None
             if appended is not None:
                 return appended
-            self._store.uninterrupted.run(partial(self._make_room, entry))
+            self.store.uninterrupted.run(partial(self._make_room, entry))
 
     def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
         """Under the lock: append a record that was built at ``tail`` to the group that gathers."""
         parts, row, size_bytes, next_index, age_ms, clock_ms = record
         pending = self._pending
-        segment = tail.segment
+        run = tail.run
         if group is None:
             group = self._group
             if (
                 group is None
-                or group.segment is not segment
+                or group.run is not run
                 or group.batch is not pending.gathering
                 or group.batch.size_bytes >= MAX_BATCH_BYTES
             ):
-                assert segment is not None
-                group = self._group = pending.group(self, segment, tail.offset)
+                assert run is not None
+                group = self._group = pending.group(self, run, tail.offset)
         batch = group.batch
         append_time_ms, entry_time_ms, _, end = row
         added_bytes = end - tail.offset
@@ -281,21 +276,21 @@ class LedgerWriter(TopicLog):
     # Ledgers and segments
 
     def _make_room(self, entry: NewEntry) -> None:
-        """Begin a segment, or a ledger, if this entry is to be the first one in it."""
+        """Begin a run, or a ledger, if this entry is to be the first one in it."""
         with self._committer.lock:
             self._check_open()
             tail = self.tail
             begins = self._builder.build(entry, tail)
             if isinstance(begins, tuple):
                 return  # another thread has begun one meanwhile
-            segment = tail.segment
-            if segment is None or begins == LEDGER:
-                if segment is not None or tail.needs_ledger_id:
-                    ledger_id = self._store.next_ledger_id()
+            run = tail.run
+            if run is None or begins == LEDGER:
+                if run is not None or tail.needs_ledger_id:
+                    ledger_id = self.store.next_ledger_id()
                     tail = replace(tail, ledger_id=ledger_id, needs_ledger_id=False)
                 self._begin(self._tail_of_new(tail, self._segments, 0, 0))
             else:
-                number = segment.header.segment_no + 1
+                number = run.header.segment_no + 1
                 self._begin(self._tail_of_new(tail, self._segments, number, tail.entry_id))
 
     def _tail_of_new(
@@ -306,7 +301,7 @@ class LedgerWriter(TopicLog):
         first_entry_id: int,
         last_count: int | None = None,
     ) -> Tail:
-        """``tail`` with a new segment, after ``kept``; nothing has changed yet."""
+        """``tail`` with a new run, after ``kept``; nothing has changed yet."""
         previous = next(
             (s for s in reversed(kept) if s.ledger_id != tail.ledger_id and self._assigned(s)), None
         )
@@ -328,40 +323,40 @@ class LedgerWriter(TopicLog):
         )
         began = replace(
             tail,
-            segment=self._engine.create(header),
+            run=self._engine.create(header),
             entry_id=first_entry_id,
             offset=0,
         )
         if segment_no:
             return began
-        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self._store.clock.now_ms())
+        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self.store.clock.now_ms())
 
-    def _assigned(self, segment: Run) -> int:
-        """How many entries of a segment have an entry id assigned."""
+    def _assigned(self, run: Run) -> int:
+        """How many entries of a run have an entry id assigned."""
         tail = self.tail
-        assigned = tail.assigned_count if segment is tail.segment else segment.assigned_count
-        return max(segment.entry_count, assigned)
+        assigned = tail.assigned_count if run is tail.run else run.assigned_count
+        return max(run.entry_count, assigned)
 
     def _begin(self, tail: Tail) -> None:
-        """Continue at ``tail``, whose segment is new. Cannot fail."""
-        assert tail.segment is not None
-        self._engine.began(tail.segment)
-        self._leave_segment()
-        self._segments = (*self._segments, tail.segment)
+        """Continue at ``tail``, whose run is new. Cannot fail."""
+        assert tail.run is not None
+        self._engine.began(tail.run)
+        self._leave_run()
+        self._segments = (*self._segments, tail.run)
         self.tail = tail
 
-    def _leave_segment(self) -> None:
-        """No entry follows in the current segment."""
-        segment = self.tail.segment
-        if segment is None:
+    def _leave_run(self) -> None:
+        """No entry follows in the current run."""
+        run = self.tail.run
+        if run is None:
             return
-        segment.assigned_count = self.tail.assigned_count
-        if segment.assigned_count:
-            self._engine.sealed(segment)
+        run.assigned_count = self.tail.assigned_count
+        if run.assigned_count:
+            self._engine.sealed(run)
         else:  # it was begun for an entry that was not appended
-            self._segments = tuple(s for s in self._segments if s is not segment)
-            self._engine.void(segment)
-        self.tail = replace(self.tail, segment=None, entry_id=0, offset=0)
+            self._segments = tuple(s for s in self._segments if s is not run)
+            self._engine.void(run)
+        self.tail = replace(self.tail, run=None, entry_id=0, offset=0)
 
     # What the committer calls
 
@@ -372,17 +367,17 @@ class LedgerWriter(TopicLog):
         """
         tail = self.tail
         kept = tuple(s for s in self._segments if s.entry_count)
-        for segment in self._segments:
-            segment.assigned_count = segment.entry_count
-            if not segment.entry_count:
-                self._engine.void(segment)
-        if tail.segment is not None and tail.segment.entry_count:
-            self._engine.sealed(tail.segment)
+        for run in self._segments:
+            run.assigned_count = run.entry_count
+            if not run.entry_count:
+                self._engine.void(run)
+        if tail.run is not None and tail.run.entry_count:
+            self._engine.sealed(tail.run)
         self._segments = kept
         last = kept[-1] if kept else None
         self.tail = replace(
             tail,
-            segment=None,
+            run=None,
             entry_id=0,
             offset=0,
             next_index=self.next_index,
@@ -392,5 +387,5 @@ class LedgerWriter(TopicLog):
         )
         # On a full disk the catalog may fail as well: then the next append tries again.
         with suppress(CatalogError):
-            ledger_id = self._store.next_ledger_id()
+            ledger_id = self.store.next_ledger_id()
             self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 from ..metadata import BrokerEntryMetadata, add_application_tags
 from ..proto.broker_entry_pb2 import CONTROL, CONTROL_LEADER_CHANGE, ControlType
-from .appended import Appended
-from .commit.commit import Batch, Commit
-from .commit.group import Group
+from .commit.commit import Appended, Batch, Commit, Group
 from .commit.record_builder import Record
 from .commit.tail import Tail
 from .cursors.cursor import Cursor
@@ -49,6 +47,9 @@ class ManagedLedger(LedgerWriter):
         """As `LedgerWriter`; ``cursors`` None: it is the cursor ledger itself."""
         super().__init__(store, name, topic_id, segments, ledger_id, index_floor=index_floor)
         self._cursor_store = cursors
+        self.before_removal: list[Callable[[Position], None]] = []
+        """Called in the removing thread before entries are removed from the head, with the position
+        before which they are. An error ends the removal."""
         if cursors is not None:
             cursors.attach(self)
 
@@ -89,7 +90,7 @@ class ManagedLedger(LedgerWriter):
         ``epoch`` is higher than the current one, ValueError above 2^32-1, and what ``append``
         raises: nothing has changed then.
         """
-        return self._store.uninterrupted.run(partial(self._begin_epoch, epoch))
+        return self.store.uninterrupted.run(partial(self._begin_epoch, epoch))
 
     def _begin_epoch(self, epoch: int) -> Appended:
         with self._committer.lock:
@@ -107,7 +108,7 @@ class ManagedLedger(LedgerWriter):
         log, or if the epoch is above 2^32-1; StampingError, CatalogError, OSError and FencedError.
         Nothing is dropped then. Only a FencedError followed by a crash may leave it dropped.
         """
-        return self._store.uninterrupted.run(partial(self._truncate_tail, index, epoch))
+        return self.store.uninterrupted.run(partial(self._truncate_tail, index, epoch))
 
     def _truncate_tail(self, index: int, epoch: int) -> Appended:
         engine, committer = self._engine, self._committer
@@ -121,14 +122,14 @@ class ManagedLedger(LedgerWriter):
                 )
             cut = find_cut([s for s in self._segments if s.entry_count], index)
             tail, mark = self._mark(epoch, index, cut.kept, cut.last_count)
-            assert tail.segment is not None
-            group = Group(None, Batch(None), self, tail.segment, 0)
+            assert tail.run is not None
+            group = Group(None, Batch(None), self, tail.run, 0)
             appended = self._add(tail, mark, group)
-            engine.began(tail.segment)
+            engine.began(tail.run)
             try:
                 committer.write_now(group)
             except BaseException:
-                engine.void(tail.segment)
+                engine.void(tail.run)
                 raise
             try:
                 cut.make()
@@ -136,19 +137,19 @@ class ManagedLedger(LedgerWriter):
                 self._state.fail(error)
                 raise self._state.error() from error
             self.recent.clear()
-            self._leave_segment()
+            self._leave_run()
             for shortened in cut.kept[-1:]:
                 shortened.assigned_count = shortened.entry_count
                 engine.sealed(shortened)
-            self._segments = (*cut.kept, tail.segment)
+            self._segments = (*cut.kept, tail.run)
             self.tail = tail
         self._drop(cut.dropped)
         return appended
 
     def _drop(self, dropped: Sequence[Run]) -> None:
         """Remove runs that a later header has cut off. If that fails, the next opening does it."""
-        for segment in dropped:
-            segment.mark_removed()
+        for run in dropped:
+            run.mark_removed()
         try:
             self._engine.remove(self.topic_id, dropped)()
         except (OSError, LedgerError) as error:
@@ -166,37 +167,38 @@ class ManagedLedger(LedgerWriter):
             self.tail,
             next_index=index,
             epoch=epoch,
-            ledger_id=self._store.next_ledger_id(),
+            ledger_id=self.store.next_ledger_id(),
             needs_ledger_id=False,
         )
         tail = self._tail_of_new(ended, kept, 0, 0, last_count)
         mark = self._builder.build(
             (b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base, None, None), tail
         )
-        assert isinstance(mark, tuple)  # the segment is new
+        assert isinstance(mark, tuple)  # the run is new
         return tail, mark
 
     # Ending
 
     def roll(self) -> None:
         """End the current ledger; the next entry begins a new one. Raises CatalogError."""
-        self._store.uninterrupted.run(self._roll)
+        self.store.uninterrupted.run(self._roll)
 
     def _roll(self) -> None:
         with self._committer.lock:
             self._check_open()
-            if self.tail.segment is not None:
-                ledger_id = self._store.next_ledger_id()
-                self._leave_segment()
+            if self.tail.run is not None:
+                ledger_id = self.store.next_ledger_id()
+                self._leave_run()
                 self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
 
     def trim(self, before: Position) -> int:
         """Remove the segments whose entries are all before ``before``; returns how many.
 
-        The last segment with entries always stays, because its header carries the index on. Blocks.
+        The last run with entries always stays, because its header carries the index on. Blocks.
         After a crash either all of the segments are there, or none.
         """
-        return len(self._store.uninterrupted.run(partial(self._trim_alone, before)))
+        self._announce_removal(before)
+        return len(self.store.uninterrupted.run(partial(self._trim_alone, before)))
 
     def _trim_alone(self, before: Position) -> Sequence[Run]:
         self._check_open()
@@ -209,7 +211,12 @@ class ManagedLedger(LedgerWriter):
         Only durable entries are removed. The removal is durable when this returns; after a crash
         in between, some of the entries may still be there.
         """
-        return self._store.uninterrupted.run(partial(self._truncate_head, before))
+        self._announce_removal(before)
+        return self.store.uninterrupted.run(partial(self._truncate_head, before))
+
+    def _announce_removal(self, before: Position) -> None:
+        for call in self.before_removal:
+            call(before)
 
     def _truncate_head(self, before: Position) -> int:
         self._check_open()
@@ -217,7 +224,7 @@ class ManagedLedger(LedgerWriter):
             count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
             if not self._segments:
                 return count
-            # If the first segment ends before ``before``, it is the last one with entries.
+            # If the first run ends before ``before``, it is the last one with entries.
             first = self._segments[0]
             row = rows_before(first, before)
             cut = row - first.cut_rows
@@ -230,11 +237,11 @@ class ManagedLedger(LedgerWriter):
 
     def _trim(self, before: Position) -> Sequence[Run]:
         """Remove whole segments, as `trim` says; returns the removed ones."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             gone = segments_before(self._segments, before)
         if gone:
             give_back_space = self._engine.remove(self.topic_id, gone)
-            with self._store.committer.lock:
+            with self.store.committer.lock:
                 self._segments = tuple(s for s in self._segments if s not in gone)
                 self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
             give_back_space()
@@ -274,26 +281,26 @@ class ManagedLedger(LedgerWriter):
     @contextmanager
     def refusing_appends(self) -> Iterator[None]:
         """Refuse appends (StoreClosedError) inside the block; also after it, if it was deleted."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             before, self._closed = self._closed, True
         try:
             yield
         finally:
-            with self._store.committer.lock:
+            with self.store.committer.lock:
                 self._closed = before or self._deleted
 
     def deleted(self) -> None:
         """The topic was deleted: nothing can be appended, and its files will be removed."""
-        with self._store.committer.lock:
+        with self.store.committer.lock:
             self._deleted = True
             self._end()
-            for segment in self._segments:
-                segment.mark_removed()
+            for run in self._segments:
+                run.mark_removed()
             self.recent.clear()
 
     def close(self) -> None:
         """End the current ledger and refuse appends. What is pending still becomes durable."""
-        self._store.uninterrupted.run(self._close)
+        self.store.uninterrupted.run(self._close)
 
     def _close(self) -> None:
         with self._committer.lock:
@@ -301,7 +308,7 @@ class ManagedLedger(LedgerWriter):
 
     def _end(self) -> None:
         self._closed = True
-        self._leave_segment()
+        self._leave_run()
 
 
 def _control(control_type: ControlType, epoch: int) -> BrokerEntryMetadata:
@@ -324,8 +331,8 @@ def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
     return segments[: min(keep, last)]
 
 
-def rows_before(segment: Run, before: Position) -> int:
+def rows_before(run: Run, before: Position) -> int:
     """How many of a run's visible rows are before ``before``, which may be in any ledger."""
-    if segment.ledger_id == before.ledger_id:
-        return min(segment.entry_count, max(0, before.entry_id - segment.first_entry_id))
-    return segment.entry_count if segment.ledger_id < before.ledger_id else 0
+    if run.ledger_id == before.ledger_id:
+        return min(run.entry_count, max(0, before.entry_id - run.first_entry_id))
+    return run.entry_count if run.ledger_id < before.ledger_id else 0

@@ -43,27 +43,20 @@ class StoreOptions:
 
     def __post_init__(self) -> None:
         limits = {
-            "max_entry_size_bytes": MAX_RUN_BYTES // 2,
-            "segment_size_bytes": MAX_RUN_BYTES // 2,
-            "ledger_size_bytes": 2**62,
-            "ledger_entries": MAX_ENTRY_ID,
-            "ledger_age_ms": 2**62,
-            "journal_size_bytes": 2**40,
-            "checkpoint_interval_ms": 2**40,
-            "max_unacked_ranges_to_persist": 2**31,
-            "max_batch_deleted_index_to_persist": 2**31,
-            "max_pending_bytes": 2**31,  # one journal block must hold it
+            "max_entry_size_bytes": (1, MAX_RUN_BYTES // 2),
+            "segment_size_bytes": (1, MAX_RUN_BYTES // 2),
+            "ledger_size_bytes": (1, 2**62),
+            "ledger_entries": (1, MAX_ENTRY_ID),
+            "ledger_age_ms": (1, 2**62),
+            "journal_size_bytes": (1, 2**40),
+            "sync_interval_ms": (0, MAX_SYNC_INTERVAL_MS),
+            "checkpoint_interval_ms": (1, 2**40),
+            "max_unacked_ranges_to_persist": (1, 2**31),
+            "max_batch_deleted_index_to_persist": (1, 2**31),
+            "max_pending_bytes": (1, 2**31),  # one journal block must hold it
+            "tail_cache_bytes": (0, 2**62),
         }
-        if not 0 <= self.sync_interval_ms <= MAX_SYNC_INTERVAL_MS:
-            raise ValueError(
-                f"sync_interval_ms must be from 0 to {MAX_SYNC_INTERVAL_MS}, "
-                f"not {self.sync_interval_ms}"
-            )
-        if not 0 <= self.tail_cache_bytes <= 2**62:
-            raise ValueError(
-                f"tail_cache_bytes must be from 0 to {2**62}, not {self.tail_cache_bytes}"
-            )
-        for name, limit in limits.items():
+        for name, (lowest, highest) in limits.items():
             value = getattr(self, name)
-            if not 1 <= value <= limit:
-                raise ValueError(f"{name} must be from 1 to {limit}, not {value}")
+            if not lowest <= value <= highest:
+                raise ValueError(f"{name} must be from {lowest} to {highest}, not {value}")

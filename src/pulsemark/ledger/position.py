@@ -15,6 +15,11 @@ class Position(NamedTuple):
     ledger_id: int
     entry_id: int
 
+    @property
+    def following(self) -> Position:
+        """The place of the next entry of the same ledger."""
+        return Position(self.ledger_id, self.entry_id + 1)
+
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"
 

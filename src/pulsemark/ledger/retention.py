@@ -23,13 +23,14 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from dataclasses import dataclass
+from operator import attrgetter
 
 from .entry import RecordHead
 from .managed_ledger import ManagedLedger
 from .position import Position
-from .property_kinds import SEEN_PROPERTY_KIND
 from .rows import DamagedRecordError
 from .run import Run
+from .store import SEEN_PROPERTY_KIND
 from .topic_log import TopicLog
 
 _SEEN = struct.Struct("<3Q")
@@ -166,10 +167,11 @@ def _cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position
         return end
     oldest_ms = now_ms - retention_time_ms
     segments = log.segments()
-    for segment in segments[_first_segment(segments, oldest_ms) :]:
+    first = bisect_left(segments, oldest_ms, key=attrgetter("append_time_max_ms"))
+    for segment in segments[first:]:
         row = _first_row_appended(segment, oldest_ms)
         if row < segment.entry_count:
-            return _position(segment, row)
+            return segment.position(row)
     return end
 
 
@@ -180,7 +182,7 @@ def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:
         end = segment.row(segment.entry_count - 1).end_offset
         row = _first_row_at(segment, end - size_bytes)
         if row < segment.entry_count:
-            cut = _position(segment, row)
+            cut = segment.position(row)
         if row > segment.cut_rows:
             break
         size_bytes -= end - segment.row(row).offset
@@ -191,15 +193,6 @@ def _first_row_at(segment: Run, offset: int) -> int:
     """The first row whose record begins at or after ``offset``; ``entry_count`` if none does."""
     rows = range(segment.cut_rows, segment.entry_count)
     return segment.cut_rows + bisect_left(rows, offset, key=lambda row: segment.row(row).offset)
-
-
-def _first_segment(segments: list[Run], time_ms: int) -> int:
-    """The first segment with an entry appended at ``time_ms`` or later."""
-    return bisect_left(segments, time_ms, key=_append_time_max_ms)
-
-
-def _append_time_max_ms(segment: Run) -> int:
-    return segment.append_time_max_ms
 
 
 def _first_row_appended(segment: Run, time_ms: int) -> int:
@@ -226,7 +219,3 @@ def _next_head(segment: Run, row: int, end: int) -> tuple[int, RecordHead | None
         except DamagedRecordError:
             row += 1
     return row, None
-
-
-def _position(segment: Run, row: int) -> Position:
-    return Position(segment.ledger_id, segment.first_entry_id + row)

@@ -47,27 +47,22 @@ class Rows(Protocol):
     @property
     def first_row(self) -> int:
         """Number of the first row."""
-        ...
 
     @property
     def next_before(self) -> int:
         """Messages of the run before these rows."""
-        ...
 
     @property
     def times(self) -> Sequence[int]:
         """Running maxima of entry times."""
-        ...
 
     @property
     def nexts(self) -> Sequence[int]:
         """Messages of the run up to and with each row."""
-        ...
 
     @property
     def offsets(self) -> Sequence[int]:
         """Where each entry begins in the run."""
-        ...
 
 
 @dataclass(slots=True)

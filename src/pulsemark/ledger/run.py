@@ -54,6 +54,8 @@ class Run(ABC):
     """A run of entries. An engine implements the abstract methods."""
 
     def __init__(self, header: RunHeader) -> None:
+        self.header = header
+        """The header with which the run was begun."""
         self.ledger_id = header.ledger_id
         self.first_entry_id = header.first_entry_id
         self.first_index = header.first_index
@@ -71,11 +73,6 @@ class Run(ABC):
         self._own_times: OwnTimes | None = None
 
     # What the engine implements
-
-    @property
-    @abstractmethod
-    def header(self) -> RunHeader:
-        """The header with which the run was begun."""
 
     @property
     @abstractmethod
@@ -182,6 +179,10 @@ class Run(ABC):
         """
 
     # The same for all engines
+
+    def position(self, row: int) -> Position:
+        """Position of the entry of ``row``."""
+        return Position(self.ledger_id, self.first_entry_id + row)
 
     @property
     def first_position(self) -> Position:

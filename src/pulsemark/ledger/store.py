@@ -20,6 +20,12 @@ from .run import Run, RunHeader
 
 T = TypeVar("T")
 
+DELETING_KIND = "deleting"
+"""Kind of a value, by topic id: the topic is being deleted. It is stored in the change that removes
+the topic from the topics."""
+SEEN_PROPERTY_KIND = "retention-seen"
+"""Kind of a value, by topic id: a note of `retention` about append times that cannot be used."""
+
 
 class MetadataStore(Protocol):
     """Data that seldom changes: topics by name, ledger ids, and values by kind and key.
@@ -30,35 +36,28 @@ class MetadataStore(Protocol):
 
     def topics(self) -> dict[str, int]:
         """Every topic's id by name."""
-        ...
 
     def create_topic(self, name: str) -> int:
         """Add a topic and return its id, which is new; if the topic exists, its existing id."""
-        ...
 
     def reserve_ledger_ids(self, count: int) -> int:
         """Reserve ``count`` ledger ids, higher than all before; returns the first."""
-        ...
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The value stored under (kind, key); None if there is none."""
-        ...
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
         """All (key, value) pairs of a kind, ordered by key."""
-        ...
 
     def put(self, kind: str, key: str, value: bytes) -> None:
         """Store ``value`` under (kind, key)."""
-        ...
+        self.write([(kind, key, value)])
 
     def delete(self, kind: str, key: str) -> bool:
         """Remove (kind, key); returns whether it was there."""
-        ...
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
         """Store several values, or remove them (None), all of them or none: (kind, key, value)."""
-        ...
 
 
 class LedgerStore(Protocol):
@@ -71,16 +70,13 @@ class LedgerStore(Protocol):
     @property
     def metadata(self) -> MetadataStore:
         """Topics, ledger ids and values."""
-        ...
 
     @property
     def writer(self) -> EntryWriter:
         """What appends entries."""
-        ...
 
     def start(self, committer: GroupCommit) -> None:
         """The store is ready: the engine may work in the background, and fence owners."""
-        ...
 
     # Ledgers
 
@@ -89,7 +85,6 @@ class LedgerStore(Protocol):
 
         ``header.segment_no`` 0 begins a ledger; above that the ledger goes on in a new run.
         """
-        ...
 
     def open(self, name: str, topic_id: int) -> list[Run]:
         """The runs with entries that make a topic's log, oldest first; recovered and sealed.
@@ -97,59 +92,48 @@ class LedgerStore(Protocol):
         They have all acknowledged entries with their indexes, and no other owner appends to them
         any more. Raises CatalogError, OSError, UnsupportedVersionError.
         """
-        ...
 
-    def began(self, segment: Run) -> None:
+    def began(self, run: Run) -> None:
         """Under the lock: a run is appended to from now on."""
-        ...
 
-    def sealed(self, segment: Run) -> None:
+    def sealed(self, run: Run) -> None:
         """Under the lock: no entry follows in this run after those that are pending."""
-        ...
 
-    def void(self, segment: Run) -> None:
+    def void(self, run: Run) -> None:
         """Under the lock: no entry of this run, begun by this owner, is or will be durable."""
-        ...
 
     # Removing
 
-    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
         """Remove these runs from a topic, durably.
 
         Returns a function that frees their space, to be called once no reader can see them. If it
         is never called, the next owner does it. Raises CatalogError, OSError: nothing has changed
         then.
         """
-        ...
 
     def remove_topic(
-        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
         """As ``remove``, for a topic with all of its runs. ``note`` is the (kind, key) of an empty
         value that is stored in the same change.
         """
-        ...
 
     def freeing(self, work: Callable[[], T]) -> T:
         """Do work that frees space, or must work on a full disk, with what help the engine has."""
-        ...
 
     # The whole
 
     def probe(self) -> None:
         """Check whether writes are possible now. Blocks. Raises OSError."""
-        ...
 
     def checkpoint(self) -> None:
         """Bring everything that was acknowledged to its final place, so that the next opening has
         nothing to repeat. Blocks. Raises CatalogError, OSError.
         """
-        ...
 
     def finish(self) -> None:
         """All is committed and sealed: end the background work. Raises OSError, CatalogError."""
-        ...
 
     def close(self) -> None:
         """Give up the ownership and all resources, after ``finish`` or instead of it."""
-        ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 from ..metadata import Clock
 from .commit.delivery import Delivery, Notify
@@ -16,19 +17,25 @@ from .uninterrupted import UninterruptedWork
 _LEDGER_IDS_AT_ONCE = 64
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSetup:
+    """What a store is opened with, whatever its engine."""
+
+    clock: Clock
+    options: StoreOptions
+    notify: Notify | None
+    """Schedules commit callbacks (``loop.call_soon_threadsafe``); it must not run them itself.
+    None: they run in a thread of the store that does nothing else, and may call every method."""
+    threaded: bool
+    """False is for simulations: the store has no threads, and the callers that wait make the
+    commits."""
+
+
 class StoreCore:
     """The parts of an open store that managed ledgers use."""
 
-    def __init__(
-        self,
-        engine: LedgerStore,
-        state: StoreState,
-        *,
-        clock: Clock,
-        options: StoreOptions,
-        notify: Notify | None,
-        threaded: bool,
-    ) -> None:
+    def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
+        clock, options, threaded = setup.clock, setup.options, setup.threaded
         self.engine = engine
         self.state = state
         self.clock = clock
@@ -37,7 +44,7 @@ class StoreCore:
         """The entries committed last, for readers at the end of a topic."""
         self._ids_lock = threading.Lock()
         self._spare_ids: list[int] = []
-        self._delivery = Delivery(notify, threaded=threaded)
+        self._delivery = Delivery(setup.notify, threaded=threaded)
         self.committer = GroupCommit(
             engine.writer,
             state,

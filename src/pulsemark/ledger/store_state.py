@@ -22,7 +22,8 @@ class StoreState:
     """The state of one store. ``on_fork`` is called in a child process."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
+        """The store's folder, or what names it in errors."""
         self._failure: BaseException | None = None
         self.is_over = False
         """Nothing may be done any more; ``check`` says why."""
@@ -46,7 +47,7 @@ class StoreState:
     @property
     def name(self) -> str:
         """The store's name in errors: its folder."""
-        return str(self._folder)
+        return str(self.folder)
 
     @property
     def has_failed(self) -> bool:
@@ -56,10 +57,10 @@ class StoreState:
     def error(self) -> LedgerError:
         """The error that says why the store cannot be used."""
         if self.is_foreign:
-            return ForkedStoreError(self._folder)
+            return ForkedStoreError(self.folder)
         if self._failure is not None:
-            return StoreFailedError(self._folder, repr(self._failure))
-        return StoreClosedError(str(self._folder))
+            return StoreFailedError(self.folder, repr(self._failure))
+        return StoreClosedError(self.name)
 
     def check(self) -> None:
         """Raise ForkedStoreError, StoreFailedError or StoreClosedError unless it can be used."""

@@ -11,7 +11,9 @@ on after the removed entries, as if it had begun there.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Protocol
 
 from .entry import Entry
 from .errors import CorruptEntryError
@@ -23,6 +25,16 @@ SLICE_ENTRIES = 32
 """The entries of one slice, while commits are pending (`read_turns`)."""
 SLICE_ROWS = 1024
 """As `SLICE_ENTRIES`, for `read_stored`: one chunk of the local engine's index."""
+
+
+FIRST_POSITION = attrgetter("first_position")
+
+
+class ReadableLog(Protocol):
+    """What can be read from position to position: a topic's log, or its compacted form."""
+
+    def read(self, start: Position, *, max_entries: int = 100) -> list[Entry]:
+        """As `TopicLog.read`."""
 
 
 class _RemovedError(Exception):
@@ -55,7 +67,7 @@ class TopicLog:
         """Position of the first entry; None on an empty topic."""
         for segment in self._segments:
             if segment.entry_count > segment.cut_rows:
-                return Position(segment.ledger_id, segment.first_entry_id + segment.cut_rows)
+                return segment.position(segment.cut_rows)
         return None
 
     @property
@@ -133,7 +145,7 @@ class TopicLog:
             except (DamagedRecordError, FileNotFoundError) as error:
                 if entries:
                     break
-                raise self._unreadable(segments, number, row, error) from error
+                raise self._unreadable(segment, row, error) from error
             part_size = sum(len(e.stored) for e in part)
             if entries and size + part_size > max_bytes:
                 break
@@ -168,11 +180,11 @@ class TopicLog:
             if number >= len(segments):
                 return self.end_position, []
             segment = segments[number]
-            first = Position(segment.ledger_id, segment.first_entry_id + row)
+            first = segment.position(row)
             try:
                 return first, segment.read_stored(row, max_entries, max_bytes, mapped=mapped)
             except (DamagedRecordError, FileNotFoundError) as error:
-                failure = self._unreadable(segments, number, row, error)
+                failure = self._unreadable(segment, row, error)
                 if not isinstance(failure, _RemovedError):
                     raise failure from error
                 start = failure.next_position
@@ -217,28 +229,20 @@ class TopicLog:
         """
         return False
 
-    def _unreadable(
-        self, segments: Sequence[Run], number: int, row: int, error: Exception
-    ) -> Exception:
+    def _unreadable(self, segment: Run, row: int, error: Exception) -> Exception:
         """The error to raise if the entry of ``row`` could not be read."""
-        segment = segments[number]
         if segment.is_gone(row) and not self._is_deleted(segment):
             rows = segment.entry_count if segment.removed else segment.cut_rows
-            return _RemovedError(Position(segment.ledger_id, segment.first_entry_id + rows))
+            return _RemovedError(segment.position(rows))
         if isinstance(error, DamagedRecordError):
-            return self._corrupt(segments, number, error)
+            position = segment.position(error.row)
+            after = self.next_position(position)
+            return CorruptEntryError(self.name, position, after, error.reason)
         return error
-
-    def _corrupt(
-        self, segments: Sequence[Run], number: int, damage: DamagedRecordError
-    ) -> CorruptEntryError:
-        segment = segments[number]
-        position = Position(segment.ledger_id, segment.first_entry_id + damage.row)
-        return CorruptEntryError(self.name, position, self.next_position(position), damage.reason)
 
     def _locate(self, segments: Sequence[Run], position: Position) -> tuple[int, int]:
         """Segment number and row of the first entry at or after ``position``."""
-        number = bisect_right(segments, position, key=_first_position) - 1
+        number = bisect_right(segments, position, key=FIRST_POSITION) - 1
         if number < 0:
             return 0, segments[0].cut_rows if segments else 0
         segment = segments[number]
@@ -269,13 +273,10 @@ class TopicLog:
                 segment = segments[number]
                 row = min(row, segment.entry_count)
                 if row > segment.cut_rows:
-                    return Position(segment.ledger_id, segment.first_entry_id + row - 1)
+                    return segment.position(row - 1)
             number -= 1
             row = segments[number].entry_count if number >= 0 else 0
-        if not segments:
-            return Position(0, -1)
-        first = segments[0]
-        return Position(first.ledger_id, first.first_entry_id + first.cut_rows - 1)
+        return segments[0].position(segments[0].cut_rows - 1) if segments else Position(0, -1)
 
     def entry_message_count(self, position: Position) -> int | None:
         """How many messages (indexes) the durable entry at ``position`` has; None: no such entry.
@@ -300,7 +301,7 @@ class TopicLog:
         for segment in segments[number:]:
             here = segment.entry_count - row
             if count < here:
-                return Position(segment.ledger_id, segment.first_entry_id + row + count)
+                return segment.position(row + count)
             count -= max(here, 0)
             row = 0
         return None
@@ -326,10 +327,7 @@ class TopicLog:
         if number >= len(segments):
             return self.next_index
         segment = segments[number]
-        if row >= segment.entry_count:
-            return segment.next_index
-        before = segment.row(row - 1).next_message if row else 0
-        return segment.first_index + before
+        return segment.index_before(row) if row < segment.entry_count else segment.next_index
 
     def cut_before(self, position: Position, next_index: int) -> int | None:
         """The index at which the log's tail was cut off, at or before an entry that was there.
@@ -339,7 +337,7 @@ class TopicLog:
         the indexes of a cut tail are given again.
         """
         segments = self._segments
-        number = bisect_right(segments, position, key=_first_position) - 1
+        number = bisect_right(segments, position, key=FIRST_POSITION) - 1
         if number >= 0:
             segment = segments[number]
             same_ledger = segment.ledger_id == position.ledger_id
@@ -351,5 +349,27 @@ class TopicLog:
         return following.first_index
 
 
-def _first_position(segment: Run) -> Position:
-    return segment.first_position
+def read_on(
+    log: ReadableLog,
+    start: Position,
+    on_damage: Callable[[CorruptEntryError], object] | None = None,
+) -> Iterator[list[Entry]]:
+    """All entries from ``start`` on, up to 1,000 at a time.
+
+    ``on_damage`` is called with the error of each damaged entry, which is left out. Without it the
+    first one ends the reading with its CorruptEntryError.
+    """
+    position = start
+    while True:
+        try:
+            entries = log.read(position, max_entries=1000)
+        except CorruptEntryError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
+            position = error.next_position
+            continue
+        if not entries:
+            return
+        yield entries
+        position = entries[-1].position.following

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Self, TypeVar
 
-from ..metadata import Clock
-from .commit.delivery import Notify
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import (
     LedgerError,
@@ -21,11 +19,9 @@ from .errors import (
 )
 from .limits import MAX_TOPIC_NAME_BYTES
 from .managed_ledger import ManagedLedger
-from .options import StoreOptions
-from .property_kinds import DELETING_KIND, SEEN_PROPERTY_KIND
 from .run import Run
-from .store import LedgerStore
-from .store_core import StoreCore
+from .store import DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
+from .store_core import StoreCore, StoreSetup
 from .store_state import StoreState
 from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
 
@@ -44,26 +40,9 @@ class TopicStore(StoreCore):
     ForkedStoreError. In a child ``close`` does nothing.
     """
 
-    def __init__(
-        self,
-        engine: LedgerStore,
-        state: StoreState,
-        *,
-        clock: Clock,
-        options: StoreOptions,
-        notify: Notify | None = None,
-        threaded: bool = True,
-    ) -> None:
-        """Take over an engine that was just created. Blocks. Raises as ``open_topic``.
-
-        ``notify`` schedules commit callbacks (``loop.call_soon_threadsafe``); it must not run them
-        itself. Without it they run in a thread of the store that does nothing else, and may call
-        every method. ``threaded`` False is for simulations: the store has no threads, and the
-        callers that wait make the commits.
-        """
-        super().__init__(
-            engine, state, clock=clock, options=options, notify=notify, threaded=threaded
-        )
+    def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
+        """Take over an engine that was just created. Blocks. Raises as ``open_topic``."""
+        super().__init__(engine, state, setup)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()
         self._ledgers: dict[str, ManagedLedger] = {}
@@ -72,7 +51,7 @@ class TopicStore(StoreCore):
             engine.start(self.committer)
             self._topic_ids = self.catalog.topics()
             of_cursors = self._make_ledger(CURSOR_TOPIC, create=True)
-            self.cursors = CursorStore(of_cursors, options, state)
+            self.cursors = CursorStore(of_cursors, setup.options, state)
             of_cursors.recent.reader_left()  # it was read to its end, and will not be again
             self._end_deletions()
         except BaseException:

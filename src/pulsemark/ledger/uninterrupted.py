@@ -4,6 +4,9 @@ Python runs signal handlers in the main thread only. So where the main thread ch
 several steps, a thread of the store does the work and the main thread waits. A KeyboardInterrupt
 or a time-out then ends the waiting, and the work still runs to its end. Other threads do such work
 themselves, and so does the main thread of a store without threads (a simulation).
+
+A handler may raise any exception, also an OSError such as TimeoutError, and also in the middle of a
+call to the operating system. It says nothing about the disk then: `is_of_handler` finds it out.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import Generic, TypeVar, cast
 from .store_state import StoreState
 
 _T = TypeVar("_T")
+_PACKAGE = __name__.partition(".")[0] + "."
 _ALIVE_POLL_S = 0.2
+_TAKEN_POLL_S = 0.01
 
 
 class _Job(Generic[_T]):
@@ -29,6 +34,8 @@ class _Job(Generic[_T]):
         self._claim = threading.Lock()
         self.done = threading.Lock()
         self.done.acquire()
+        self.is_taken = False
+        """The thread that asked for the work has its result."""
 
     def run(self) -> None:
         """Do the work, once."""
@@ -61,25 +68,27 @@ def make_uninterrupted(make: Callable[[], _T], end: Callable[[_T], object]) -> _
     if threading.current_thread() is not threading.main_thread():
         return make()
     job = _Job(make)
-    taken = threading.Event()
     given_up = threading.Lock()
     given_up.acquire()
 
     def run() -> None:
         job.run()
-        given_up.acquire()  # until the main thread has the result, or has given up
-        if not taken.is_set() and not job.has_failed:
+        while not given_up.acquire(timeout=_TAKEN_POLL_S):
+            if job.is_taken:
+                return
+        if not job.has_failed:
             end(job.result())
 
-    thread = threading.Thread(target=run, name="pulsemark-opening", daemon=True)
     try:
-        thread.start()
+        threading.Thread(target=run, name="pulsemark-opening", daemon=True).start()
         job.done.acquire()
         made = job.result()
-        taken.set()
-    finally:
+        # No call from here on, so that no exception can come in between.
+        job.is_taken = True
+        return made
+    except BaseException:
         given_up.release()
-    return made
+        raise
 
 
 class UninterruptedWork:
@@ -141,3 +150,17 @@ class UninterruptedWork:
 def holds(lock: threading.RLock) -> bool:
     """Whether this thread holds the lock."""
     return bool(lock._is_owned())  # type: ignore[attr-defined]
+
+
+def is_of_handler(error: BaseException) -> bool:
+    """Whether an error that left one of the store's calls was raised by a signal handler.
+
+    It goes by the function that raised: a handler is not of this package, what calls the operating
+    system is. An engine's own code outside of this package counts as a handler, too.
+    """
+    raised = error.__traceback__
+    while raised is not None and raised.tb_next is not None:
+        raised = raised.tb_next
+    if raised is None:
+        return False
+    return not str(raised.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE)

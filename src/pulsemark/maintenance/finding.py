@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..ledger.position import Position
 
@@ -23,6 +23,8 @@ class Finding:
     """One finding. ``topic`` and ``path`` are None where they are not known or do not apply."""
 
     level: ClassVar[Severity]
+    text: ClassVar[str]
+    """What was found, with the fields' names in braces."""
     topic: str | None = None
     path: Path | None = None
 
@@ -33,21 +35,26 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """The place in the topic; empty if the finding is about a file."""
-        return ""
+        """The entries or the entry; empty if the finding is about a file."""
+        known = self._values()
+        if "first" in known:
+            return entry_range(known["first"], known["end"])
+        return str(known.get("position", ""))
 
     @property
     def what(self) -> str:
         """What was found, as text, without topic, place and path."""
-        raise NotImplementedError
+        return self.text.format(**self._values())
+
+    def _values(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def facts(self) -> dict[str, object]:
         """All facts, for programs: kind, severity, the fields, the text."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             "kind": type(self).__name__,
             "severity": self.severity.name.lower(),
-            **{name: _plain(value) for name, value in values.items()},
+            **{name: _plain(value) for name, value in self._values().items()},
             "what": self.what,
         }
 

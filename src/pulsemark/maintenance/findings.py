@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ledger.position import Position
-from .finding import Finding, Severity, entry_range
+from .finding import Finding, Severity
 
 # Damage
 
@@ -22,21 +22,12 @@ class DamagedEntries(Finding):
     """Entries whose records are damaged; what follows them is readable."""
 
     level = Severity.DAMAGE
+    text = "damaged at byte {offset}: {reason}"
     first: Position
     end: Position
     offset: int
     """The place in the file."""
     reason: str
-
-    @property
-    def place(self) -> str:
-        """The entries."""
-        return entry_range(self.first, self.end)
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"damaged at byte {self.offset}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +40,6 @@ class LostEntries(Finding):
     message_count: int | None
     """None: not known."""
     reason: str
-
-    @property
-    def place(self) -> str:
-        """The entries."""
-        return entry_range(self.first, self.end)
 
     @property
     def what(self) -> str:
@@ -74,11 +60,6 @@ class IndexGap(Finding):
     """The index of that entry's first message."""
 
     @property
-    def place(self) -> str:
-        """The entry after the gap."""
-        return str(self.position)
-
-    @property
     def what(self) -> str:
         """See Finding."""
         missing = self.found_index - self.expected_index
@@ -91,18 +72,9 @@ class WrongRecord(Finding):
     """A record that is whole and contradicts its neighbours, or its own stamp."""
 
     level = Severity.DAMAGE
+    text = "{reason}"
     position: Position
     reason: str
-
-    @property
-    def place(self) -> str:
-        """The entry."""
-        return str(self.position)
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return self.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +98,9 @@ class LostSegment(Finding):
     """A segment that the catalog lists, and whose file is gone or has no usable header."""
 
     level = Severity.DAMAGE
+    text = "segment {segment_no} of ledger {ledger_id} is lost"
     ledger_id: int
     segment_no: int
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"segment {self.segment_no} of ledger {self.ledger_id} is lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,17 +110,14 @@ class UnlistedSegment(Finding):
     """
 
     level = Severity.DAMAGE
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return "the catalog does not list this segment"
+    text = "the catalog does not list this segment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedIndex(Finding):
     """An index file that is damaged or contradicts the records. No entry is lost by that."""
 
+    text = "index file, row {row}: {reason}"
     row: int
     """The first row that is affected."""
     sealed: bool
@@ -165,23 +130,14 @@ class DamagedIndex(Finding):
         """See Finding."""
         return Severity.DAMAGE if self.sealed else Severity.LEFTOVER
 
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"index file, row {self.row}: {self.reason}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedCut(Finding):
     """A cut file that cannot be used: entries that were removed are back."""
 
     level = Severity.DAMAGE
+    text = "cut file: {reason}"
     reason: str
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"cut file: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,13 +145,9 @@ class DamagedJournal(Finding):
     """A block of the journal that was durable and is not whole. Its segments may have its bytes."""
 
     level = Severity.DAMAGE
+    text = "journal: no whole block from byte {offset} to {end_offset}"
     offset: int
     end_offset: int
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"journal: no whole block from byte {self.offset} to {self.end_offset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,12 +155,8 @@ class DamagedCatalog(Finding):
     """The catalog is missing, damaged, or older than the folder."""
 
     level = Severity.DAMAGE
+    text = "catalog: {reason}"
     reason: str
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"catalog: {self.reason}"
 
 
 # Leftovers
@@ -219,20 +167,11 @@ class TornTail(Finding):
     """Bytes after the last whole record: a write that did not finish, or is being made."""
 
     level = Severity.LEFTOVER
+    text = "{size_bytes} bytes at byte {offset} that were never acknowledged"
     position: Position
     """The place of the next entry."""
     offset: int
     size_bytes: int
-
-    @property
-    def place(self) -> str:
-        """The place of the next entry."""
-        return str(self.position)
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"{self.size_bytes} bytes at byte {self.offset} that were never acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,18 +179,9 @@ class VoidEntries(Finding):
     """Whole records after the last one that counts: refused, or cut off by a new leader."""
 
     level = Severity.LEFTOVER
+    text = "from here on the ledger's entries do not count"
     position: Position
     """The first of them."""
-
-    @property
-    def place(self) -> str:
-        """The first of them."""
-        return str(self.position)
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return "from here on the ledger's entries do not count"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,11 +189,7 @@ class VoidSegment(Finding):
     """A segment that is not part of its topic's log: no later ledger names it."""
 
     level = Severity.LEFTOVER
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return "this segment is not part of the log: no later ledger names it"
+    text = "this segment is not part of the log: no later ledger names it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,12 +197,8 @@ class LeftoverFile(Finding):
     """A file that is no longer needed."""
 
     level = Severity.LEFTOVER
+    text = "{reason}"
     reason: str
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return self.reason
 
 
 # Notes
@@ -287,12 +209,8 @@ class MissingIndex(Finding):
     """No usable index file; it is made again from the records when the folder is next opened."""
 
     level = Severity.NOTE
+    text = "index file: {reason}"
     reason: str
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"index file: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,16 +218,12 @@ class JournalInUse(Finding):
     """The journal has blocks: the folder is open, or was not closed properly."""
 
     level = Severity.NOTE
+    text = (
+        "the journal has {blocks} blocks, {size_bytes} bytes: the folder is in use or was not "
+        "closed properly"
+    )
     blocks: int
     size_bytes: int
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return (
-            f"the journal has {self.blocks} blocks, {self.size_bytes} bytes: the folder is in "
-            "use or was not closed properly"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,11 +231,7 @@ class RestoredByJournal(Finding):
     """Entries that the journal has and a segment lacks; the next opening restores them."""
 
     level = Severity.NOTE
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return "the journal has what this segment lacks, and the next opening restores it"
+    text = "the journal has what this segment lacks, and the next opening restores it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,12 +239,8 @@ class UnreadCatalog(Finding):
     """The catalog could not be opened for reading, so its content was not compared."""
 
     level = Severity.NOTE
+    text = "catalog not compared: {reason}"
     reason: str
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return f"catalog not compared: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,8 +248,4 @@ class ForeignFile(Finding):
     """A file in the folder that does not belong there."""
 
     level = Severity.NOTE
-
-    @property
-    def what(self) -> str:
-        """See Finding."""
-        return "not a file of this folder"
+    text = "not a file of this folder"

@@ -21,7 +21,7 @@ from ..ledger.local.folder_reader import FolderReader
 from ..ledger.local.io.files import Files, OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, check_marker, lock_folder
 from ..ledger.local.store import LocalStore
-from ..ledger.property_kinds import DELETING_KIND
+from ..ledger.store import DELETING_KIND
 from .verify_catalog import connect_read_only, read_catalog
 from .verify_journal import read_journal
 

@@ -15,14 +15,8 @@ from pathlib import Path
 
 from ..ledger.local.io.files import Files
 from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
-from ..ledger.local.segment.index_file import CHUNK_BYTES, IndexFile
-from ..ledger.local.segment.index_format import (
-    CHUNK_ROWS,
-    BadIndexError,
-    Chunk,
-    Trailer,
-    pack_index_header,
-)
+from ..ledger.local.segment.index_file import CHUNK_BYTES, IndexFile, index_head
+from ..ledger.local.segment.index_format import CHUNK_ROWS, BadIndexError, Chunk, Trailer
 from ..ledger.local.segment.scan import ScannedRecord
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..metadata.crc import crc32c
@@ -39,16 +33,16 @@ class IndexProblem:
     reason: str
 
 
-class _Rows:
+class _Rows(Chunk):
     """The rows of one chunk, as computed from the records."""
 
+    times: array[int]
+    nexts: array[int]
+    offsets: array[int]
+
     def __init__(self, first_row: int, time_max_ms: int, next_message: int) -> None:
-        self.first_row = first_row
-        self.time_before_ms = time_max_ms
-        self.next_before = next_message
-        self.times, self.nexts, self.offsets = array("Q"), array("I"), array("I")
-        self.end_offset = 0
-        self.content_crc = 0
+        columns = array("Q"), array("I"), array("I")
+        super().__init__(first_row, time_max_ms, next_message, 0, *columns)
         self.damaged: set[int] = set()
         """The rows without a whole record."""
 
@@ -69,8 +63,7 @@ class IndexCheck:
         self._files = files
         self._path = path
         self._header = header
-        copy = header.pack() if header.secret else b""
-        self._head = pack_index_header(*header.segment_id, copy)
+        self._head = index_head(header)
         self._exact_times = exact_floor
         self._time_max_ms = header.entry_time_floor_ms
         self._append_time_max_ms = 0

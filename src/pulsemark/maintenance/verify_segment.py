@@ -10,7 +10,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ..ledger.chain import Link
 from ..ledger.entry import LAST_KIND
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import index_path
@@ -41,11 +43,8 @@ class SegmentPlan:
     """The facts about a segment that are known before its records are read."""
 
     path: Path
-    header: SegmentHeader
-    end_entry_id: int | None
-    """Where its entries end; None: no later header says it."""
-    end_index: int | None
-    """Index of the first message after them; None: no later header says it."""
+    link: Link[SegmentHeader]
+    """Its header, and where its entries end."""
     is_ended: bool
     """Whether it has ended, so that its index file should be complete."""
     salvaged: bool = False
@@ -62,9 +61,8 @@ class SegmentCheck:
     def __init__(self, files: Files, plan: SegmentPlan) -> None:
         self._files = files
         self._plan = plan
-        header = plan.header
-        self._topic = header.topic
-        self._path = plan.path
+        header = plan.link.header
+        self._where: dict[str, Any] = {"topic": header.topic, "path": plan.path}
         self._expected_id = header.first_entry_id + plan.cut.rows
         """Id of the entry that should come next."""
         self.next_index: int | None = header.first_index + plan.cut.message_count
@@ -87,13 +85,13 @@ class SegmentCheck:
             index = IndexCheck(
                 self._files,
                 index_path(plan.path),
-                plan.header,
+                plan.link.header,
                 cut=plan.cut,
                 exact_floor=not plan.salvaged,
             )
             try:
                 yield from self._records(fd, index)
-                counting_rows = self._expected_id - plan.header.first_entry_id
+                counting_rows = self._expected_id - plan.link.header.first_entry_id
                 index.finish(0 if plan.is_in_journal else counting_rows)
                 yield from self._end(fd, index)
                 yield from self._index(index)
@@ -103,20 +101,19 @@ class SegmentCheck:
             self._files.close(fd)
 
     def _position(self, entry_id: int) -> Position:
-        return Position(self._plan.header.ledger_id, entry_id)
+        return Position(self._plan.link.header.ledger_id, entry_id)
 
     # Records
 
     def _records(self, fd: int, index: IndexCheck) -> Iterator[Finding]:
         self.size_bytes = self._files.size(fd)
         for record in scan_records(
-            self._files, fd, self._plan.header, self.end_offset, self._expected_id
+            self._files, fd, self._plan.link.header, self.end_offset, self._expected_id
         ):
             if self._is_beyond(record):
                 self.is_void = True
                 yield VoidEntries(
-                    topic=self._topic,
-                    path=self._path,
+                    **self._where,
                     position=self._position(record.fields.entry_id),
                 )
                 return
@@ -127,16 +124,15 @@ class SegmentCheck:
     def _is_beyond(self, record: ScannedRecord) -> bool:
         """Whether this record and all after it do not count."""
         plan, fields = self._plan, record.fields
-        if plan.end_entry_id is not None:
-            return fields.entry_id >= plan.end_entry_id
-        return plan.end_index is not None and fields.index >= plan.end_index
+        if plan.link.end_entry_id is not None:
+            return fields.entry_id >= plan.link.end_entry_id
+        return plan.link.end_index is not None and fields.index >= plan.link.end_index
 
     def _gap(self, record: ScannedRecord, index: IndexCheck) -> Iterator[Finding]:
         """Entries before ``record`` that have no record."""
         end_id = record.fields.entry_id
         yield DamagedEntries(
-            topic=self._topic,
-            path=self._path,
+            **self._where,
             first=self._position(self._expected_id),
             end=self._position(end_id),
             offset=self.end_offset,
@@ -157,13 +153,10 @@ class SegmentCheck:
             self.messages += fields.message_count
             wrong = contradiction(fields, record.data[RECORD_HEADER_SIZE:])
             if wrong is not None:
-                yield WrongRecord(
-                    topic=self._topic, path=self._path, position=position, reason=wrong
-                )
+                yield WrongRecord(**self._where, position=position, reason=wrong)
         else:
             yield DamagedEntries(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 first=position,
                 end=self._position(fields.entry_id + 1),
                 offset=record.offset,
@@ -180,8 +173,7 @@ class SegmentCheck:
         first_index = fields.index + 1 - fields.message_count
         if self.next_index is not None and first_index != self.next_index:
             yield IndexGap(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 position=position,
                 expected_index=self.next_index,
                 found_index=first_index,
@@ -189,8 +181,7 @@ class SegmentCheck:
         self.next_index = fields.index + 1
         if fields.append_time_ms < self._append_time_ms:
             yield WrongRecord(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 position=position,
                 reason=f"append time {fields.append_time_ms} is below that of the entry before, "
                 f"{self._append_time_ms}",
@@ -201,25 +192,23 @@ class SegmentCheck:
 
     def _end(self, fd: int, index: IndexCheck) -> Iterator[Finding]:
         plan = self._plan
-        end_id = plan.end_entry_id
+        end_id = plan.link.end_entry_id
         evidence = "a later header counts them"
-        if end_id is None and plan.end_index is None:
-            end_id = plan.header.first_entry_id + index.stated_rows()
+        if end_id is None and plan.link.end_index is None:
+            end_id = plan.link.header.first_entry_id + index.stated_rows()
             evidence = "the index file has them"
         if end_id is not None and self._expected_id < end_id:
             lost = None
-            if plan.end_index is not None and self.next_index is not None:
-                lost = plan.end_index - self.next_index
+            if plan.link.end_index is not None and self.next_index is not None:
+                lost = plan.link.end_index - self.next_index
             yield LostEntries(
-                topic=self._topic,
-                path=self._path,
+                **self._where,
                 first=self._position(self._expected_id),
                 end=self._position(end_id),
                 message_count=lost,
                 reason=f"no whole record from byte {self.end_offset} on, though {evidence}",
             )
-        if end_id is not None and self._expected_id < end_id:
-            self._expected_id, self.next_index = end_id, plan.end_index
+            self._expected_id, self.next_index = end_id, plan.link.end_index
         elif not self.is_void:
             yield from self._tail(fd)
 
@@ -228,8 +217,7 @@ class SegmentCheck:
         for at in range(self.end_offset, size, _READ_BYTES):
             if any(read_up_to(self._files, fd, min(_READ_BYTES, size - at), at)):
                 yield TornTail(
-                    topic=self._topic,
-                    path=self._path,
+                    **self._where,
                     position=self._position(self._expected_id),
                     offset=self.end_offset,
                     size_bytes=size - self.end_offset,
@@ -239,13 +227,13 @@ class SegmentCheck:
     # The index file
 
     def _index(self, index: IndexCheck) -> Iterator[Finding]:
-        path = index_path(self._path)
+        path = index_path(self._plan.path)
         if not index.sealed and not index.problems and self._plan.is_ended:
             reason = index.missing or "it was not completed"
-            yield MissingIndex(topic=self._topic, path=path, reason=reason)
+            yield MissingIndex(topic=self._plan.link.header.topic, path=path, reason=reason)
         for problem in index.problems:
             yield DamagedIndex(
-                topic=self._topic,
+                topic=self._plan.link.header.topic,
                 path=path,
                 row=problem.row,
                 sealed=index.sealed,

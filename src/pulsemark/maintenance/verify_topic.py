@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+from ..ledger.chain import Link, chain_of
 from ..ledger.errors import CatalogError, CorruptFileError
 from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, list_segments, segment_path
-from ..ledger.local.segment.chain import Link, chain_of
 from ..ledger.local.segment.head_cut import cut_path, examine_cut
 from ..ledger.local.segment.headers import read_named_header
 from ..ledger.local.segment.segment_format import SegmentHeader
@@ -184,15 +184,15 @@ class TopicCheck:
 
     # A segment
 
-    def _segment(self, number: int, link: Link) -> Generator[Finding, None, SegmentCheck | None]:
+    def _segment(
+        self, number: int, link: Link[SegmentHeader]
+    ) -> Generator[Finding, None, SegmentCheck | None]:
         """Read a segment; returns the check, or None if the segment was removed meanwhile."""
         view, segment_id = self._view, link.header.segment_id
         path = view.path(segment_id)
         plan = SegmentPlan(
             path,
-            link.header,
-            link.end_entry_id,
-            link.end_index,
+            link,
             is_ended=number + 1 < len(self._links) and not view.journal.blocks,
             salvaged=segment_id in view.damaged,
         )
@@ -228,13 +228,13 @@ class TopicCheck:
         view, before = self._view, self._links[:number]
         return not any(view.files.exists(view.path(link.header.segment_id)) for link in before)
 
-    def _links_now(self, removed: Collection[SegmentId]) -> list[Link]:
+    def _links_now(self, removed: Collection[SegmentId]) -> list[Link[SegmentHeader]]:
         """The chain by now: a tail may have been cut off, and another ledger follows."""
         headers = self._view.headers_now(removed)
         mine = [header for header in headers if header.topic_id == self._topic_id]
         return chain_of(mine, self._view.lost)
 
-    def _stand_together(self, before: Link, link: Link) -> bool:
+    def _stand_together(self, before: Link[SegmentHeader], link: Link[SegmentHeader]) -> bool:
         """Whether one of these still follows the other."""
         links = self._links_now(self._view.catalog_now().removed)
         return (before.header, link.header) in pairwise(each.header for each in links)
@@ -255,8 +255,7 @@ class TopicCheck:
         links = {link.header.segment_id: link for link in self._links_now(removed)}
         if segment_id not in links:
             return None, [], None
-        link = links[segment_id]
-        plan = replace(plan, end_entry_id=link.end_entry_id, end_index=link.end_index)
+        plan = replace(plan, link=links[segment_id])
         journal = read_journal(view.files, view.folder)
         files = view.files
         if segment_id in journal.pieces:
@@ -272,7 +271,7 @@ class TopicCheck:
 
 
 def _with_cut(files: Files, plan: SegmentPlan) -> tuple[SegmentPlan, str | None]:
-    cut, problem = examine_cut(files, plan.path, *plan.header.segment_id)
+    cut, problem = examine_cut(files, plan.path, *plan.link.header.segment_id)
     return replace(plan, cut=cut), problem
 
 

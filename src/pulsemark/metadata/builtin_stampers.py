@@ -8,6 +8,7 @@ index              2 index                 the topic's count of messages (PIP-70
 message-count      100 message_count       the SEND command, from which the index grows
 has-keys           106 has_keys            the producer's header: partition key or ordering key
 raw-size           107 raw_size_bytes      the producer's header: uncompressed size
+tombstone          108 tombstone           a property of the message
 property-tags      109 application_tags    properties of the message, else of the producer
 producer           110 producer_name       the connection, else the producer's header
 send-time          111 send_time_ms        the producer's header: publish time
@@ -127,6 +128,48 @@ def _raw_size_bytes(message: MessageMetadata, body: Buffer) -> int:
     return len(payload_of(body))
 
 
+class TombstoneStamper:
+    """Field 108: the message deletes its key, though it may have a value (KIP-87).
+
+    A producer says so by a property with the value "true"; the policy names the property. Official
+    clients put the properties of batched messages inside the payload, which no stamper opens. So
+    only messages that are sent alone can say so.
+
+    Args:
+        property_name: the property's name.
+    """
+
+    __slots__ = ("_property_name",)
+    name = "tombstone"
+    fields = frozenset({_NUMBER["tombstone"]})
+    stamps_control = False
+
+    def __init__(self, property_name: str) -> None:
+        self._property_name = property_name
+
+    @classmethod
+    def parse(cls, argument: str = "") -> TombstoneStamper:
+        """Make the stamper from a configuration's text: the property's name.
+
+        Raises:
+            ValueError: there is no name.
+        """
+        if not argument.strip():
+            raise ValueError("needs the name of a property: tombstone:PROPERTY")
+        return cls(argument.strip())
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        """Write `tombstone` if the message has the property; its last value counts."""
+        if not context.is_message:
+            return
+        value: str | bytes = ""
+        for pair in context.message_metadata().properties:
+            if pair.key == self._property_name:
+                value = pair.value
+        if value == "true":
+            metadata.tombstone = True
+
+
 class PropertyTagsStamper:
     """Field 109: copies properties with certain names into application tags.
 
@@ -235,6 +278,7 @@ STAMPERS: tuple[type, ...] = (
     MessageCountStamper,
     HasKeysStamper,
     RawSizeStamper,
+    TombstoneStamper,
     PropertyTagsStamper,
     ProducerStamper,
     SendTimeStamper,

@@ -139,9 +139,10 @@ class MessageHeader:
 
 
 def headers_parsed() -> int:
-    """How many message headers this process has parsed so far, for tests of what a path costs.
+    """How many message headers this process has parsed so far: what a path costs.
 
-    The number is exact if only one thread parses at a time.
+    The broker shows it as the metric `pulsemark_message_headers_parsed_total`. The number is exact
+    if only one thread parses at a time.
     """
     return _headers_parsed
 

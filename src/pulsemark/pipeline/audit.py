@@ -26,9 +26,15 @@ max_index          highest index in the bucket; null if no entry in it has messa
 missing            ``max_index - min_index + 1 - count - control_count``: gaps inside the bucket
 missing_before     gap between this bucket and the ones before it, or the range's first index
 missing_after      gap between a topic's last bucket and the range's end; 0 in the other rows
+out_of_order       the part of ``count`` that is stored after an entry of a later bucket
 loss               a text about lost ledger files of the topic, which may have held any number of
                    messages; the same in each of its rows; null if no file is lost
 =================  ==============================================================================
+
+The rows can be divided further by tags of the entries' stamps (``by``): the producer, or any other
+tag that the topic's policy asks for. Each tag is a column after ``application``, named as by
+`metadata.tags_of`; null if the entry does not have it. A gap in the indexes has no tags, so the
+three ``missing`` columns are null then. The broker keeps the same rows (`pulsemark.audit`).
 
 A topic without entries has one row, without a bucket. A damaged entry counts as missing, because no
 reader can read it. Payloads are not read, so damage to only the payload is not noticed.
@@ -37,7 +43,6 @@ reader can read it. Payloads are not read, so damage to only the payload is not 
 from __future__ import annotations
 
 import json
-import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +50,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..audit.errors import AuditInputError
+from ..audit.rows import parse_bucket_ms as bucket_ms_of
+from ..audit.rows import parse_tags
 from ..ledger import FolderReader, TopicNotFoundError
 from .errors import OptionError
 from .options import ReadOptions, select_topics
@@ -56,18 +64,10 @@ if TYPE_CHECKING:
 AUDIT_COLUMNS = (
     *("time", "topic", "tier", "bucket_start", "bucket_end"),
     *("host", "datacenter", "application", "count", "doubtful_count", "control_count", "bytes"),
-    *("min_index", "max_index", "missing", "missing_before", "missing_after", "loss"),
+    *("min_index", "max_index", "missing", "missing_before", "missing_after", "out_of_order"),
+    "loss",
 )
-
-_UNITS_MS = {
-    "millisecond": 1,
-    "second": 1_000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
-_MAX_BUCKET_MS = 366 * _UNITS_MS["day"]
+"""The columns of a report that is not divided by tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,7 @@ def audit(
     topics: str | Sequence[str] | None = None,
     *,
     bucket: str = "1 minute",
+    by: str | Sequence[str] = (),
     starting_time: str | int | None = None,
     ending_time: str | int | None = None,
     min_partitions: int | None = None,
@@ -100,6 +101,7 @@ def audit(
         topics: names; all topics by default.
         bucket: width, like ``1 minute``, ``30 seconds``, ``1 day``; buckets begin at multiples of
             it since 1970, UTC.
+        by: tags to divide the rows by, such as ``producer``; names, or a text with commas.
         starting_time: count from the first entry at or after it; ms since the epoch, or ISO-8601.
         ending_time: count up to the first entry at or after it.
         min_partitions: divide the work into at least this many tasks.
@@ -117,14 +119,16 @@ def audit(
     """
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
+    tags = parse_by(by)
     options = _source_options(path, topics, starting_time, ending_time, min_partitions)
     _check(ReadOptions.parse(options))
-    from .audit_source import AUDIT_FORMAT, BUCKET_OPTION, AuditSource
+    from .audit_source import AUDIT_FORMAT, BUCKET_OPTION, TAGS_OPTION, AuditSource
 
     spark.dataSource.register(AuditSource)
     reader = spark.read.format(AUDIT_FORMAT).options(**options)
+    reader = reader.option(TAGS_OPTION, json.dumps(tags))
     partial = reader.option(BUCKET_OPTION, str(bucket_ms)).load()
-    return _merged(partial, bucket_ms, labels or AuditLabels())
+    return _merged(partial, bucket_ms, tags, labels or AuditLabels())
 
 
 def parse_bucket_ms(text: str) -> int:
@@ -133,14 +137,26 @@ def parse_bucket_ms(text: str) -> int:
     Raises:
         OptionError: the text is not such a width, or the width is longer than a year.
     """
-    found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]+?)s?\s*", text.lower())
-    if found is None or found[2] not in _UNITS_MS:
-        units = ", ".join(_UNITS_MS)
-        raise OptionError("bucket", text, f"is not a number and a unit of {units}")
-    width_ms = int(found[1]) * _UNITS_MS[found[2]]
-    if not 0 < width_ms <= _MAX_BUCKET_MS:
-        raise OptionError("bucket", text, "is not between 1 millisecond and 366 days")
-    return width_ms
+    try:
+        return bucket_ms_of(text)
+    except AuditInputError as error:
+        raise OptionError("bucket", text, error.reason) from error
+
+
+def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
+    """The full names of the tags to divide by.
+
+    Raises:
+        OptionError: a name is bad, given twice, or that of another column of the report.
+    """
+    try:
+        tags = parse_tags(names)
+    except AuditInputError as error:
+        raise OptionError("by", str(error.value), error.reason) from error
+    for name in tags:
+        if name in AUDIT_COLUMNS:
+            raise OptionError("by", name, "is a column of the report already")
+    return tags
 
 
 def _source_options(
@@ -170,18 +186,39 @@ def _check(options: ReadOptions) -> None:
         raise TopicNotFoundError(absent[0])
 
 
-def _merged(partial: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFrame:
+def _merged(
+    partial: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
+) -> DataFrame:
     """Merge the buckets of all slices into the report."""
     from pyspark.sql import functions as f
 
-    sums = ("count", "doubtful_count", "control_count", "bytes")
+    sums = ("count", "doubtful_count", "control_count", "bytes", "out_of_order")
     lowest, highest = ("min_index", "expected_first", "loss"), ("max_index", "expected_end")
-    merged = partial.groupBy("topic", "bucket_start_ms").agg(
-        *(f.sum(name).alias(name) for name in sums),
-        *(f.min(name).alias(name) for name in lowest),
-        *(f.max(name).alias(name) for name in highest),
+    merged = (
+        _ordered(partial)
+        .groupBy("topic", "bucket_start_ms", "tag_values")
+        .agg(
+            *(f.sum(name).alias(name) for name in sums),
+            *(f.min(name).alias(name) for name in lowest),
+            *(f.max(name).alias(name) for name in highest),
+        )
     )
-    return _reported(_placed(merged), bucket_ms, labels).orderBy("topic", "bucket_start")
+    rows = _reported(_placed(merged), bucket_ms, tags, labels)
+    return rows.orderBy("topic", "bucket_start", *(f.col(f"`{name}`") for name in tags))
+
+
+def _ordered(partial: DataFrame) -> DataFrame:
+    """The partial rows with what is out of order in them.
+
+    Each is of consecutive entries in one bucket. If a row before it, in the order of positions, is
+    of a later bucket, its messages are out of order.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    in_log = Window.partitionBy("topic").orderBy("ledger_id", "entry_id")
+    is_late = f.max("bucket_start_ms").over(in_log) > f.col("bucket_start_ms")
+    return partial.withColumn("out_of_order", f.when(is_late, f.col("count")).otherwise(0))
 
 
 def _placed(merged: DataFrame) -> DataFrame:
@@ -206,7 +243,9 @@ def _placed(merged: DataFrame) -> DataFrame:
     ).where("bucket_start_ms IS NOT NULL OR buckets = 0")
 
 
-def _reported(placed: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFrame:
+def _reported(
+    placed: DataFrame, bucket_ms: int, tags: Sequence[str], labels: AuditLabels
+) -> DataFrame:
     """The report's columns."""
     from pyspark.sql import functions as f
 
@@ -214,6 +253,14 @@ def _reported(placed: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFra
     reached = f.greatest("max_index", f.col("next_index") - 1)
     expected_next = f.coalesce("next_index", "expected_first")
     spanned = f.coalesce(f.col("max_index") - f.col("min_index") + 1, f.lit(0))
+    gaps = {
+        "missing": spanned - f.col("count") - f.col("control_count"),
+        "missing_before": f.coalesce(f.col("min_index") - expected_next, f.lit(0)),
+        "missing_after": f.when(
+            is_last, f.col("expected_end") - f.coalesce(reached + 1, "expected_first")
+        ).otherwise(0),
+    }
+    no_gap = f.lit(None).cast("bigint")
     rows = placed.withColumns(
         {
             "time": f.lit(datetime.now(UTC)),
@@ -223,11 +270,9 @@ def _reported(placed: DataFrame, bucket_ms: int, labels: AuditLabels) -> DataFra
             "host": f.lit(labels.host or socket.gethostname()),
             "datacenter": f.lit(labels.datacenter).cast("string"),
             "application": f.lit(labels.application).cast("string"),
-            "missing": spanned - f.col("count") - f.col("control_count"),
-            "missing_before": f.coalesce(f.col("min_index") - expected_next, f.lit(0)),
-            "missing_after": f.when(
-                is_last, f.col("expected_end") - f.coalesce(reached + 1, "expected_first")
-            ).otherwise(0),
+            **{name: no_gap if tags else gap for name, gap in gaps.items()},
         }
     )
-    return rows.select(*AUDIT_COLUMNS)
+    at = AUDIT_COLUMNS.index("application") + 1
+    values = [f.col("tag_values")[place].alias(name) for place, name in enumerate(tags)]
+    return rows.select(*AUDIT_COLUMNS[:at], *values, *AUDIT_COLUMNS[at:])

@@ -3,14 +3,18 @@
 Each task reads the record headers of its entries (no bodies) and returns one row for each topic and
 bucket. Spark merges these rows. Each task also returns rows without a bucket for what should be
 there: the indexes that the plan expects, and the losses that the plan knows. Only the job
-(:mod:`.audit`) uses this source. Its options are those of the usual source, and ``bucketMs``, the
-width of a bucket.
+(:mod:`.audit`) uses this source. Its options are those of the usual source, ``bucketMs``, the width
+of a bucket, and ``auditTags``, a JSON list of the tags that the rows are divided by.
+
+A row is of entries that follow one another in one bucket; with tags, of those among them that have
+the same values. ``ledger_id`` and ``entry_id`` are the position of the first one that follows.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +24,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..audit.groups import Group, Grouping
 from ..ledger import CorruptEntryError, EntryKind
 from .decode.entries import EntryTable
+from .decode.protoscan import Ints
 from .decode.runs import read_tables
 from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions
 from .plan import plan
@@ -29,10 +35,12 @@ from .source import LedgerPartition, opened_slices, spare_the_collector
 
 AUDIT_FORMAT = "pulsemark-audit"
 BUCKET_OPTION = "bucketMs"
+TAGS_OPTION = "auditTags"
 
 _SCHEMA = (
     "topic string, bucket_start_ms bigint, count bigint, control_count bigint, bytes bigint,"
     " doubtful_count bigint, min_index bigint, max_index bigint,"
+    " ledger_id bigint, entry_id bigint, tag_values array<string>,"
     " expected_first bigint, expected_end bigint, loss string"
 )
 _SUMS = ("count", "control_count", "bytes", "doubtful_count")
@@ -65,15 +73,19 @@ class AuditSource(DataSource):
         """The reader."""
         options = dict(self.options)
         bucket_ms = int(options.pop(BUCKET_OPTION.lower()))
-        return AuditReader(ReadOptions.parse(options), bucket_ms, schema)
+        tags = json.loads(options.pop(TAGS_OPTION.lower(), "[]"))
+        return AuditReader(ReadOptions.parse(options), bucket_ms, tags, schema)
 
 
 class AuditReader(DataSourceReader):
     """Plans like the usual source, but counts messages instead of returning them."""
 
-    def __init__(self, options: ReadOptions, bucket_ms: int, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, bucket_ms: int, tags: Sequence[str], schema: StructType
+    ) -> None:
         self._options = options
         self._bucket_ms = bucket_ms
+        self._tags = tags
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
@@ -91,6 +103,7 @@ class AuditReader(DataSourceReader):
         assert isinstance(partition, AuditPartition), "the partitions are our own"
         spare_the_collector()
         schema = to_arrow_schema(self._schema, timezone="UTC")
+        grouping = Grouping(self._tags) if self._tags else None
         for topic, reason in partition.losses:
             yield _batch(topic, {"loss": [reason]}, schema)
         for part, log in opened_slices(self._options, partition):
@@ -102,7 +115,7 @@ class AuditReader(DataSourceReader):
                 log, part.start, part.end, bodies=False, on_damage=_missing_by_damage
             )
             for table in tables:
-                yield _batch(part.topic, counts(table, self._bucket_ms), schema)
+                yield _batch(part.topic, counts(table, self._bucket_ms, grouping), schema)
 
 
 def _missing_by_damage(damage: CorruptEntryError) -> None:
@@ -110,17 +123,60 @@ def _missing_by_damage(damage: CorruptEntryError) -> None:
     _log.warning("counted as missing: %s", damage)
 
 
-def counts(table: EntryTable, bucket_ms: int) -> dict[str, Any]:
+def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) -> dict[str, Any]:
     """The columns after ``topic``, by bucket, for some entries (at least one).
 
     An entry's time is its stamp's, or the ledger's append time if it has no stamp. Both come from
     the broker's clock, so a producer's clock does not decide in which bucket a message is counted.
-    If times decrease, a bucket can have several rows.
+    If times decrease, a bucket can have several rows. With ``grouping``, each combination of tag
+    values has a row of its own.
     """
     stamps = table.broker_times_ms()
     is_stamped = (stamps >= 0) & (stamps < MAX_TIME_MS)
     buckets = np.where(is_stamped, stamps, table.append_times_ms) // bucket_ms
     changes = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
+    # Where the entries of each row begin that follow one another in one bucket.
+    begins = np.repeat(changes, np.diff(changes, append=len(buckets)))
+    values: list[Group | None] = [None] * len(changes)
+    if grouping is not None:
+        groups, numbers = _groups(table, grouping)
+        order = np.lexsort((numbers, begins))
+        table, buckets, begins, numbers = (
+            table.select(order), buckets[order], begins[order], numbers[order]
+        )  # fmt: skip
+        is_new = np.diff(begins, prepend=-1) != 0
+        changes = np.flatnonzero(is_new | (np.diff(numbers, prepend=-1) != 0))
+        values = [groups[number] for number in numbers[changes].tolist()]
+    return {
+        "bucket_start_ms": buckets[changes] * bucket_ms,
+        **_sums(table, changes),
+        "ledger_id": np.full(len(changes), table.ledger_ids[0]),
+        "entry_id": _entry_ids(table, begins, changes),
+        "tag_values": values,
+    }
+
+
+def _groups(table: EntryTable, grouping: Grouping) -> tuple[list[Group], Ints]:
+    """The combinations of tag values, and for each entry the number of its combination."""
+    view = memoryview(table.data)
+    known: dict[Group, int] = {}
+    spans = zip(table.starts.tolist(), table.body_starts.tolist(), strict=True)
+    numbers = [
+        known.setdefault(grouping.group(view[start:end]), len(known)) for start, end in spans
+    ]
+    return list(known), np.array(numbers, np.int64)
+
+
+def _entry_ids(table: EntryTable, begins: Ints, changes: Ints) -> Ints:
+    """The id of the first entry of each row's bucket: a table's ids need not follow closely."""
+    lowest = np.full(int(begins.max()) + 1, np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(lowest, begins, table.entry_ids)
+    found: Ints = lowest[begins[changes]]
+    return found
+
+
+def _sums(table: EntryTable, changes: Ints) -> dict[str, Any]:
+    """Counts and indexes of the rows that begin at ``changes``."""
     is_control, counted = table.kinds == EntryKind.CONTROL, table.counts > 0
     messages = table.counts * ~is_control
     sums = {
@@ -133,7 +189,6 @@ def counts(table: EntryTable, bucket_ms: int) -> dict[str, Any]:
     lasts = np.where(counted, table.indexes, _NO_INDEX_MAX)
     lows, highs = np.minimum.reduceat(firsts, changes), np.maximum.reduceat(lasts, changes)
     return {
-        "bucket_start_ms": buckets[changes] * bucket_ms,
         **{name: np.add.reduceat(values, changes) for name, values in sums.items()},
         "min_index": pa.array(lows, mask=lows == _NO_INDEX_MIN),
         "max_index": pa.array(highs, mask=highs == _NO_INDEX_MAX),

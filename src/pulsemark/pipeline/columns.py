@@ -62,6 +62,7 @@ _ALL = (
     Column("__chunkUuid", "string", Depth.HEADER, False, "chunked message this is a part of"),
     Column("__chunkId", "int", Depth.HEADER, False, "number of this chunk, from 0"),
     Column("__chunkCount", "int", Depth.HEADER, False, "chunks of the chunked message"),
+    Column("__tags", "map<string,string>", Depth.LEDGER, False, "the stamp's tags, by name"),
 )
 
 COLUMNS = {column.name: column for column in _ALL}

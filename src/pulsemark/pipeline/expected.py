@@ -22,18 +22,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from google.protobuf.message import DecodeError as BadProtobufError
-
 from ..ledger import (
     EARLIEST,
     CatalogError,
-    CorruptEntryError,
     FolderReader,
     Position,
     TopicLog,
     TopicNotFoundError,
 )
-from ..ledger.cursors.cursor_store import CURSOR_TOPIC
+from ..ledger.cursors.cursor_store import CURSOR_TOPIC, cursor_records
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, segment_path
 from ..ledger.local.segment.salvage import may_have_held_records
@@ -42,7 +39,6 @@ from ..maintenance.verify_catalog import CatalogContent, read_catalog
 from ..proto.cursor_pb2 import CursorRecord
 
 _log = logging.getLogger(__name__)
-_READ_BATCH = 1000
 
 SegmentId = tuple[int, int]
 """(ledger id, segment number)."""
@@ -177,7 +173,11 @@ def _nameless(
 def _acknowledged(reader: FolderReader) -> dict[int, Position]:
     """By topic id: the highest mark delete position of its durable cursors."""
     marks: dict[tuple[int, str], Position] = {}
-    for record in _cursor_records(reader):
+    try:
+        log = reader.log(CURSOR_TOPIC)
+    except TopicNotFoundError:
+        return {}
+    for record in cursor_records(log):
         key = (record.topic_id, record.subscription)
         if record.kind == CursorRecord.DELETED:
             marks.pop(key, None)
@@ -187,30 +187,6 @@ def _acknowledged(reader: FolderReader) -> dict[int, Position]:
     for (topic_id, _), mark in marks.items():
         highest[topic_id] = max(mark, highest.get(topic_id, EARLIEST))
     return highest
-
-
-def _cursor_records(reader: FolderReader) -> Iterable[CursorRecord]:
-    try:
-        log = reader.log(CURSOR_TOPIC)
-    except TopicNotFoundError:
-        return
-    position = log.first_position or log.end_position
-    while position < log.end_position:
-        try:
-            entries = log.read(position, max_entries=_READ_BATCH)
-        except CorruptEntryError as damage:
-            position = damage.next_position  # the records after it hold the latest state
-            continue
-        if not entries:
-            return
-        for entry in entries:
-            record = CursorRecord()
-            try:
-                record.ParseFromString(bytes(entry.body))
-            except BadProtobufError:
-                continue
-            yield record
-        position = log.next_position(entries[-1].position)
 
 
 def _files_are_gone(segments: Collection[SegmentId]) -> str | None:

@@ -52,6 +52,9 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
     times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
+    parser.add_argument(
+        "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
+    )
     parser.add_argument("--starting-time", metavar="TIME", help=f"count from here; {times}")
     parser.add_argument("--ending-time", metavar="TIME", help="count up to here")
     parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
@@ -66,6 +69,7 @@ def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         given.path,
         given.topic,
         bucket=given.bucket,
+        by=given.by,
         starting_time=given.starting_time,
         ending_time=given.ending_time,
         labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),

@@ -225,6 +225,90 @@ class ResetCursorResponse(_message.Message):
     end: bool
     def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., batch_index: _Optional[int] = ..., end: bool = ...) -> None: ...
 
+class AuditRequest(_message.Message):
+    __slots__ = ("topic", "by", "from_ms", "to_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    by: _containers.RepeatedScalarFieldContainer[str]
+    from_ms: int
+    to_ms: int
+    def __init__(self, topic: _Optional[str] = ..., by: _Optional[_Iterable[str]] = ..., from_ms: _Optional[int] = ..., to_ms: _Optional[int] = ...) -> None: ...
+
+class AuditResponse(_message.Message):
+    __slots__ = ("tags", "bucket_ms", "counted_from_index", "next_index", "log_first_index", "left", "uncounted", "dropped_rows", "dropped_messages", "kept_from_ms", "recounts", "rows")
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FROM_INDEX_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    RECOUNTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    bucket_ms: int
+    counted_from_index: int
+    next_index: int
+    log_first_index: int
+    left: int
+    uncounted: int
+    dropped_rows: int
+    dropped_messages: int
+    kept_from_ms: int
+    recounts: int
+    rows: _containers.RepeatedCompositeFieldContainer[AuditRow]
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., bucket_ms: _Optional[int] = ..., counted_from_index: _Optional[int] = ..., next_index: _Optional[int] = ..., log_first_index: _Optional[int] = ..., left: _Optional[int] = ..., uncounted: _Optional[int] = ..., dropped_rows: _Optional[int] = ..., dropped_messages: _Optional[int] = ..., kept_from_ms: _Optional[int] = ..., recounts: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[AuditRow, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AuditRow(_message.Message):
+    __slots__ = ("tier", "bucket_start_ms", "bucket_end_ms", "tags", "is_rest", "host", "count", "doubtful_count", "control_count", "bytes", "min_index", "max_index", "missing", "missing_before", "missing_after", "out_of_order")
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_START_MS_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_END_MS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    IS_REST_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DOUBTFUL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    MIN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    MAX_INDEX_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    MISSING_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_AFTER_FIELD_NUMBER: _ClassVar[int]
+    OUT_OF_ORDER_FIELD_NUMBER: _ClassVar[int]
+    tier: str
+    bucket_start_ms: int
+    bucket_end_ms: int
+    tags: _containers.RepeatedCompositeFieldContainer[AuditTag]
+    is_rest: bool
+    host: str
+    count: int
+    doubtful_count: int
+    control_count: int
+    bytes: int
+    min_index: int
+    max_index: int
+    missing: int
+    missing_before: int
+    missing_after: int
+    out_of_order: int
+    def __init__(self, tier: _Optional[str] = ..., bucket_start_ms: _Optional[int] = ..., bucket_end_ms: _Optional[int] = ..., tags: _Optional[_Iterable[_Union[AuditTag, _Mapping[str, object]]]] = ..., is_rest: bool = ..., host: _Optional[str] = ..., count: _Optional[int] = ..., doubtful_count: _Optional[int] = ..., control_count: _Optional[int] = ..., bytes: _Optional[int] = ..., min_index: _Optional[int] = ..., max_index: _Optional[int] = ..., missing: _Optional[int] = ..., missing_before: _Optional[int] = ..., missing_after: _Optional[int] = ..., out_of_order: _Optional[int] = ...) -> None: ...
+
+class AuditTag(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
 class Status(_message.Message):
     __slots__ = ("code", "message", "details")
     CODE_FIELD_NUMBER: _ClassVar[int]

@@ -81,6 +81,7 @@ class FaultyFiles:
         self.total_calls = 0
         self.failed_calls = 0
         """How many calls failed or were short."""
+        self.bytes_read = 0
         self.violations: list[str] = []
         """Forbidden calls: syncs after a failed sync."""
         self.trace: list[str] | None = None
@@ -179,12 +180,14 @@ class FaultyFiles:
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         """As `Files.pread`."""
-        return self._call(
+        data = self._call(
             "pread",
             self._path(fd),
             lambda: self._files.pread(fd, size_bytes, offset),
             lambda: self._files.pread(fd, max(1, size_bytes // 2), offset),
         )
+        self.bytes_read += len(data)
+        return data
 
     def map(self, fd: int, size_bytes: int) -> Buffer:
         """As `Files.map`. Only the mapping can fail, not reading from it."""

@@ -23,7 +23,7 @@ from typing import Any
 from ..broker.configuration.config import BrokerConfig
 from ..broker.connection.session import Session
 from ..broker.housekeeping import Housekeeping
-from ..broker.service_making import make_services
+from ..broker.making import make_services
 from ..broker.services import Services
 from ..ledger import LocalStore
 from ..metadata import StamperChain

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import chain
 
 from ..ledger import (
     EARLIEST,
-    CorruptEntryError,
     Cursor,
     Entry,
     EntryKind,
@@ -29,6 +29,7 @@ from ..ledger import (
     TopicLog,
     TopicStore,
 )
+from ..ledger.topic_log import read_on
 from ..metadata import PrefixError, peek
 
 PENDING, ACKED, FAILED, SEEN, GONE = "pending", "acknowledged", "failed", "seen", "gone"
@@ -203,22 +204,8 @@ class TopicModel:
         return found
 
     def _read(self, log: TopicLog, found: list[str]) -> list[Entry]:
-        entries: list[Entry] = []
-        position = EARLIEST
-        while True:
-            try:
-                part = log.read(position, max_entries=50)
-            except CorruptEntryError as error:
-                found.append(str(error))
-                if error.next_position >= log.end_position:
-                    return entries
-                position = error.next_position
-                continue
-            if not part:
-                return entries
-            entries += part
-            last = entries[-1].position
-            position = Position(last.ledger_id, last.entry_id + 1)
+        lots = read_on(log, EARLIEST, lambda error: found.append(str(error)))
+        return list(chain.from_iterable(lots))
 
     def _check_order(self, log: TopicLog, entries: list[Entry], found: list[str]) -> None:
         index, time_ms, position = log.first_index, 0, EARLIEST

@@ -112,8 +112,9 @@ def test_a_failing_step_ends_its_round_only(lane):
     assert reached.wait(20)
 
 
-def test_a_round_takes_half_of_the_time(lane):
-    """After its steps the lane rests as long as they took: counted on a clock of the test's."""
+@pytest.mark.parametrize(("rests", "total_s"), [(1.0, 2.5), (3.0, 7.5)])
+def test_a_lane_rests_as_long_as_its_steps_took(rests, total_s):
+    """Or so many times as long, by the lane's clock: counted on a clock of the test's."""
     now, rested = [0.0], []
 
     def steps():
@@ -127,14 +128,14 @@ def test_a_round_takes_half_of_the_time(lane):
         rested.append(rest_s)
         self._owed_s = 0.0
 
-    with (
-        patch("pulsemark.broker.cleaning.lanes.time.monotonic", lambda: now[0]),
-        patch.object(Lane, "_rest", rest),
-    ):
+    with patch.object(Lane, "_rest", rest):
+        lane = Lane("test", rests=lambda: rests, clock=lambda: now[0])
         lane.begin_round("round", steps())
         lane.begin_round("end", sets(ended))
         assert ended.wait(20)
-    assert sum(rested) == pytest.approx(2.5)
+        lane.close()
+        lane.join()
+    assert sum(rested) == pytest.approx(total_s)
 
 
 def test_closing_cancels_what_has_not_begun():

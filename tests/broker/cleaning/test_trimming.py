@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
-
 import pytest
 
 from pulsemark.ledger import FolderReader
@@ -139,26 +135,6 @@ def test_topics_without_limits_are_not_opened(tmp_path, clock):
     with running_broker(clock=clock, data_dir=tmp_path, retention_check_interval_ms=20) as broker:
         wait_until(lambda: broker.call(rounds_of) > 2)
         assert broker.call(open_names) == []
-
-
-@pytest.mark.parametrize("how", ["copied", "old files", "files of the future"])
-def test_files_times_and_copies_change_nothing(tmp_path, clock, how):
-    """A folder is cleaned by what stands in it, not by the times of its files."""
-    with running_broker(clock=clock, data_dir=tmp_path / "one", store_options=SMALL) as broker:
-        place = Place(broker, clock)
-        fill(place, 20)
-        place.client.close()
-    folder = tmp_path / "two"
-    shutil.copytree(tmp_path / "one", folder)
-    shift_s = {"copied": 0, "old files": -(10**9), "files of the future": 10**9}[how]
-    if shift_s:
-        for path in folder.rglob("*"):
-            os.utime(path, (time.time() + shift_s, time.time() + shift_s))
-    with running_broker(clock=clock, data_dir=folder, store_options=SMALL) as broker:
-        place = Place(broker, clock)
-        place.retention(5)
-        wait_until(lambda: names(place) == [f"k{number}" for number in range(15, 20)])
-        place.client.close()
 
 
 def test_truncate(place):

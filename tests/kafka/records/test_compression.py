@@ -132,6 +132,14 @@ def test_several_gzip_members() -> None:
         decompress(Codec.GZIP, double, 1, len(TEXT), Work())
 
 
+def test_too_many_gzip_members() -> None:
+    """A hundred members are read; more would take a time that grows with the square of the size."""
+    member = gzip.compress(b"x")
+    assert decompress(Codec.GZIP, member * 100, 1, LIMIT, Work()) == b"x" * 100
+    with pytest.raises(InvalidRecordSetError, match="more than 100 members"):
+        decompress(Codec.GZIP, member * 101, 1, LIMIT, Work())
+
+
 def test_lz4_of_magic_0() -> None:
     """Magic 0 gets the header checksum of old clients and is read with either; 1 and 2 are not."""
     right = lz4_frame(TEXT, block_linked=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -163,6 +164,48 @@ def test_a_damaged_body_is_a_typed_error(body: bytes, client: int) -> None:
     with pytest.raises(CorruptRecordSetError) as damaged:
         fetch(StoredSet(body, 0), client)
     assert damaged.value.code == 2
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_offsets_that_no_field_holds(magic: int, codec: Codec) -> None:
+    """A stored offset that is damaged beyond 64 bits raises the error for it, converted or not."""
+    body = bytearray(stored(build_set(magic, codec), magic).body)
+    body[0] = 0x7F
+    body[1:8] = b"\xff" * 7
+    for client in range(3):
+        with pytest.raises(CorruptRecordSetError, match="impossible offset"):
+            fetch(StoredSet(bytes(body), 5), client)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
+@pytest.mark.parametrize("client", [0, 1])
+def test_memory_of_down_conversion(codec: Codec, client: int) -> None:
+    """Converting takes a few times the decompressed size, and entry after entry no more."""
+    rows = [Row(b"key-%d" % n, b"value " * 30, TIME_MS + n) for n in range(4000)]
+    produced = stored(build_set(2, codec, rows), 2)
+    tracemalloc.start()
+    try:
+        sizes = [fetch(StoredSet(produced.body, n), client).size_bytes for n in range(3)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert min(sizes) > 0
+    assert produced.raw_size_bytes < peak < 5 * produced.raw_size_bytes
+
+
+@pytest.mark.parametrize("client", [0, 1, 2])
+def test_memory_without_conversion(client: int) -> None:
+    """What is sent as stored takes no memory that grows with the records' bytes."""
+    produced = stored(build_set(client, 0, [Row(b"k", bytes(1_000_000))]), client)
+    tracemalloc.start()
+    try:
+        fetched = fetch(StoredSet(produced.body, 9), client)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert fetched.size_bytes > 1_000_000
+    assert peak < 20_000
 
 
 def test_mixed_log() -> None:

@@ -39,7 +39,7 @@ def test_one_sync_for_all_that_gathered(simulated):
 
 
 def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
-    """It is committed with what came meanwhile, once nothing more does: one sync for all."""
+    """It is committed with the appends made meanwhile, once no more come: one sync for all."""
     done = threading.Event()
     slept: list[float] = []
 
@@ -69,7 +69,7 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
 
 @pytest.mark.parametrize("asked", ["by nobody", "by callback"])
 def test_append_without_a_waiting_caller_is_committed(simulated, asked):
-    """After appends that were committed by those who waited for them, too."""
+    """The store commits it, though threads that waited committed all earlier appends."""
     topic = simulated.open().open_topic(ORDERS)
     for _ in range(20):
         for _ in range(3):
@@ -128,7 +128,7 @@ def test_segment_that_cannot_be_written_fails_its_topic_only(simulated):
 
 
 def test_no_entry_after_a_gap_is_written_to_a_file(simulated):
-    """Where a batch fails in a topic's first segment, its next segment is not even made."""
+    """If a batch fails in a topic's first segment, the file of its next segment is not created."""
     files = simulated.files()
     store = simulated.open(files)
     topic = store.open_topic(ORDERS)
@@ -240,10 +240,10 @@ def test_open_files_stay_within_bounds(tmp_path, fault):
     simulated.close()
 
 
-def test_one_who_waits_is_woken_though_the_committers_thread_was_about_to_sleep(
+def test_waiting_thread_is_woken_when_the_committers_thread_is_about_to_sleep(
     memory_folder, monkeypatch
 ):
-    """The main thread commits, and the committer's thread, which is to wake the others, is late."""
+    """The main thread commits; the committer's thread, which must wake the other one, is late."""
     about_to_sleep, sleeps = threading.Event(), threading.Event()
     is_held = False
     sleep = committer_thread.CommitterThread._sleep
@@ -259,7 +259,7 @@ def test_one_who_waits_is_woken_though_the_committers_thread_was_about_to_sleep(
         topic = store.open_topic(ORDERS)
         topic.append(b"first").commit.wait(20)
         committer, is_held = store.committer, True
-        committer.thread.ring()
+        committer.bell.ring()
         assert about_to_sleep.wait(20)
         commit = topic.append(b"second").commit
         waiting = threading.Thread(target=commit.wait, args=(60,), daemon=True)

@@ -323,7 +323,7 @@ def test_skipping_goes_over_blocks_not_entries(make_topic, steps_of):
     assert steps[1] < 4 * steps[0]
 
 
-def test_acknowledgements_of_what_never_was_leave_no_trace(make_topic):
+def test_acknowledging_entries_that_do_not_exist_changes_nothing(make_topic):
     """Ids after the end of an older ledger: nothing is kept in memory, and nothing is written."""
     _, topic, positions = make_topic(10)
     topic.roll()
@@ -362,8 +362,8 @@ def test_ranges_beyond_the_limit_are_redelivered_after_a_restart(make_topic):
     assert [n for n, p in enumerate(positions) if cursor.is_acked(p)] == [0, 2, 4, 6, 8]
 
 
-def test_ranges_left_out_follow_when_those_before_are_gone(make_topic):
-    """As the mark delete position moves on, a new snapshot brings the next ranges."""
+def test_ranges_that_were_left_out_are_stored_later(make_topic):
+    """When the mark delete position has moved on, a new snapshot has the next ranges."""
     simulated, topic, positions = make_topic(60, max_unacked_ranges_to_persist=4)
     cursor = topic.open_cursor("s", initial=EARLIEST)
     for position in positions[1::2]:
@@ -380,7 +380,7 @@ def test_ranges_left_out_follow_when_those_before_are_gone(make_topic):
 
 
 def test_a_cursor_can_be_stored_however_many_holes_it_has(make_topic):
-    """A record never exceeds the entry limit: the place is stored, and outlives a power cut."""
+    """A record never exceeds the entry limit; the mark delete position outlives a power cut."""
     simulated, topic, positions = make_topic(3000, max_entry_size_bytes=4096)
     cursor = topic.open_cursor("s", initial=EARLIEST)
     cursor.ack(positions[0])
@@ -394,7 +394,7 @@ def test_a_cursor_can_be_stored_however_many_holes_it_has(make_topic):
 
 
 def test_a_record_that_is_refused_is_a_failed_commit(make_topic, monkeypatch):
-    """persist() raises nothing, says so in its commit, and makes it good with the next one."""
+    """persist() does not raise: its commit fails, and the next persist writes the whole state."""
     _, topic, positions = make_topic(5)
     cursor = topic.open_cursor("s", initial=EARLIEST)
     cursor.persist().wait(10)
@@ -441,7 +441,7 @@ def test_partly_acknowledged_batches_load_in_linear_time(make_topic, steps_of):
 
 
 def test_what_is_kept_of_batches_is_limited(make_topic, monkeypatch):
-    """Above the limit a batch stays open as a whole; those known before go on."""
+    """Above the limit a further batch stays unacknowledged as a whole; known ones still change."""
     monkeypatch.setattr(partial_batches, "MAX_BYTES", 1000)
     _, topic, positions = make_topic(20, messages=3)
     cursor = topic.open_cursor("s", initial=EARLIEST)
@@ -457,7 +457,7 @@ def test_what_is_kept_of_batches_is_limited(make_topic, monkeypatch):
 
 
 def test_an_ack_set_longer_than_its_batch_counts_the_batch_only(make_topic):
-    """Bits that stand for no message are dropped."""
+    """Bits beyond the batch's last message are dropped."""
     _, topic, positions = make_topic(3, messages=5)
     cursor = topic.open_cursor("s", initial=EARLIEST)
     assert cursor.ack_batch(positions[1], [-1] * 80_000) == [31]
@@ -465,8 +465,8 @@ def test_an_ack_set_longer_than_its_batch_counts_the_batch_only(make_topic):
     assert cursor.is_acked(positions[1])
 
 
-def test_a_stored_range_that_cannot_be_is_left_out(make_topic):
-    """Ranges backwards, below zero or endless do not stop a cursor from being loaded."""
+def test_impossible_range_in_a_record_is_left_out(make_topic):
+    """Ranges that are reversed, below zero or endless do not stop a cursor from being loaded."""
     _, topic, positions = make_topic(3)
     cursor = Cursor(topic, topic.topic_id, "s", EARLIEST, lambda _: DONE)
     record = cursor.record(snapshot=True)

@@ -13,19 +13,11 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.cursors import cursor_store as cursor_store_module
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from pulsemark.testing.simulated_store import NEVER_MS, settle
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"
 OPTIONS = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
-
-
-@pytest.fixture
-def simulated(tmp_path):
-    """A store on a simulated disk."""
-    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
-    yield simulated
-    simulated.close()
 
 
 @pytest.fixture
@@ -44,7 +36,7 @@ def filled(store, name=ORDERS, count=50):
 
 
 def test_same_name_is_the_same_cursor(simulated):
-    """Opening a cursor again gives the one there is, wherever it is asked to begin."""
+    """Opening a cursor again returns the existing one, whatever its initial position says."""
     store = simulated.open()
     topic, positions = filled(store)
     cursor = topic.open_cursor("s", initial=EARLIEST)
@@ -67,7 +59,7 @@ def test_cursor_that_is_not_durable_ends_with_its_process(simulated):
 
 
 def test_many_openings_do_not_make_the_next_one_slow(simulated, monkeypatch):
-    """Each opening begins a cursor ledger; when they are many, they become one again."""
+    """Each opening begins a cursor ledger. When there are many, they are compacted into one."""
     monkeypatch.setattr(cursor_store_module, "MANY_SEGMENTS", 5)
     _, positions = filled(simulated.open())
     counts = []
@@ -96,7 +88,7 @@ def test_deleted_cursor_stays_deleted(simulated):
 
 
 def test_deleting_again_waits_for_the_same_deletion(simulated):
-    """Only a durable deletion is done: until then a second one is as pending as the first."""
+    """A second deletion returns the first one's pending commit."""
     store = simulated.open()
     topic, _ = filled(store)
     topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
@@ -127,7 +119,7 @@ def test_deletion_that_failed_can_be_made_again(simulated):
 
 
 def test_a_cursor_made_again_has_a_deletion_of_its_own(simulated):
-    """What was deleted and opened again is deleted by a new record, not by the old one."""
+    """A cursor that was deleted and created again is deleted by a new record."""
     store = simulated.open()
     topic, _ = filled(store)
     topic.open_cursor("s", initial=EARLIEST).persist().wait(10)
@@ -143,7 +135,7 @@ def test_a_cursor_made_again_has_a_deletion_of_its_own(simulated):
 
 
 def test_durable_deletions_are_forgotten(simulated):
-    """However many cursors come and go, the store remembers only some of their deletions."""
+    """However many cursors are created and deleted, the store keeps few of their deletions."""
     store = simulated.open()
     topic, _ = filled(store)
     for number in range(300):
@@ -156,7 +148,7 @@ def test_durable_deletions_are_forgotten(simulated):
 
 
 def test_cursors_of_a_deleted_topic_are_gone(simulated):
-    """A topic's namesake has none of its cursors; other topics keep theirs."""
+    """A new topic of the same name has none of its cursors; other topics keep theirs."""
     store = simulated.open()
     for name in (ORDERS, AUDIT):
         topic, positions = filled(store, name)
@@ -171,7 +163,7 @@ def test_cursors_of_a_deleted_topic_are_gone(simulated):
 
 
 def test_compaction_keeps_every_cursor_and_little_else(simulated, often):
-    """However much is acknowledged, the cursor ledger stays small and says the same."""
+    """However much is acknowledged, the cursor ledger stays small and gives the same cursors."""
     store = simulated.open()
     topic, positions = filled(store, count=400)
     cursors = [topic.open_cursor(f"s{n}", initial=EARLIEST) for n in range(3)]
@@ -192,7 +184,7 @@ def test_compaction_keeps_every_cursor_and_little_else(simulated, often):
 
 
 def test_failed_compaction_loses_no_cursor(simulated, often):
-    """A sync that fails in the middle of a compaction: the ledgers before it are kept."""
+    """If a sync fails in the middle of a compaction, the older ledgers are kept."""
     for failing in range(1, 12):
         files = simulated.files()
         store = simulated.open(files)
@@ -218,8 +210,8 @@ def test_failed_compaction_loses_no_cursor(simulated, often):
         simulated.close()
 
 
-def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
-    """The batch with the first snapshots fails, the one with the last is fine: nothing is cut."""
+def test_older_ledgers_stay_if_the_first_snapshots_fail(simulated, often):
+    """The batch with the first snapshots fails, a later one succeeds: no ledger is trimmed."""
     files = simulated.files()
     store = simulated.open(files)
     topic, positions = filled(store)
@@ -251,7 +243,7 @@ def test_snapshots_are_kept_when_later_ones_succeed(simulated, often):
 
 
 def test_damaged_cursor_record_costs_only_itself(simulated):
-    """A damaged record is skipped; all other cursors, and this one's later state, are there."""
+    """A damaged record is skipped; all other cursors and this one's later state are there."""
     store = simulated.open()
     topic, positions = filled(store)
     for number in range(3):
@@ -285,7 +277,7 @@ def test_opening_a_topic_does_not_look_at_the_cursors_of_others(simulated, steps
 
 
 def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch):
-    """No record writes more than a few snapshots with it; in the end the old ledgers are gone."""
+    """Each record writes only a few snapshots with it; at the end the old ledgers are removed."""
     monkeypatch.setattr(cursor_store_module, "SNAPSHOTS_AT_ONCE", 3)
     store = simulated.open()
     topic, positions = filled(store)

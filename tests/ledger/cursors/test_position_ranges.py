@@ -31,7 +31,7 @@ def expected_ranges(positions):
 
 @given(changes)
 def test_ranges_equal_a_set(changes):
-    """Whatever is added and removed: the ranges are those of the plain set, none touching."""
+    """Whatever is added and removed, the ranges are those of the plain set, and none touch."""
     ranges, model = PositionRanges(), set()
     for number, (what, ledger_id, entry_id, more) in enumerate(changes):
         if what == "add":

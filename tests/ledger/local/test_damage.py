@@ -10,20 +10,19 @@ import pytest
 
 from pulsemark.ledger import (
     EARLIEST,
-    CorruptEntryError,
     FolderReader,
     LocalStore,
     Position,
     StoreOptions,
 )
 from pulsemark.ledger.local.commit.journal_format import JOURNAL_HEADER_SIZE
-from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import index_path
 from pulsemark.ledger.local.segment.headers import read_segment_header
 from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_record_head
 from pulsemark.ledger.local.segment.scan import scan_records
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import version_1_key
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
@@ -75,24 +74,9 @@ class Sample:
 
 def read_all(log) -> tuple[dict[int, bytes], list[int]]:
     """Bodies by entry id, and the ids of the entries that are damaged."""
-    got: dict[int, bytes] = {}
     damaged: list[int] = []
-    place = EARLIEST
-    while True:
-        try:
-            part = log.read(place, max_entries=10_000)
-        except CorruptEntryError as error:
-            damaged.append(error.position.entry_id)
-            place = error.next_position
-            if place >= log.end_position:
-                return got, damaged
-            continue
-        if not part:
-            return got, damaged
-        for entry in part:
-            got[entry.position.entry_id] = bytes(entry.body)
-        last = part[-1].position
-        place = Position(last.ledger_id, last.entry_id + 1)
+    lots = read_on(log, EARLIEST, lambda error: damaged.append(error.position.entry_id))
+    return {e.position.entry_id: bytes(e.body) for lot in lots for e in lot}, damaged
 
 
 def make_sample(folder, bodies, counts=None, *, before=0):
@@ -158,8 +142,8 @@ def test_torn_tail_recovers_to_the_last_whole_record(sample):
             assert damaged == [], (cut, name)
 
 
-def test_torn_tail_and_a_new_life(sample, memory_folder):
-    """Opened for writing after a torn tail, a topic goes on without gap or double."""
+def test_topic_goes_on_after_a_torn_tail(sample, memory_folder):
+    """Opened for writing after a torn tail, a topic has no gap and no entry twice."""
     random = Random(1)
     for number in range(12):
         cut = random.randint(sample.offsets[7], sample.offsets[10])
@@ -236,8 +220,8 @@ def test_journal_cut_anywhere_keeps_what_was_before(memory_folder):
             simulated.close()
 
 
-def test_rot_in_either_copy_of_a_journals_header_loses_nothing(memory_folder):
-    """With all segments lost as well: the other copy of the header says what the journal holds."""
+def test_damage_in_one_copy_of_a_journal_header_loses_nothing(memory_folder):
+    """Even with all segments lost, the other copy of the header says what the journal holds."""
     options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
     for bit in range(0, 8 * JOURNAL_HEADER_SIZE, 37):
         folder = memory_folder / str(bit)
@@ -255,7 +239,7 @@ def test_rot_in_either_copy_of_a_journals_header_loses_nothing(memory_folder):
 
 
 def test_lost_journal_leaves_what_the_segments_have(memory_folder):
-    """A journal that is gone before its checkpoint: the owner counts what other readers count."""
+    """After the loss the owner counts the same entries as other readers."""
     options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
     simulated = SimulatedStore(memory_folder / "data", options=options)
     topic = simulated.open().open_topic(ORDERS)
@@ -270,7 +254,7 @@ def test_lost_journal_leaves_what_the_segments_have(memory_folder):
 
 
 def test_segment_lost_from_the_middle_of_a_ledger_is_reported(memory_folder):
-    """Its entries are typed errors, not passed over, whether the index before it was sealed."""
+    """Its entries are typed errors, never skipped, with a sealed index before it or without."""
     options = StoreOptions(segment_size_bytes=300)
     for sealed in (True, False):
         simulated = SimulatedStore(memory_folder / f"{sealed}", options=options)
@@ -319,8 +303,8 @@ def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index, part):
             assert damaged == hit, bit
 
 
-def test_rot_in_the_middle_never_hides_what_follows(sample):
-    """Whole records overwritten, cut out of shape or zeroed: those after keep id and index."""
+def test_damage_in_the_middle_does_not_hide_later_entries(sample):
+    """Whole records overwritten, shifted or zeroed: the entries after them keep id and index."""
     random = Random(5)
     for first in range(9):
         for last in range(first, 9):
@@ -340,7 +324,7 @@ def test_rot_in_the_middle_never_hides_what_follows(sample):
                     assert entry.first_index == sum(sample.counts[: last + 1])
 
 
-def test_records_inside_a_payload_are_not_believed(memory_folder):
+def test_records_inside_a_payload_are_not_accepted(memory_folder):
     """A payload full of forged records does not become entries when its own header is damaged."""
     seed = version_1_key(1)
     forged = b"".join(
@@ -357,19 +341,6 @@ def test_records_inside_a_payload_are_not_believed(memory_folder):
     assert got[0] == b"zero"
     assert len(got) + len(damaged) <= 5
     assert not {500, 2**32 - 1} & got.keys()
-
-
-class CountingFiles(OsFiles):
-    """How many bytes are read."""
-
-    def __init__(self):
-        self.bytes_read = 0
-
-    def pread(self, fd, size_bytes, offset):
-        """As the system does it."""
-        data = super().pread(fd, size_bytes, offset)
-        self.bytes_read += len(data)
-        return data
 
 
 def hostile_body(ledger_id, count):
@@ -405,7 +376,7 @@ def test_markers_in_a_body_do_not_change_what_a_scan_reads(tmp_path, marker):
     bad = bytearray(sample.good)
     bad[sample.offsets[1] + 20] ^= 1
     sample.put(bytes(bad))
-    files = CountingFiles()
+    files = FaultyFiles()
     header = read_segment_header(files, sample.segment)
     fd = files.open(sample.segment, os.O_RDONLY)
     records = list(scan_records(files, fd, header, header.size_bytes, 0))
@@ -450,7 +421,7 @@ def long_sample(memory_folder):
 
 
 def test_lost_or_wrong_index_is_made_again_identical(long_sample, memory_folder):
-    """Index gone, cut, random, foreign: opening the topic writes the very same bytes again."""
+    """Index missing, cut, random or foreign: opening the topic writes the same bytes again."""
     good = long_sample.index
     other = make_sample(memory_folder / "other", long_sample.bodies, before=1)
     random = Random(3)
@@ -467,7 +438,7 @@ def test_lost_or_wrong_index_is_made_again_identical(long_sample, memory_folder)
 
 
 def test_index_deleted_under_a_live_store_does_no_harm(open_store):
-    """Index files may be deleted or damaged any time, also those of the segment being written."""
+    """Index files may be deleted or damaged at any time, also that of the segment being written."""
     store = open_store(segment_size_bytes=150_000)
     topic = store.open_topic(ORDERS)
     bodies = []
@@ -507,11 +478,7 @@ def test_end_and_index_of_a_segment_lost_under_a_live_store(long_sample):
 
 def all_entries(topic):
     """Every entry of a topic."""
-    entries, place = [], EARLIEST
-    while part := topic.read(place, max_entries=1000):
-        entries += part
-        place = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
-    return entries
+    return [entry for lot in read_on(topic, EARLIEST) for entry in lot]
 
 
 @pytest.mark.parametrize("fault", ["fdatasync", "pwritev"])

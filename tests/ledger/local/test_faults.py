@@ -180,7 +180,7 @@ def count_calls(folder):
     return files
 
 
-def test_the_story_without_faults_is_sound_and_repeats_itself(tmp_path):
+def test_run_without_faults_is_correct_and_deterministic(tmp_path):
     """Without faults all is kept; the order of calls is the same every time."""
     traces = []
     for number in range(2):
@@ -271,7 +271,7 @@ def test_failed_sync_anywhere_in_a_long_life(memory_folder):
 
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open"])
 def test_a_disk_that_stays_broken_loses_nothing(memory_folder, operation):
-    """From some call on all fail, until the disk is well again: nothing is lost, all goes on."""
+    """From some call on all calls fail; once the disk works, nothing is lost and appends go on."""
     total = count_calls(memory_folder).calls[operation]
     step = 1 if EVERY_CALL else max(1, total // 4)
     for number, call in enumerate(range(1, total + 1, step)):
@@ -324,7 +324,7 @@ def all_calls(folder, ending):
 
 @pytest.mark.parametrize("ending", ["kill", "power"])
 def test_end_at_any_call_loses_nothing(memory_folder, ending):
-    """The process or the power ends at any call: all that was acknowledged is there."""
+    """A kill or a power cut at any call: everything that was acknowledged is there."""
     for number in all_calls(memory_folder, ending):
         simulated, model = crash_at(memory_folder, number, number, ending)
         check_after(simulated, model)
@@ -332,7 +332,7 @@ def test_end_at_any_call_loses_nothing(memory_folder, ending):
 
 @pytest.mark.parametrize("ending", ["kill", "power"])
 def test_end_during_recovery_loses_nothing(memory_folder, ending):
-    """A crash, then others while the store is opened again, however often."""
+    """A crash, and further crashes during recovery: nothing acknowledged is lost."""
     for number in all_calls(memory_folder, ending)[:: 1 if EVERY_CALL else 2]:
         simulated, model = crash_at(memory_folder, number, number, ending)
         for call in range(5, 200, 23):
@@ -345,7 +345,7 @@ def test_end_during_recovery_loses_nothing(memory_folder, ending):
 
 
 def test_faults_during_recovery_lose_nothing(memory_folder):
-    """A store that cannot be opened now, because a call fails, can be opened once it does not."""
+    """If a failing call stops an opening, the store can be opened once the call works again."""
     simulated, model = crash_at(memory_folder, 1, 250, "power")
     counting = simulated.files()
     simulated.open(counting)
@@ -362,7 +362,7 @@ def test_faults_during_recovery_lose_nothing(memory_folder):
             check_after(simulated, model)
 
 
-def test_lying_syncs_are_noticed(memory_folder):
+def test_checks_notice_syncs_that_do_nothing(memory_folder):
     """The control: with syncs that do nothing, the same checks report losses."""
     losses = 0
     numbers = range(60, count_calls(memory_folder).total_calls, 12)

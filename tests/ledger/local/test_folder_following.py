@@ -12,32 +12,15 @@ from pulsemark.ledger import (
     EARLIEST,
     FolderReader,
     LocalStore,
-    Position,
     StoreOptions,
     TopicNotFoundError,
 )
 from pulsemark.ledger.local import folder_reader
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.faulty_files import FaultyFiles
 
 TOPIC = "persistent://public/default/orders"
-
-
-class CountingFiles(OsFiles):
-    """Counts what is read."""
-
-    bytes_read = lists = 0
-
-    def listdir(self, path):
-        """List and count."""
-        self.lists += 1
-        return super().listdir(path)
-
-    def pread(self, fd, size, offset):
-        """Read and count."""
-        data = super().pread(fd, size, offset)
-        self.bytes_read += len(data)
-        return data
 
 
 def append(topic, count, size=50):
@@ -49,10 +32,8 @@ def append(topic, count, size=50):
 
 def all_of(log):
     """Everything a reader can see of a log."""
-    entries, place = [], EARLIEST
-    while part := log.read(place):
-        entries += [(e.position, e.index, bytes(e.stored)) for e in part]
-        place = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
+    lots = read_on(log, EARLIEST)
+    entries = [(e.position, e.index, bytes(e.stored)) for lot in lots for e in lot]
     ends = (log.first_position, log.last_position, log.first_index, log.next_index)
     return entries, ends, log.index_before(log.last_position)
 
@@ -67,7 +48,7 @@ steps = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(steps=steps)
-def test_a_followed_topic_is_the_topic(tmp_path_factory, steps):
+def test_refreshed_log_equals_a_new_one(tmp_path_factory, steps):
     """After any appends, rolls, trims and restarts a refreshed log shows what a new one shows."""
     folder = tmp_path_factory.mktemp("store") / "data"
     options = StoreOptions(segment_size_bytes=2000)
@@ -100,7 +81,7 @@ def test_following_costs_what_is_new(tmp_path):
     store = LocalStore.open(tmp_path / "data", options=StoreOptions(segment_size_bytes=300_000))
     topic = store.open_topic(TOPIC)
     append(topic, 5000)
-    files = CountingFiles()
+    files = FaultyFiles()
     with FolderReader(tmp_path / "data", files=files) as reader:
         log = reader.log(TOPIC)
         assert files.bytes_read > 20_000
@@ -114,14 +95,14 @@ def test_following_costs_what_is_new(tmp_path):
 
 
 def test_following_costs_nothing_for_segments_that_have_ended(tmp_path):
-    """Of ledgers that were seen before, and can only be gone by now, a refresh reads nothing."""
+    """A refresh reads nothing of ledgers that were read before and have ended."""
     store = LocalStore.open(tmp_path / "data")
     topic = store.open_topic(TOPIC)
     for _ in range(20):
         append(topic, 1)
         topic.roll()
     store.checkpoint()
-    files = CountingFiles()
+    files = FaultyFiles()
     with FolderReader(tmp_path / "data", files=files) as reader:
         reader._filer._chunks.capacity = 2
         log = reader.log(TOPIC)
@@ -134,7 +115,7 @@ def test_following_costs_nothing_for_segments_that_have_ended(tmp_path):
 
 
 def test_a_deleted_topic_is_noticed(tmp_path):
-    """Following ends with an error when the topic is gone, and its namesake is another topic."""
+    """Following ends with an error; a new topic of the same name is another one."""
     store = LocalStore.open(tmp_path / "data")
     append(store.open_topic(TOPIC), 3)
     with FolderReader(tmp_path / "data") as reader:
@@ -157,11 +138,11 @@ def test_opening_topics_one_by_one_lists_the_folder_once(tmp_path):
         for name in names:
             append(store.open_topic(name), 1)
     os.utime(folder / "ledgers", (1, 1))  # as if nothing had changed for long
-    files = CountingFiles()
+    files = FaultyFiles()
     with FolderReader(folder, files=files) as reader:
         for name in names:
             assert reader.log(name).next_index == 2
-        assert files.lists == 1
+        assert files.calls["listdir"] == 1
         with LocalStore.open(folder) as store:
             append(store.open_topic(names[0]), 1)
             append(store.open_topic(TOPIC), 1)

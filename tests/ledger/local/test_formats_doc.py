@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import struct
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -72,7 +72,7 @@ from pulsemark.ledger.local.segment.record_format import (
 )
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_segment_header
-from pulsemark.ledger.topic_log import TopicLog
+from pulsemark.ledger.topic_log import TopicLog, read_on
 from pulsemark.maintenance import findings
 from pulsemark.maintenance.finding import Finding, Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog
@@ -844,18 +844,18 @@ CLOSED: dict[str, Callable[[Path], object]] = {
     "folder or marker missing, marker unreadable": lambda p: (p / "PULSEMARK").unlink(),
     "catalog missing, empty, or older than the folder": lambda p: (p / "catalog.sqlite").unlink(),
     "catalog damaged": lambda p: (p / "catalog.sqlite").write_bytes(b"no database " * 999),
-    "catalog lists too little": lambda p: change_catalog(
+    "catalog does not list a segment": lambda p: change_catalog(
         p / "catalog.sqlite", "DELETE FROM segment WHERE ledger_id=1 AND segment_no=1"
     ),
     "segment header: one bit": lambda p: flip(segments(p)[1], 50),
     "segment header: more, the index file is there": lambda p: overwrite(
         segments(p)[1], 0, bytes(144)
     ),
-    "segment header and its copy beyond help": header_and_copy_lost,
+    "segment header and its copy cannot be restored": header_and_copy_lost,
     "segment under another segment's name": renamed,
     "record header or body, a whole record after it": lambda p: flip(segments(p)[1], 144 + 45),
     "last record of a sealed segment": lambda p: flip(segments(p)[-1], -7),
-    "last record, the index file does not know it, nothing counts it": torn,
+    "last record, not in the index file, not counted by a later header": torn,
     "end of a segment gone, a later header counts the entries": lambda p: segments(p)[
         1
     ].write_bytes(segments(p)[1].read_bytes()[:-7]),
@@ -880,7 +880,7 @@ CLOSED: dict[str, Callable[[Path], object]] = {
     "cursor record": lambda p: flip(p / "ledgers" / f"{0:016x}-00000000.log", 112 + 45),
     "`.new` file, `PROBE`, file of a segment that is gone": lambda p: (p / "PULSEMARK.new").touch(),
     "old catalog": lambda p: (p / "catalog.sqlite.old-1").touch(),
-    "file of somebody else": lambda p: (p / "ledgers" / "notes.txt").touch(),
+    "file of another program": lambda p: (p / "ledgers" / "notes.txt").touch(),
 }
 KILLED: dict[str, Callable[[Path], object]] = {
     "journal block, a whole block after it": lambda p: flip(p / JOURNAL, 170),
@@ -891,19 +891,12 @@ KILLED: dict[str, Callable[[Path], object]] = {
 }
 
 
-def entries_of(log: TopicLog) -> Iterator[str]:
+def entries_of(log: TopicLog) -> list[str]:
     """The name of the error of each entry that is damaged."""
-    place = EARLIEST
-    while place < log.end_position:
-        try:
-            part = log.read(place)
-        except CorruptEntryError as error:
-            yield type(error).__name__
-            place = error.next_position
-            continue
-        if not part:
-            return
-        place = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
+    errors: list[str] = []
+    for _ in read_on(log, EARLIEST, lambda error: errors.append(type(error).__name__)):
+        pass
+    return errors
 
 
 def errors_of_owner(path: Path) -> set[str]:
@@ -959,7 +952,7 @@ def test_damage(what: str, closed: Path, killed: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "count"),
     [
-        ("catalog lists too little", 12),
+        ("catalog does not list a segment", 12),
         ("journal: both copies of the header damaged, or the file gone", 3),
     ],
 )

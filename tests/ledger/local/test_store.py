@@ -16,7 +16,7 @@ from pulsemark.ledger import (
 from pulsemark.ledger.errors import CorruptCatalogError, ReservedTopicError
 from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.ledger.local.io.folder import list_segments
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from pulsemark.testing.simulated_store import NEVER_MS, settle
 from pulsemark.testing.store_model import StoreModel
 
 ORDERS = "persistent://public/default/orders"
@@ -24,14 +24,6 @@ AUDIT = "persistent://public/default/audit"
 OPTIONS = StoreOptions(
     checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, segment_size_bytes=500
 )
-
-
-@pytest.fixture
-def simulated(tmp_path):
-    """A store on a simulated disk."""
-    simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
-    yield simulated
-    simulated.close()
 
 
 def fill(store, model, name, count=20):

@@ -243,15 +243,7 @@ def test_close_by_a_notify_that_runs_calls_at_once_is_refused(tmp_path):
     assert len(refused) == 1
 
 
-def threads_after_the_opening():
-    """The store's threads, once the one that opened it has ended."""
-    for thread in threading.enumerate():
-        if thread.name == "pulsemark-opening":
-            thread.join(20)
-    return [t.name for t in threading.enumerate() if t.name.startswith("pulsemark-")]
-
-
-def test_an_interrupted_opening_leaves_nothing(tmp_path, monkeypatch):
+def test_an_interrupted_opening_leaves_nothing(tmp_path, monkeypatch, threads_of_stores):
     """An exception out of a signal handler while a store is opened: it is closed again at once."""
 
     class AlarmError(Exception):
@@ -284,18 +276,18 @@ def test_an_interrupted_opening_leaves_nothing(tmp_path, monkeypatch):
     finally:
         release.set()
         signal.signal(signal.SIGUSR1, before)
-    assert threads_after_the_opening() == []
+    assert threads_of_stores() == []
     monkeypatch.undo()
     with LocalStore.open(tmp_path / "data") as store:
         store.open_topic(ORDERS).append(b"x").commit.wait(10)
 
 
-def test_an_opening_that_fails_late_leaves_no_thread(tmp_path, monkeypatch):
+def test_an_opening_that_fails_late_leaves_no_thread(tmp_path, monkeypatch, threads_of_stores):
     """Threads that run by then are ended before the files are closed."""
     monkeypatch.setattr(LocalStore, "_end_deletions", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         LocalStore.open(tmp_path / "data")
-    assert threads_after_the_opening() == []
+    assert threads_of_stores() == []
     monkeypatch.undo()
     LocalStore.open(tmp_path / "data").close()
 
@@ -431,7 +423,7 @@ def fail_in(place, store, monkeypatch):
         raise RuntimeError("a fault of our own")
 
     if place == "commit":
-        monkeypatch.setattr("pulsemark.ledger.commit.group.Group.show", broken)
+        monkeypatch.setattr("pulsemark.ledger.commit.commit.Group.show", broken)
     elif place == "thread":
         monkeypatch.setattr(store.committer.thread, "_gather", broken)
     else:

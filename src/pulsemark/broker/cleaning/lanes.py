@@ -3,7 +3,8 @@
 A lane has two kinds of work. A job is requested, and runs before all other work, in the order of
 the requests. A round visits many topics, one step at a time; jobs run between its steps. After its
 steps a lane pauses as long as they took (at most `REST_MAX_S`). So a round takes at most half of
-the disk's and the interpreter's time, however many topics there are.
+the disk's and the interpreter's time, however many topics there are. A lane can be told to pause
+longer, and to go by another clock.
 
 The thread starts with the first work, so a broker that cleans nothing does not have it.
 """
@@ -32,8 +33,17 @@ REST_MIN_S = 0.002
 class Lane:
     """The work of one thread."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        rests: Callable[[], float] = lambda: 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`rests` says how many times as long as its steps a pause is. `clock` times the steps."""
         self._name = name
+        self._rests = rests
+        self._clock = clock
         self._condition = threading.Condition()
         self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._rounds: dict[str, Iterator[None]] = {}
@@ -100,7 +110,7 @@ class Lane:
                 _do(*job)
 
     def _step(self, name: str, steps: Iterator[None]) -> None:
-        began_s = time.monotonic()
+        began_s = self._clock()
         try:
             next(steps)
         except StopIteration:
@@ -112,7 +122,7 @@ class Lane:
             with self._condition:
                 self._rounds.pop(name, None)
             return
-        self._owed_s += time.monotonic() - began_s
+        self._owed_s += (self._clock() - began_s) * self._rests()
         if self._owed_s >= REST_MIN_S:
             self._rest(min(self._owed_s, REST_MAX_S))
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ...audit.errors import AuditInputError
+from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...wire import InvalidTopicNameError, check_namespace
@@ -112,6 +114,24 @@ class BrokerConfig:
     #: The most bytes that compaction reads and writes in a second.
     max_compaction_bytes_per_s: int = 32 * MIB
 
+    # The audit (docs/audit.md)
+    #: Count each topic's entries by time and tags, and keep the counts.
+    audit_enabled: bool = False
+    #: Tags to count by, as named by `metadata.tags_of`; "producer" is short for "producer_name".
+    audit_tags: tuple[str, ...] = ("producer_name",)
+    #: Width of the buckets. They begin at multiples of it since 1970, UTC.
+    audit_bucket_ms: int = 60_000
+    #: How often counts are stored. After a kill, what came since is counted again.
+    audit_save_interval_ms: int = 10_000
+    #: Above it the oldest bucket is dropped, which is reported.
+    max_audit_rows_per_topic: int = 10_000
+    #: Combinations of tag values in a bucket; above it they are counted together in a rest row.
+    max_audit_values_per_bucket: int = 100
+    #: Rows in memory, over all topics; others are read from the catalog again.
+    max_audit_rows: int = 200_000
+    #: Above it the auditor takes up to half of a processor, also while clients write.
+    max_audit_lag_messages: int = 1_000_000
+
     # Timeouts
     keep_alive_interval_ms: int = 30_000
     handshake_timeout_ms: int = 30_000
@@ -196,6 +216,7 @@ class BrokerConfig:
                 _check_positive(spec.name, getattr(self, spec.name))
         _check_kafka(self)
         _check_storage(self)
+        _check_audit(self)
         if self.max_message_size_bytes < 1024:
             raise ConfigError(
                 "max_message_size_bytes", self.max_message_size_bytes, "must be at least 1024"
@@ -226,6 +247,17 @@ def _check_storage(config: BrokerConfig) -> None:
         raise ConfigError("memory", memory, "goes with storage='memory' only")
 
 
+def _check_audit(config: BrokerConfig) -> None:
+    try:
+        tags = parse_tags(config.audit_tags)
+    except AuditInputError as error:
+        raise ConfigError("audit_tags", config.audit_tags, str(error)) from error
+    object.__setattr__(config, "audit_tags", tags)
+    if config.audit_bucket_ms > MAX_BUCKET_MS:
+        reason = f"must be at most {MAX_BUCKET_MS}"
+        raise ConfigError("audit_bucket_ms", config.audit_bucket_ms, reason)
+
+
 def _check_ports(config: BrokerConfig) -> None:
     for name in ("port", "http_port", "grpc_port", "kafka_port"):
         port: Any = getattr(config, name)
@@ -240,7 +272,11 @@ def _check_texts(config: BrokerConfig) -> None:
         text: Any = getattr(config, name)
         if not isinstance(text, str) or not text or any(c.isspace() or c == "/" for c in text):
             raise ConfigError(name, text, "must be a name without spaces and slashes")
-    for name, what in (("stampers", "stamper"), ("http_allowed_hosts", "host")):
+    for name, what in (
+        ("stampers", "stamper"),
+        ("http_allowed_hosts", "host"),
+        ("audit_tags", "tag"),
+    ):
         names: Any = getattr(config, name)
         if isinstance(names, str) or not all(isinstance(each, str) for each in names):
             raise ConfigError(name, names, f"must be a sequence of {what} names")

@@ -10,6 +10,7 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
 from . import (
+    audit,
     cleaning,
     cleaning_policies,
     cluster,
@@ -38,6 +39,7 @@ ROUTES: tuple[Route, ...] = (
     *partitions.ROUTES,
     *subscriptions.ROUTES,
     *cleaning.ROUTES,
+    *audit.ROUTES,
     *schemas.ROUTES,
 )
 

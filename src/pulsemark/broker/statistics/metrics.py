@@ -19,10 +19,13 @@ from itertools import chain, islice
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.utils import floatToGoString
 
+from ...metadata import headers_parsed
 from ..cleaning.worker import Cleaning
 from ..services import Services
 from ..topics.topic import Topic
+from .audit_figures import audit_families
 from .counters import WRITE_LATENCY_LIMITS_MS
+from .kafka_figures import kafka_figures
 from .stats import storage_size_bytes
 
 __all__ = ["CONTENT_TYPE", "current_page", "render"]
@@ -64,7 +67,11 @@ def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
         if topic.is_open:
             rows.append((yield from _row_of(topic, cluster)))
         yield
-    more = chain(_namespace_families(cluster, rows), _topic_families(cluster, rows))
+    more = chain(
+        _namespace_families(cluster, rows),
+        _topic_families(cluster, rows),
+        _audit_families(services, cluster),
+    )
     for family in chain(families, more):
         lines = family.lines()
         while part := "".join(islice(lines, LINES_PER_PART)):
@@ -172,40 +179,12 @@ def _cleaning_figures(cleaning: Cleaning) -> tuple[tuple[str, str, float], ...]:
     )
 
 
-def _kafka_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
-    """Nothing without a port for Kafka's clients."""
-    if services.kafka is None:
-        return ()
-    groups = len(services.kafka.groups.groups)
+def _memory_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
     return (
-        ("pulsemark_kafka_connections", "Kafka clients", services.kafka_connections),
-        ("pulsemark_kafka_groups", "Consumer groups with members", groups),
-        *services.kafka.figures.rows(),
-    )
-
-
-def _figures_of_parts(services: Services) -> tuple[tuple[str, str, float], ...]:
-    return (
-        *_cleaning_figures(services.cleaning),
-        *services.cache.figures(),
-        *_kafka_figures(services),
-    )
-
-
-def _broker_families(services: Services) -> Iterator[_Family]:
-    cluster = _labels(cluster=services.config.cluster)
-    yield _namespace_family(services, cluster)
-    for name, text, value in (
-        ("pulsar_active_connections", "Client connections", len(services.sessions)),
         (
             "pulsemark_publish_bytes_in_flight",
             "Bytes taken from producers and not yet durable",
             services.budget.bytes_in_flight,
-        ),
-        (
-            "pulsemark_storage_is_well",
-            "0: an append failed, and no probe could be written since; producers wait",
-            services.storage.is_healthy,
         ),
         (
             "pulsemark_unsent_bytes",
@@ -222,15 +201,43 @@ def _broker_families(services: Services) -> Iterator[_Family]:
             "State of producers, consumers and requests that clients make the broker keep",
             services.kept.total_bytes,
         ),
+    )
+
+
+def _broker_families(services: Services) -> Iterator[_Family]:
+    cluster = _labels(cluster=services.config.cluster)
+    yield _namespace_family(services, cluster)
+    for name, text, value in (
+        ("pulsar_active_connections", "Client connections", len(services.sessions)),
+        (
+            "pulsemark_storage_is_well",
+            "0: an append failed, and no probe could be written since; producers wait",
+            services.storage.is_healthy,
+        ),
+        *_memory_figures(services),
+        *_cleaning_figures(services.cleaning),
+        (
+            "pulsemark_message_headers_parsed_total",
+            "Producers' message headers that this process has parsed",
+            headers_parsed(),
+        ),
         (
             "pulsemark_durability_sync_interval_ms",
             "0: entries are on disk before they are acknowledged; else what a power cut may lose",
             services.config.store_options.sync_interval_ms,
         ),
         ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
-        *_figures_of_parts(services),
+        *services.cache.figures(),
+        *kafka_figures(services),
     ):
         yield _Family(name, text, [(cluster, value)])
+
+
+def _audit_families(services: Services, cluster: str) -> Iterator[_Family]:
+    for name, text, samples in audit_families(services):
+        yield _Family(
+            name, text, ((_labels(cluster=cluster, **labels), value) for labels, value in samples)
+        )
 
 
 def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:

@@ -46,8 +46,9 @@ MAX_PARTITIONS = 10_000
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`;
-    `stamp_policies`.
+    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
+    `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
+    that is opened.
     """
 
     def __init__(
@@ -68,8 +69,8 @@ class Topics:
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
+        self.on_open: list[Callable[[Topic], None]] = []
         self.names = TopicNames()
-        #: Runs long work of the whole broker, in time slices.
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
@@ -238,6 +239,8 @@ class Topics:
         )
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
+        for call in self.on_open:
+            call(topic)
         self.open_topics[full] = topic
         self.names.add(full)
         return topic

@@ -13,6 +13,7 @@ Sets are not merged: each stays an entry of its own with its own place, time and
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Container
 
 from ...metadata import Buffer
@@ -20,6 +21,7 @@ from . import batch as batches
 from . import legacy
 from .batch import BatchFields
 from .convert import counted
+from .errors import CorruptRecordSetError
 from .record import CODEC_MASK, LOG_APPEND_TIME, Work
 from .rules import MAX_RAW_BYTES
 from .sets import stored_magic, whole_spans
@@ -43,8 +45,17 @@ def keep(
         RecordSetError: the stored bytes are no record set.
     """
     view = memoryview(body)
-    if stored_magic(view) == 2:
-        return _keep_of_batch(view, kept, work, max_raw_bytes)
+    try:
+        if stored_magic(view) == 2:
+            return _keep_of_batch(view, kept, work, max_raw_bytes)
+        return _keep_of_messages(view, kept, work, max_raw_bytes)
+    except struct.error as error:
+        raise CorruptRecordSetError(f"a stored set with an impossible offset: {error}") from error
+
+
+def _keep_of_messages(
+    view: memoryview, kept: Container[int], work: Work, max_raw_bytes: int
+) -> bytes:
     parts: list[Buffer] = []
     for span in whole_spans(view):
         message = legacy.read_message(view, span)

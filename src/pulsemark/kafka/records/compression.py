@@ -36,6 +36,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_SIZE = struct.Struct(">i")
 _GZIP = 16 + zlib.MAX_WBITS
+# Producers write one. For each, the library copies all that comes after it.
+_GZIP_MAX_MEMBERS = 100
 # The first buffer; only what does not fit in gets one of the whole limit.
 _GUESS_BYTES = 64 * 1024
 _GUESS_RATIO = 8
@@ -79,8 +81,11 @@ def compress(codec: int, data: Buffer, magic: int, work: Work) -> bytes:
 
 
 def _gunzip(data: Buffer, max_bytes: int) -> bytes:
-    parts, size, rest = [], 0, bytes(data)
+    parts: list[bytes] = []
+    size, rest = 0, bytes(data)
     while rest:
+        if len(parts) == _GZIP_MAX_MEMBERS:
+            raise InvalidRecordSetError(f"gzip: more than {_GZIP_MAX_MEMBERS} members")
         stream = zlib.decompressobj(_GZIP)
         try:
             part = stream.decompress(rest, max_bytes - size + 1)

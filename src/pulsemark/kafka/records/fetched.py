@@ -23,6 +23,7 @@ send it, and only then take the next.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ from ...metadata import Buffer
 from . import batch as batches
 from . import layout, legacy
 from .convert import counted, to_legacy
+from .errors import CorruptRecordSetError
 from .legacy import pack_wrapper, patch_message, read_message
 from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, Record, Work
 from .rules import MAX_RAW_BYTES
@@ -85,19 +87,34 @@ def fetch(
     """
     work = Work()
     body = memoryview(stored.body)
+    try:
+        parts = _parts(stored, body, max_magic, fetch_offset, max_raw_bytes, work)
+    except struct.error as error:
+        raise CorruptRecordSetError(f"a stored set with an impossible offset: {error}") from error
+    return Fetched(parts, sum(map(len, parts)), work)
+
+
+def _parts(
+    stored: StoredSet,
+    body: memoryview,
+    max_magic: int,
+    fetch_offset: int,
+    max_raw_bytes: int,
+    work: Work,
+) -> tuple[Buffer, ...]:
     magic = stored_magic(body)
     if magic <= max_magic:
-        parts = _batch(stored, body) if magic == 2 else _messages(stored, body, max_raw_bytes, work)
-    else:
-        records = _records(stored, body, max_raw_bytes, work)
-        codec = _codec(body, magic)
-        if codec == Codec.NONE:
-            first = fetch_offset - stored.base_offset
-            records = (record for record in records if record.offset >= first)
-        bits = LOG_APPEND_TIME if max_magic and _has_broker_time(stored, body, magic) else 0
-        parts = (to_legacy(records, max_magic, codec, work, stored.base_offset, bits),)
-    parts = tuple(part for part in parts if part)
-    return Fetched(parts, sum(map(len, parts)), work)
+        if magic == 2:
+            return _batch(stored, body)
+        return _messages(stored, body, max_raw_bytes, work)
+    records = _records(stored, body, max_raw_bytes, work)
+    codec = _codec(body, magic)
+    if codec == Codec.NONE:
+        first = fetch_offset - stored.base_offset
+        records = (record for record in records if record.offset >= first)
+    bits = LOG_APPEND_TIME if max_magic and _has_broker_time(stored, body, magic) else 0
+    converted = to_legacy(records, max_magic, codec, work, stored.base_offset, bits)
+    return (converted,) if converted else ()
 
 
 def _batch(stored: StoredSet, body: memoryview) -> tuple[Buffer, ...]:

@@ -1,18 +1,61 @@
-"""What callers wait for after an append: a commit per topic, and a batch of commits."""
+"""What appends wait for: an entry's commit, its group, and the batch of many groups.
+
+A pending append is the bytes of its record and one row in its group. It has no object of its own,
+which the garbage collector would have to follow. The caller gets an `Appended`, whose ``commit``
+is the group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from itertools import chain
+from typing import Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from ..run import Run
-    from .group import Group
-    from .group_commit import GroupCommit
+from ...metadata import Buffer
+from ..position import Position
+from ..run import Run
+from ..store_state import StoreState
+from ..tail_cache import RecentEntries
+
+_JOIN_BELOW_BYTES = 16 * 1024
+"""Buffers smaller than this on average are joined: one copy is cheaper than a long gather."""
+
+ROW_FIELDS = 4
+"""The numbers of each entry: its append time, the highest entry time up to it, the run's
+messages up to it (both including the entry), and where its record ends in the run."""
 
 DoneCallback = Callable[[BaseException | None], None]
 _Callback = TypeVar("_Callback")
+
+
+class Committer(Protocol):
+    """What a commit needs of the `GroupCommit` that finishes it."""
+
+    state: StoreState
+    settling: threading.Lock
+    """Held while commits become done, and while callbacks are added to them."""
+
+    def wake(self) -> None:
+        """Have a thread commit what is pending."""
+
+    def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
+        """Return when a commit is done."""
+
+
+class Owner(Protocol):
+    """The managed ledger a group belongs to, as the committer sees it."""
+
+    name: str
+    on_confirmed: list[Callable[[], None]]
+    """Functions to call after each commit that added entries."""
+    recent: RecentEntries
+    """Where its newest entries are kept for readers."""
+
+    def fence(self) -> None:
+        """Under the lock: drop what is not durable; go on in a new ledger. Never raises."""
 
 
 class _Awaited(Generic[_Callback]):
@@ -20,7 +63,7 @@ class _Awaited(Generic[_Callback]):
 
     __slots__ = ("_committer", "callbacks", "done")
 
-    def __init__(self, committer: GroupCommit | None) -> None:
+    def __init__(self, committer: Committer | None) -> None:
         self._committer = committer
         self.callbacks: list[_Callback] = []
         self.done = committer is None
@@ -44,7 +87,7 @@ class Batch(_Awaited[Callable[[], None]]):
 
     __slots__ = ("groups", "is_cut_short", "is_in_journal", "journal_error", "size_bytes")
 
-    def __init__(self, committer: GroupCommit | None) -> None:
+    def __init__(self, committer: Committer | None) -> None:
         super().__init__(committer)
         self.groups: dict[Run, Group] = {}
         self.size_bytes = 0
@@ -79,7 +122,7 @@ class Commit(_Awaited[DoneCallback]):
 
     __slots__ = ("batch", "error")
 
-    def __init__(self, committer: GroupCommit | None, batch: Batch) -> None:
+    def __init__(self, committer: Committer | None, batch: Batch) -> None:
         super().__init__(committer)
         self.batch = batch
         self.error: BaseException | None = None
@@ -122,6 +165,87 @@ class Commit(_Awaited[DoneCallback]):
             self._committer.wait_for(self, timeout_s)
         if self.error is not None:
             raise self.error
+
+
+class Group(Commit):
+    """What one batch adds to one run."""
+
+    __slots__ = ("buffers", "offset", "owner", "rows", "run")
+
+    def __init__(
+        self,
+        committer: Committer | None,
+        batch: Batch,
+        owner: Owner,
+        run: Run,
+        offset: int,
+    ) -> None:
+        """``offset``: where the group begins in the run."""
+        super().__init__(committer, batch)
+        self.owner = owner
+        self.run = run
+        self.offset = offset
+        self.buffers: list[Buffer] = []
+        """The records' bytes, one after another."""
+        self.rows: list[int] = []
+        """`ROW_FIELDS` numbers for each entry, one entry after another."""
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries were appended."""
+        return len(self.rows) // ROW_FIELDS
+
+    @property
+    def end_offset(self) -> int:
+        """Where the group ends in the run. The group must have an entry."""
+        return self.rows[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all records, and of the run's header where it comes first."""
+        rows = self.rows
+        return rows[-1] - self.offset if rows else 0
+
+    def join_small_buffers(self) -> None:
+        """Make one buffer of many small ones."""
+        buffers = self.buffers
+        if len(buffers) > 1 and self.size_bytes < _JOIN_BELOW_BYTES * len(buffers):
+            self.buffers = [b"".join(buffers)]
+
+    def show(self, count: int | None = None) -> None:
+        """Let readers see the run up to the group's end, or up to its entry ``count``.
+
+        Its rows must be in the run's index already.
+        """
+        end = len(self.rows) if count is None else count * ROW_FIELDS
+        append_time_ms, _, next_message, _ = self.rows[end - ROW_FIELDS : end]
+        self.run.show_group(self.run.written_count, next_message, append_time_ms)
+
+    def forget_content(self) -> None:
+        """Free the bytes and rows: the caller may keep the commit for long."""
+        self.buffers, self.rows = [], []
+
+
+def all_buffers(groups: Sequence[Group]) -> list[Buffer]:
+    """The bytes of these groups, in their order."""
+    return list(chain.from_iterable([group.buffers for group in groups]))
+
+
+@dataclass(slots=True)
+class Appended:
+    """Position and index of a new entry. It is stored once ``commit`` is done without error."""
+
+    ledger_id: int
+    entry_id: int
+    index: int
+    """Index of the entry's LAST message (PIP-70)."""
+    time_ms: int
+    commit: Commit
+
+    @property
+    def position(self) -> Position:
+        """The entry's position."""
+        return Position(self.ledger_id, self.entry_id)
 
 
 DONE = Commit(None, Batch(None))

@@ -11,8 +11,10 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING
+
+from .bell import Bell
 
 if TYPE_CHECKING:
     from .group_commit import GroupCommit
@@ -31,16 +33,10 @@ _LOOK_IN_S = 0.005
 class CommitterThread:
     """The committer's thread. If ``threaded`` is False, no thread is started."""
 
-    def __init__(self, committer: GroupCommit, *, threaded: bool) -> None:
+    def __init__(self, committer: GroupCommit, bell: Bell, *, threaded: bool) -> None:
         self._committer = committer
-        self.is_led = False
-        """Those who append wait, and so commit themselves: the thread need not be woken."""
-        self.is_rung = False
-        """This thread must commit what is pending and wake waiting threads, even beside others."""
+        self._bell = bell
         self.is_stopping = False
-        self.is_asleep = False
-        self.bell: SimpleQueue[None] = SimpleQueue()
-        """Wakes the thread. An append sets it too, unless ``is_led`` is true (`Pending.group`)."""
         self._commit_s = 0.0
         """How long the last commit of this thread took."""
         self._thread: threading.Thread | None = None
@@ -57,20 +53,10 @@ class CommitterThread:
         """Whether the caller cannot wait for the thread: it does not run, or it is the caller."""
         return self._thread is None or self._thread is threading.current_thread()
 
-    def ring(self) -> None:
-        """Have this thread commit what is pending and wake waiting threads, even beside others.
-
-        Where it is not asleep it does so in its next turn.
-        """
-        self.is_led = False
-        self.is_rung = True
-        if self.is_asleep:
-            self.bell.put(None)
-
     def stop(self) -> None:
         """End the thread once everything is committed."""
         self.is_stopping = True
-        self.bell.put(None)
+        self._bell.strokes.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -83,15 +69,15 @@ class CommitterThread:
 
     def _take_turn(self) -> None:
         committer = self._committer
-        is_wanted = self.is_rung or (committer.has_work and not self.is_led)
+        is_wanted = self._bell.is_rung or (committer.has_work and not self._bell.is_led)
         if not is_wanted and not self.is_stopping:
             last_taken = committer.pending.last_taken
             was_rung = self._sleep()
             is_at_it = committer.is_committing or committer.pending.last_taken is not last_taken
-            if self.is_led and (was_rung or is_at_it):
+            if self._bell.is_led and (was_rung or is_at_it):
                 return  # another thread commits: taking the next batch from it would slow down both
-            self.is_led = False
-        self.is_rung = False
+            self._bell.is_led = False
+        self._bell.is_rung = False
         if not committer.interval_ms:
             self._gather()
         with committer.between_batches():
@@ -101,22 +87,24 @@ class CommitterThread:
             committer.sync_if_due(at_once=self.is_stopping)
 
     def _sleep(self) -> bool:
-        """Sleep until there is work; returns whether `bell` was set for it."""
-        while not self.bell.empty():
-            self.bell.get()
-        self.is_asleep = True
+        """Sleep until there is work; returns whether the bell rang for it."""
+        while not self._bell.strokes.empty():
+            self._bell.strokes.get()
+        self._bell.is_asleep = True
         try:
             # Asked again: what came before the thread was seen to sleep did not ring the bell.
-            if self.is_rung or (not self.is_led and self._committer.has_work):
+            if self._bell.is_rung or (not self._bell.is_led and self._committer.has_work):
                 return True
             with suppress(Empty):
-                timeout_s = _LOOK_IN_S if self.is_led else self._committer.unsynced.seconds_left()
+                timeout_s = (
+                    _LOOK_IN_S if self._bell.is_led else self._committer.unsynced.seconds_left()
+                )
                 if not self.is_stopping:
-                    self.bell.get(timeout=timeout_s)
+                    self._bell.strokes.get(timeout=timeout_s)
                 return True
             return False
         finally:
-            self.is_asleep = False
+            self._bell.is_asleep = False
 
     def _gather(self) -> None:
         """Let a batch of many topics grow.

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .commit import Batch
-from .group import Group, Owner
+from .commit import Batch, Group, Owner
 
 
 @dataclass(slots=True)
@@ -29,7 +28,6 @@ class EntryWriter(Protocol):
     @property
     def is_waiting(self) -> bool:
         """Whether it waits for a disk or a network just now, so that readers may run."""
-        ...
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Append the groups' entries to their runs and make them durable, but do not show them.
@@ -38,11 +36,9 @@ class EntryWriter(Protocol):
         run may be written. With ``sync`` False, entries are durable only after the next ``sync``.
         An exception stops the store: it is for what cannot be repaired, such as a lost ownership.
         """
-        ...
 
     def can_be_repeated(self, groups: Sequence[Group]) -> bool:
         """Whether ``write_plainly`` may be asked to write these. False is always right."""
-        ...
 
     def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
         """As ``write``, where an exception of a signal handler may end it at any step.
@@ -50,12 +46,9 @@ class EntryWriter(Protocol):
         ``write`` of the same batch then carries on: steps that are done are skipped, or done a
         second time with the same outcome. Raises OSError where it fails.
         """
-        ...
 
     def sync(self) -> None:
         """Make durable what was written without a sync. After an OSError it may be lost."""
-        ...
 
     def shown(self, groups: Sequence[Group]) -> None:
         """These groups are visible now, and their receipts are on the way: do the upkeep now."""
-        ...

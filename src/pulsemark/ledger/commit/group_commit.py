@@ -30,16 +30,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import CallbackError, FencedError, LedgerError
-from ..handler_errors import is_of_handler
 from ..read_turns import ReadTurns
 from ..store_state import StoreState
-from ..uninterrupted import holds
+from ..uninterrupted import holds, is_of_handler
 from ..waiting import Waiters
-from .commit import Batch, Commit
+from .bell import Bell
+from .commit import Batch, Commit, Group, Owner
 from .committer_thread import CommitterThread
 from .delivery import Delivery
 from .entry_writer import EntryWriter, Outcome
-from .group import Group, Owner
 from .pending import Pending
 from .remember import remember
 from .unsynced import Unsynced
@@ -74,7 +73,8 @@ class GroupCommit:
         self._delivery = delivery
         self.interval_ms = interval_ms
         self.unsynced = Unsynced(interval_ms)
-        self.pending = Pending(self, max_bytes=max_pending_bytes)
+        self.bell = Bell()
+        self.pending = Pending(self, self.bell, max_bytes=max_pending_bytes)
         self.lock = self.pending.lock
         self._committing = threading.Lock()
         """Held by the thread that commits, and by a thread that needs that no other one commits."""
@@ -89,7 +89,7 @@ class GroupCommit:
             lambda: not self.pending.size_bytes or writer.is_waiting,
             lambda: delivery.notified_thread,
         )
-        self.thread = CommitterThread(self, threaded=threaded)
+        self.thread = CommitterThread(self, self.bell, threaded=threaded)
         self.thread.start()
 
     # Waiting
@@ -127,13 +127,13 @@ class GroupCommit:
 
     def wake(self) -> None:
         """Have the thread commit what is pending, if it was not woken for it."""
-        if self.thread.is_led:
-            self.thread.ring()
+        if self.bell.is_led:
+            self.bell.ring()
 
     def wake_all(self) -> None:
         """Wake all threads that wait: the store has stopped. What is pending is still committed."""
         self._room.wake()
-        self.thread.ring()
+        self.bell.ring()
 
     def refuse_committer(self, what: str) -> None:
         """Raise CallbackError in the thread that is committing: it would wait for itself."""
@@ -149,7 +149,7 @@ class GroupCommit:
             return
         with self.lock:
             pending = [self.pending.last_taken, *self.pending.waiting]
-        self.thread.ring()
+        self.bell.ring()
         self._done.wait(lambda: all(batch.done for batch in pending))
 
     def stop(self) -> None:
@@ -186,7 +186,7 @@ class GroupCommit:
         if not self._committing.acquire(blocking=is_sole):
             return
         self._committing_thread = threading.get_ident()
-        self.thread.is_led = not is_sole
+        self.bell.is_led = not is_sole
         try:
             while not commit.done and (self._commit_plainly() or self.commit_next()):
                 pass
@@ -205,11 +205,10 @@ class GroupCommit:
         """
         if self.is_committing:
             return
-        thread = self.thread
         try:
             with self._committing:
                 self._committing_thread = threading.get_ident()
-                thread.is_led = True
+                self.bell.is_led = True
                 try:
                     while not commit.done and self._commit_plainly():
                         pass
@@ -219,7 +218,7 @@ class GroupCommit:
             if is_of_handler(error):
                 raise
         if self.pending.taken is not None or not (self._done.is_empty and self._room.is_empty):
-            thread.ring()
+            self.bell.ring()
 
     def _commit_plainly(self) -> bool:
         """Commit the oldest batch, in the plain case; False: it is not plain, or not finished.
@@ -295,7 +294,7 @@ class GroupCommit:
         if self.interval_ms and outcome.good:
             self.unsynced.add(outcome.good)
             if not self.thread.is_absent:  # this is another thread: the committer's keeps the time
-                self.thread.ring()
+                self.bell.ring()
         self._show_or_fence(outcome)
         if self._writer.broken:
             broken, self._writer.broken = self._writer.broken, []

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from ..run import Run
-from .commit import Batch
-from .group import Group, Owner
+from .bell import Bell
+from .commit import Batch, Committer, Group, Owner
 from .tail import MAX_PENDING_ENTRIES
-
-if TYPE_CHECKING:
-    from .group_commit import GroupCommit
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 """A batch that has grown to this takes no more entries: recovery holds one batch in memory."""
@@ -32,11 +28,13 @@ class Pending:
 
     Args:
         committer: commits them.
+        bell: wakes its thread.
         max_bytes: appends wait while more is not yet durable.
     """
 
-    def __init__(self, committer: GroupCommit, *, max_bytes: int) -> None:
+    def __init__(self, committer: Committer, bell: Bell, *, max_bytes: int) -> None:
         self._committer = committer
+        self._bell = bell
         self.max_bytes = max_bytes
         self.max_entries = MAX_PENDING_ENTRIES
         self.lock = threading.RLock()
@@ -67,22 +65,21 @@ class Pending:
 
     # Everything below is called under ``lock``
 
-    def group(self, owner: Owner, segment: Run, offset: int) -> Group:
-        """The group that gathers for ``segment``; a new one begins at ``offset``."""
+    def group(self, owner: Owner, run: Run, offset: int) -> Group:
+        """The group that gathers for ``run``; a new one begins at ``offset``."""
         batch = self.gathering
         if batch.size_bytes >= MAX_BATCH_BYTES:
             batch = Batch(self._committer)
             batches = [*self._batches, batch]
             self._batches, self.gathering = batches, batch
-        group = batch.groups.get(segment)
+        group = batch.groups.get(run)
         if group is None:
-            group = Group(self._committer, batch, owner, segment, offset)
-            thread = self._committer.thread
-            bell = thread.bell
+            group = Group(self._committer, batch, owner, run, offset)
+            bell = self._bell
             # No call from here to the bell's: so no exception can come in between.
-            batch.groups[segment] = group
-            if thread.is_asleep and not thread.is_led:
-                bell.put(None)
+            batch.groups[run] = group
+            if bell.is_asleep and not bell.is_led:
+                bell.strokes.put(None)
         return group
 
     def take(self) -> Batch | None:
@@ -109,9 +106,9 @@ class Pending:
         """Take the groups of owners, by their ids, out of the batches that wait."""
         groups = []
         for batch in self._batches if owners else ():
-            for segment, group in list(batch.groups.items()):
+            for run, group in list(batch.groups.items()):
                 if id(group.owner) in owners:
-                    groups.append(batch.groups.pop(segment))
+                    groups.append(batch.groups.pop(run))
                     batch.is_cut_short = True
         return groups
 

@@ -39,8 +39,8 @@ check, message count, kind, prefix fields of the store itself, the producer, and
 header where the time index may need it."""
 
 Record: TypeAlias = tuple[tuple[Buffer, ...], tuple[int, int, int, int], int, int, int, int]
-"""A built record, and what the `Tail` is after it: the bytes (with the segment's header first,
-where the entry is the segment's first one), the entry's row in the group (``group.ROW_FIELDS``),
+"""A built record, and what the `Tail` is after it: the bytes (with the run's header first,
+where the entry is the run's first one), the entry's row in the group (``group.ROW_FIELDS``),
 its size in bytes, the next index, the ledger's age and the clock in milliseconds."""
 
 
@@ -61,13 +61,13 @@ class RecordBuilder:
         self._is_plain = chain.is_plain_stamp
 
     def build(self, entry: NewEntry, tail: Tail) -> Record | int:
-        """The entry's record at ``tail``; or SEGMENT or LEDGER if one must be begun first.
+        """The entry's record at ``tail``; or RUN or LEDGER if one must be begun first.
 
         Raises what ``LedgerWriter.append`` does.
         """
         body, body_check, messages, kind, base, _, header = entry
-        segment = tail.segment
-        if segment is None:
+        run = tail.run
+        if run is None:
             return LEDGER  # before any stamper is called
         clock_ms = self._clock.now_ms()
         age_ms, now_ms, index = tail.ledger_age_ms, tail.stamp_floor_ms, tail.next_index + messages
@@ -80,22 +80,20 @@ class RecordBuilder:
             prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without calling it
         else:
             prefix = self._prefix(entry, now_ms, index - 1)
-        size = self._entry_size_bytes(prefix, body) + segment.overhead_bytes[body_check]
+        size = self._entry_size_bytes(prefix, body) + run.overhead_bytes[body_check]
         if begins := what_begins(tail, size, messages, age_ms, self._options):
             return begins
-        parts = segment.pack(
-            tail.entry_id, kind, messages, now_ms, index - 1, prefix, body, body_check
-        )
+        parts = run.pack(tail.entry_id, kind, messages, now_ms, index - 1, prefix, body, body_check)
         start = tail.offset
         if start == 0:
-            parts = (segment.first_bytes(), *parts)
+            parts = (run.first_bytes(), *parts)
             start = len(parts[0])
         time_ms = now_ms
         if not (self.stamps_time and prefix):
             time_ms = time_of_unstamped(header or MessageHeader(body), now_ms)
         if time_ms < tail.entry_time_max_ms:
             time_ms = tail.entry_time_max_ms
-        row = now_ms, time_ms, index - segment.first_index, start + size
+        row = now_ms, time_ms, index - run.first_index, start + size
         return parts, row, size, index, age_ms, clock_ms
 
     def _prefix(self, entry: NewEntry, now_ms: int, index: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from .group import ROW_FIELDS, Group
+from .commit import ROW_FIELDS, Group
 
 PIECE_BYTES = 64 * 1024
 """Larger groups are kept in pieces, so that a view on one entry keeps only its piece in memory."""
@@ -23,13 +23,13 @@ def remember(group: Group) -> None:
     recent = group.owner.recent
     if not recent.is_wanted():
         return
-    segment = group.segment
-    unpack = segment.unpacker()
-    # The run's first bytes (a segment's header) stand before its first entry.
-    skip = len(segment.first_bytes()) if group.offset == 0 else 0
+    run = group.run
+    unpack = run.unpacker()
+    # The run's first bytes (a run's header) stand before its first entry.
+    skip = len(run.first_bytes()) if group.offset == 0 else 0
     pieces = _cut(group, skip) if len(group.buffers) == 1 else _one_by_one(group, skip)
-    first_entry_id = segment.end_entry_id - group.entry_count
-    recent.add(segment.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces])
+    first_entry_id = run.end_entry_id - group.entry_count
+    recent.add(run.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces])
 
 
 def _cut(group: Group, skip: int) -> list[tuple[int, bytes]]:

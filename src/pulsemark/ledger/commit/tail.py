@@ -1,7 +1,7 @@
 """The place of a topic's next entry: everything that an append reads and changes.
 
 An append changes it under the store's lock, in one run of assignments (see `pending`). Beginning or
-ending a segment replaces the tail by another one.
+ending a run replaces the tail by another one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Tail:
     """The end of a topic, including entries that are not yet durable."""
 
     ledger_id: int
-    segment: Run | None
-    """The segment of the next entry; None: it begins a new one."""
+    run: Run | None
+    """The run of the next entry; None: it begins a new one."""
     entry_id: int
     """The next entry's id."""
     offset: int
-    """The next entry's place in the segment; 0: the segment's header comes first."""
+    """The next entry's place in the run; 0: the run's header comes first."""
     next_index: int
     stamp_floor_ms: int
     """The last append time; later ones are never lower."""
@@ -43,20 +43,20 @@ class Tail:
 
     @property
     def assigned_count(self) -> int:
-        """Entries of the segment that have an entry id assigned."""
-        return self.entry_id - self.segment.first_entry_id if self.segment is not None else 0
+        """Entries of the run that have an entry id assigned."""
+        return self.entry_id - self.run.first_entry_id if self.run is not None else 0
 
 
-NOTHING, SEGMENT, LEDGER = range(3)
+NOTHING, RUN, LEDGER = range(3)
 """What a new entry begins."""
 
 
 def what_begins(
     tail: Tail, size_bytes: int, messages: int, age_ms: int, options: StoreOptions
 ) -> int:
-    """Whether an entry of that size is to begin a SEGMENT or LEDGER, or NOTHING."""
-    segment = tail.segment
-    if segment is None:
+    """Whether an entry of that size is to begin a RUN or LEDGER, or NOTHING."""
+    run = tail.run
+    if run is None:
         return LEDGER
     offset = tail.offset
     if offset == 0:  # it has just been begun for such an entry, however large that is
@@ -69,7 +69,7 @@ def what_begins(
         return LEDGER
     if (
         offset + size_bytes > options.segment_size_bytes
-        or tail.next_index - segment.first_index + messages > MAX_RUN_MESSAGES
+        or tail.next_index - run.first_index + messages > MAX_RUN_MESSAGES
     ):
-        return SEGMENT
+        return RUN
     return NOTHING

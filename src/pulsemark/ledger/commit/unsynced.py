@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from .group import Group, Owner
+from .commit import Group, Owner
 
 
 class Unsynced:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
 from ...proto.cursor_pb2 import CursorRecord
-from ..appended import Appended
-from ..commit.commit import DONE, Commit
+from ..commit.commit import DONE, Appended, Commit
 from ..entry import Entry, EntryKind
 from ..errors import CorruptEntryError, InvalidCursorError
 from ..ledger_writer import LedgerWriter
@@ -27,13 +28,12 @@ from ..options import StoreOptions
 from ..position import EARLIEST, Position
 from ..run import Run
 from ..store_state import StoreState
-from ..topic_log import TopicLog
+from ..topic_log import ReadableLog, TopicLog, read_on
 from .cursor import Cursor, RecordLimits
 
 _log = logging.getLogger(__name__)
 CURSOR_TOPIC = "cursors"
 """Not a name a client can choose: those have a domain and a namespace."""
-_READ_BATCH = 1000
 COMPACT_MIN_RECORDS = 20_000
 COMPACT_RATIO = 8
 MANY_SEGMENTS = 64
@@ -53,6 +53,21 @@ _RANGE_SIZE_BYTES = 64
 """The most bytes that one range takes in a record, rounded up."""
 
 
+def cursor_records(log: ReadableLog) -> Iterator[CursorRecord]:
+    """The readable records of a cursor ledger. The records after a damaged one still hold the
+    latest state of most cursors.
+    """
+
+    def skip(error: CorruptEntryError) -> None:
+        _log.error("a cursor record is damaged; its cursor goes on without it: %s", error)
+
+    for entry in chain.from_iterable(read_on(log, EARLIEST, skip)):
+        try:
+            yield CursorRecord.FromString(bytes(entry.body))
+        except DecodeError as error:
+            _log.error("cursor record %s is damaged and skipped: %s", entry.position, error)
+
+
 class CursorLedger(Protocol):
     """The methods of a managed ledger that the cursor store uses."""
 
@@ -67,7 +82,7 @@ class CursorLedger(Protocol):
     def segments(self) -> list[Run]:
         """The runs with visible entries."""
 
-    def read(self, start: Position, *, max_entries: int) -> list[Entry]:
+    def read(self, start: Position, *, max_entries: int = 100) -> list[Entry]:
         """Entries from ``start`` on."""
 
     def append(self, body: bytes, *, kind: EntryKind) -> Appended:
@@ -99,71 +114,31 @@ class CursorStore:
         self._to_snapshot: deque[Cursor] = deque()
         self._snapshots: dict[Commit, None] = {}
         self._compacted_from = EARLIEST
-        self._load()
+        for record in cursor_records(ledger):
+            self._apply(record)
         self._is_scattered = len(ledger.segments()) > MANY_SEGMENTS
 
-    def _load(self) -> None:
-        position = EARLIEST
-        while True:
-            try:
-                entries = self.ledger.read(position, max_entries=_READ_BATCH)
-            except CorruptEntryError as error:
-                # The records after it still hold the latest state of most cursors.
-                _log.error("a cursor record is damaged; its cursor goes on without it: %s", error)
-                position = error.next_position
-                if position >= self.ledger.end_position:
-                    return
-                continue
-            if not entries:
-                return
-            for entry in entries:
-                self._apply(entry)
-            last = entries[-1].position
-            position = Position(last.ledger_id, last.entry_id + 1)
-
-    def _apply(self, entry: Entry) -> None:
-        record = CursorRecord()
-        try:
-            record.ParseFromString(bytes(entry.body))
-        except DecodeError as error:
-            _log.error("cursor record %s is damaged and skipped: %s", entry.position, error)
-            return
+    def _apply(self, record: CursorRecord) -> None:
         self._records += 1
         if record.kind == CursorRecord.DELETED:
             self._forget(record.topic_id, record.subscription)
             return
         cursor = self._stored.get(record.topic_id, {}).get(record.subscription)
         if cursor is None:
-            # Its topic's log is not open yet.
-            log = TopicLog(CURSOR_TOPIC, ())
-            name = record.subscription
-            cursor = self._new_cursor(log, record.topic_id, name, EARLIEST, None, None)
-            self._keep(record.topic_id, cursor)
+            cursor = Cursor(
+                TopicLog(CURSOR_TOPIC, ()),  # its topic's log is not open yet
+                record.topic_id,
+                record.subscription,
+                EARLIEST,
+                self._write,
+                limits=self._limits,
+                state=self._state,
+            )
+            self._keep(cursor)
         cursor.apply(record)
 
-    def _new_cursor(
-        self,
-        log: TopicLog,
-        topic_id: int,
-        name: str,
-        mark_delete: Position,
-        properties: dict[str, int] | None,
-        subscription_properties: dict[str, str] | None,
-    ) -> Cursor:
-        return Cursor(
-            log,
-            topic_id,
-            name,
-            mark_delete,
-            self._write,
-            properties,
-            subscription_properties,
-            self._limits,
-            self._state,
-        )
-
-    def _keep(self, topic_id: int, cursor: Cursor) -> None:
-        self._stored.setdefault(topic_id, {})[cursor.name] = cursor
+    def _keep(self, cursor: Cursor) -> None:
+        self._stored.setdefault(cursor.topic_id, {})[cursor.name] = cursor
         self._count += 1
 
     def _forget(self, topic_id: int, name: str) -> None:
@@ -206,30 +181,26 @@ class CursorStore:
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
-        mark_delete = ledger.previous_position(min(initial, ledger.end_position))
-        if not durable:
-            cursor = Cursor(
-                ledger,
-                ledger.topic_id,
-                name,
-                mark_delete,
-                None,
-                properties,
-                subscription_properties,
-                state=self._state,
-            )
-            ledger.cursors[name] = cursor
-            return cursor
-        cursor = self._new_cursor(
-            ledger, ledger.topic_id, name, mark_delete, properties, subscription_properties
+        cursor = Cursor(
+            ledger,
+            ledger.topic_id,
+            name,
+            ledger.previous_position(min(initial, ledger.end_position)),
+            self._write if durable else None,
+            properties,
+            subscription_properties,
+            self._limits,
+            self._state,
         )
-        try:
-            cursor.record(snapshot=True).SerializeToString()
-        except (TypeError, ValueError) as error:
-            raise InvalidCursorError(ledger.name, name, str(error)) from error
+        if durable:
+            try:
+                cursor.record(snapshot=True).SerializeToString()
+            except (TypeError, ValueError) as error:
+                raise InvalidCursorError(ledger.name, name, str(error)) from error
         ledger.cursors[name] = cursor
-        self._keep(ledger.topic_id, cursor)
-        cursor.persist()
+        if durable:
+            self._keep(cursor)
+            cursor.persist()
         return cursor
 
     def delete(self, ledger: LedgerWriter, name: str) -> Commit:

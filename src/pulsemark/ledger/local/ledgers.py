@@ -7,15 +7,18 @@ taken the folder's lock before; ``close`` gives it back.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TypeVar, cast
 
 from ..commit.group_commit import GroupCommit
-from ..options import StoreOptions
+from ..cursors.cursor_store import CURSOR_TOPIC
+from ..errors import CatalogError
 from ..run import Run, RunHeader
+from ..store_core import StoreSetup
 from ..store_state import ForeignCatalog, StoreState
 from .catalog.catalog import Catalog
 from .commit.batch_writer import BatchWriter
@@ -23,14 +26,14 @@ from .commit.checkpoint import Checkpointer
 from .commit.journal import Journal
 from .io.fd_cache import FdCache
 from .io.files import Files
-from .io.folder import CATALOG_NAME, probe_folder
+from .io.folder import CATALOG_NAME, SegmentId, probe_folder
 from .io.reserve import Reserve
 from .opening.recovery import recover, remove_journal
-from .removal import SegmentRemoval
 from .segment.filer import Filer
 from .segment.segment import Segment
 from .segment.segment_format import SegmentHeader, new_secret
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -38,38 +41,29 @@ class LocalLedgers:
     """Ledgers in one data folder, which this process has locked."""
 
     def __init__(
-        self,
-        folder: Path,
-        files: Files,
-        state: StoreState,
-        options: StoreOptions,
-        reserve: Reserve,
-        *,
-        lock_fd: int,
-        threaded: bool,
+        self, files: Files, state: StoreState, setup: StoreSetup, reserve: Reserve, lock_fd: int
     ) -> None:
         """Raises UnsupportedVersionError, CorruptFileError, CatalogError, OSError."""
-        self._folder = folder
+        self._folder = folder = state.folder
         self._files = files
         self._state = state
-        self._options = options
+        self._options = options = setup.options
+        self._threaded = setup.threaded
         self._reserve = reserve
         self._lock_fd = lock_fd
-        self._threaded = threaded
         self._is_finished = False
         self._checkpointer: Checkpointer | None = None
         self._fds = FdCache(files, limit=options.fd_limit)
         with ExitStack() as on_failure:
             on_failure.callback(self._fds.close)
-            self._catalog = Catalog(folder / CATALOG_NAME)
-            on_failure.callback(self._catalog.close)
+            self.metadata = Catalog(folder / CATALOG_NAME)
+            on_failure.callback(self.metadata.close)
             files.sync_folder(folder)
             self.filer = Filer(files, self._fds, folder)
             """The one owner of the folder's segments."""
-            last_id = recover(self.filer, self._catalog)
-            interval_ms = options.sync_interval_ms
-            self._journal = Journal(files, folder, last_id, sync_interval_ms=interval_ms)
-            self._writer = BatchWriter(self.filer, self._journal)
+            last_id = recover(self.filer, self.metadata)
+            self._journal = Journal(files, folder, last_id, options.sync_interval_ms)
+            self.writer = BatchWriter(self.filer, self._journal)
             on_failure.pop_all()
         state.on_fork = self._forked
 
@@ -77,21 +71,20 @@ class LocalLedgers:
         """Begin to make checkpoints."""
         self._checkpointer = Checkpointer(
             self.filer,
-            self._catalog,
+            self.metadata,
             self._journal,
-            self._writer,
+            self.writer,
             committer,
             self._options,
             threaded=self._threaded,
         )
-        self._removal = SegmentRemoval(self.filer, self._catalog, self._checkpointer, self._reserve)
         if self._threaded:
             self._checkpointer.start()
 
     def _forked(self) -> None:
         """In a child process: give up the folder and its lock, which are the parent's."""
-        self._parents_catalog = self._catalog  # SQLite must not close it here
-        self._catalog = ForeignCatalog(self._state)  # type: ignore[assignment]
+        self._parents_catalog = self.metadata  # SQLite must not close it here
+        self.metadata = ForeignCatalog(self._state)  # type: ignore[assignment]
         with suppress(Exception):
             self._files.close(self._lock_fd)
 
@@ -100,81 +93,84 @@ class LocalLedgers:
         assert self._checkpointer is not None, "the engine was not started"
         return self._checkpointer
 
-    @property
-    def metadata(self) -> Catalog:
-        """The catalog."""
-        return self._catalog
-
-    @property
-    def writer(self) -> BatchWriter:
-        """Writes journal and segments."""
-        return self._writer
-
     # Ledgers
 
     def create(self, header: RunHeader) -> Segment:
         """A segment to append to; its file comes with the first commit."""
-        segment_header = SegmentHeader(
-            topic=header.topic,
-            topic_id=header.topic_id,
-            ledger_id=header.ledger_id,
-            segment_no=header.segment_no,
-            first_entry_id=header.first_entry_id,
-            first_index=header.first_index,
-            entry_time_floor_ms=header.entry_time_floor_ms,
-            stamp_floor_ms=header.stamp_floor_ms,
-            previous_ledger_id=header.previous_ledger_id,
-            previous_entry_count=header.previous_entry_count,
-            epoch=header.epoch,
-            secret=new_secret(),
-        )
-        return self.filer.new(segment_header)
+        return self.filer.new(SegmentHeader(**asdict(header), secret=new_secret()))
 
     def open(self, name: str, topic_id: int) -> list[Run]:
         """The segments that count; files of a tail that was cut off are removed."""
-        listed = self._catalog.segments(topic_id)
+        listed = self.metadata.segments(topic_id)
         counting, dropped = self.filer.open_topic(name, topic_id, listed)
         if dropped:
-            self._removal.left_over(name, topic_id, dropped)
+            self._remove_cut_off(name, topic_id, [segment.segment_id for segment in dropped])
         return list(counting)
 
-    def began(self, segment: Run) -> None:
+    def _remove_cut_off(self, name: str, topic_id: int, segments: Sequence[SegmentId]) -> None:
+        """Remove segments of a tail that was cut off before a crash."""
+        try:
+            self.metadata.remove_segments(topic_id, segments)
+            self._remove_files(segments, takes_space_back=False)
+        except (OSError, CatalogError) as error:
+            _log.warning("%s: files of cut-off segments %s stay: %s", name, segments, error)
+
+    def began(self, run: Run) -> None:
         """Have the next checkpoint list the segment."""
-        self.filer.begin(cast("Segment", segment))
+        self.filer.begin(cast("Segment", run))
 
-    def sealed(self, segment: Run) -> None:
+    def sealed(self, run: Run) -> None:
         """Have the next checkpoint seal the segment's index."""
-        self.filer.end(cast("Segment", segment))
+        self.filer.end(cast("Segment", run))
 
-    def void(self, segment: Run) -> None:
+    def void(self, run: Run) -> None:
         """Have the next checkpoint remove the file that a failed write may have left."""
-        self.filer.discard(cast("Segment", segment))
+        self.filer.discard(cast("Segment", run))
 
-    # Removing
+    # Removing: first from the catalog's lists, durably, then the files
 
-    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
         """Remove them from the catalog now; the returned function removes the files."""
-        mine = cast("Sequence[Segment]", segments)
-        self._removal.unlist(topic_id, mine)
-        return partial(self._removal.remove, mine)
+        mine = cast("Sequence[Segment]", runs)
+        ids = [segment.segment_id for segment in mine]
+        self.freeing(lambda: self.metadata.remove_segments(topic_id, ids))
+        self.filer.forget(mine)
+        # Cursors' segments are removed in the committer's thread, which must not make a checkpoint.
+        is_of_cursors = bool(mine) and mine[0].header.topic == CURSOR_TOPIC
+        return partial(self._remove_files, ids, takes_space_back=bool(mine) and not is_of_cursors)
 
     def remove_topic(
-        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
         """Remove it from the catalog now; the returned function removes the files."""
-        unlisted = [s.segment_id for s in cast("Sequence[Segment]", segments)]
+        unlisted = [s.segment_id for s in cast("Sequence[Segment]", runs)]
         removed = self._reserve.with_space_for(
-            lambda: self._catalog.delete_topic(topic_id, unlisted=unlisted, note=note)
+            lambda: self.metadata.delete_topic(topic_id, unlisted=unlisted, note=note)
         )
-        return partial(self._removal.remove_files_of_topic, removed)
+        return partial(self._remove_files, removed, takes_space_back=True)
+
+    def _remove_files(self, segments: Sequence[SegmentId], *, takes_space_back: bool) -> None:
+        """Remove files that the catalog no longer lists. On OSError the next opening does it."""
+        try:
+            self.filer.remove_files(segments)
+            self.filer.files_removed(segments)
+        finally:
+            if takes_space_back and not self._reserve.is_whole:
+                self._take_space_back()
+
+    def _take_space_back(self) -> None:
+        """Fill the reserve up again: removing had to use it."""
+        try:
+            self.checkpoint()  # until then removed files are held open
+        except (OSError, CatalogError) as error:
+            _log.warning("%s: checkpoint after a removal failed: %s", self._folder, error)
+        self._reserve.try_to_fill_up()
 
     def freeing(self, work: Callable[[], T]) -> T:
         """Do work that frees space; on a full disk it may use the reserve (see `reserve`)."""
-        return self._removal.freeing(work)
-
-    def drop_read_caches(self) -> None:
-        """Drop the cached parts of index files."""
-        self.filer.drop_read_caches()
+        done = self._reserve.with_space_for(work)
+        self._reserve.try_to_fill_up()
+        return done
 
     # The whole
 
@@ -195,15 +191,7 @@ class LocalLedgers:
     def abandon(self) -> None:
         """Opening failed: close all files. The lock stays with the caller."""
         self._state.on_fork = None
-        with ExitStack() as at_the_end:
-            at_the_end.callback(self._catalog.close)
-            at_the_end.callback(self._fds.close)
-            at_the_end.callback(self._journal.close)
-            self._end_checkpoints()
-
-    def _end_checkpoints(self) -> None:
-        if self._checkpointer is not None:
-            self._checkpointer.end()
+        self._close_files()
 
     def close(self) -> None:
         """Close all files and give the folder's lock back. If everything is synced, remove the
@@ -211,15 +199,20 @@ class LocalLedgers:
         """
         with ExitStack() as at_the_end:
             at_the_end.callback(self._give_lock_back)
-            at_the_end.callback(self._catalog.close)
-            at_the_end.callback(self._fds.close)
-            at_the_end.callback(self._journal.close)
-            self._end_checkpoints()
+            at_the_end.callback(self._close_files)
             if self._is_finished:
                 self._journal.close()
                 if self._checkpoints.complete and not self._state.has_failed:
                     remove_journal(self._files, self._folder)
                 self._reserve.try_to_fill_up()
+
+    def _close_files(self) -> None:
+        with ExitStack() as at_the_end:
+            at_the_end.callback(self.metadata.close)
+            at_the_end.callback(self._fds.close)
+            at_the_end.callback(self._journal.close)
+            if self._checkpointer is not None:
+                self._checkpointer.end()
 
     def _give_lock_back(self) -> None:
         # From here on the descriptor's number may be another file's: a child must not close it.

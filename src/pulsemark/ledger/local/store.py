@@ -15,6 +15,7 @@ from pathlib import Path
 from ...metadata import Clock, SystemClock
 from ..commit.delivery import Notify
 from ..options import StoreOptions
+from ..store_core import StoreSetup
 from ..store_state import StoreState
 from ..topic_store import TopicStore
 from ..uninterrupted import make_uninterrupted
@@ -32,22 +33,6 @@ class LocalStore(TopicStore):
     """
 
     engine: LocalLedgers
-
-    def __init__(
-        self,
-        folder: Path,
-        engine: LocalLedgers,
-        state: StoreState,
-        *,
-        clock: Clock,
-        options: StoreOptions,
-        notify: Notify | None,
-        threaded: bool,
-    ) -> None:
-        self.folder = folder
-        super().__init__(
-            engine, state, clock=clock, options=options, notify=notify, threaded=threaded
-        )
 
     @classmethod
     def open(
@@ -71,47 +56,21 @@ class LocalStore(TopicStore):
         (the catalog), CatalogError, OSError. An exception from a signal handler ends the waiting:
         the store is then closed again as soon as it is open.
         """
-        opening = partial(
-            cls._open,
-            Path(folder),
-            files or OsFiles(),
-            clock or SystemClock(),
-            options or StoreOptions(),
-            notify,
-            threaded=threaded,
-        )
+        setup = StoreSetup(clock or SystemClock(), options or StoreOptions(), notify, threaded)
+        opening = partial(cls._open, Path(folder), files or OsFiles(), setup)
         return make_uninterrupted(opening, cls.close) if threaded else opening()
 
     @classmethod
-    def _open(
-        cls,
-        folder: Path,
-        files: Files,
-        clock: Clock,
-        options: StoreOptions,
-        notify: Notify | None,
-        *,
-        threaded: bool,
-    ) -> LocalStore:
+    def _open(cls, folder: Path, files: Files, setup: StoreSetup) -> LocalStore:
         prepare_folder(files, folder)
         lock_fd = lock_folder(files, folder)
         reserve = Reserve(files, folder)
 
         def opened() -> LocalStore:
             state = StoreState(folder)
-            engine = LocalLedgers(
-                folder, files, state, options, reserve, lock_fd=lock_fd, threaded=threaded
-            )
+            engine = LocalLedgers(files, state, setup, reserve, lock_fd)
             try:
-                return cls(
-                    folder,
-                    engine,
-                    state,
-                    clock=clock,
-                    options=options,
-                    notify=notify,
-                    threaded=threaded,
-                )
+                return cls(engine, state, setup)
             except BaseException:
                 engine.abandon()
                 raise
@@ -125,10 +84,15 @@ class LocalStore(TopicStore):
         return store
 
     @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self.state.folder
+
+    @property
     def catalog(self) -> Catalog:
         """The folder's catalog; its calls block."""
         return self.engine.metadata
 
     def drop_read_caches(self) -> None:
         """Drop the cached parts of index files, to measure the cost of a first search."""
-        self.engine.drop_read_caches()
+        self.engine.filer.drop_read_caches()

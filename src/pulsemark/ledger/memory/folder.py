@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..chain import chain_of
 from ..errors import CatalogError, OwnershipLostError
 from ..run import RunHeader
 
@@ -20,8 +21,11 @@ from ..run import RunHeader
 class Content:
     """The entries of one run, and their rows. It is only appended to; a cut makes a new one.
 
-    Readers take no lock: they read only rows that were shown.
+    Readers take no lock: they read only rows that were shown. It is a `Rows`, too.
     """
+
+    first_row = 0
+    next_before = 0
 
     def __init__(self, header: RunHeader) -> None:
         self.header = header
@@ -29,7 +33,7 @@ class Content:
         """Each entry after its head (see `run`); b"" if it was removed."""
         self.times: array[int] = array("Q")
         self.nexts: array[int] = array("I")
-        self.starts: array[int] = array("I")
+        self.offsets: array[int] = array("I")
         self.ends: array[int] = array("I")
         """Where each entry begins and ends, as if all stood one after another."""
         self.append_times: array[int] = array("Q")
@@ -42,7 +46,7 @@ class Content:
         self.nexts.append(next_message)
         self.append_times.append(append_time_ms)
         start = self.ends[-1] if self.ends else 0
-        self.starts.append(start)
+        self.offsets.append(start)
         self.ends.append(start + len(data))
 
     def first(self, rows: int) -> Content:
@@ -50,7 +54,7 @@ class Content:
         part = Content(self.header)
         part.entries = self.entries[:rows]
         part.times, part.nexts = self.times[:rows], self.nexts[:rows]
-        part.starts, part.ends = self.starts[:rows], self.ends[:rows]
+        part.offsets, part.ends = self.offsets[:rows], self.ends[:rows]
         part.append_times = self.append_times[:rows]
         part.cut_rows = min(self.cut_rows, rows)
         return part
@@ -126,30 +130,14 @@ class MemoryFolder:
     def counting(self, topic_id: int) -> list[Content]:
         """The runs that make a topic's log, oldest first, cut to the entries that count.
 
-        It goes from the newest ledger back: each names the previous ledger, and how many of its
-        entries count. What is not reached that way does not count, and is dropped.
+        All others are dropped (see `chain`).
         """
-        ledgers: dict[int, list[Content]] = {}
-        for content in self._ledgers.get(topic_id, []):
-            ledgers.setdefault(content.header.ledger_id, []).append(content)
-        newest_first: list[Content] = []
-        ledger_id, count = max(ledgers, default=-1), None
-        while ledger_id in ledgers:
-            members = ledgers.pop(ledger_id)
-            newest_first += _first_entries(members, count)
-            header = members[0].header
-            ledger_id, count = header.previous_ledger_id, header.previous_entry_count
-        counting = self._ledgers[topic_id] = newest_first[::-1]
+        by_header = {id(each.header): each for each in self._ledgers.get(topic_id, [])}
+        counting = []
+        for link in chain_of(content.header for content in by_header.values()):
+            content, end = by_header[id(link.header)], link.end_entry_id
+            rows = len(content) if end is None else end - link.header.first_entry_id
+            if rows > 0:
+                counting.append(content if rows >= len(content) else content.first(rows))
+        self._ledgers[topic_id] = counting
         return list(counting)
-
-
-def _first_entries(members: Iterable[Content], count: int | None) -> list[Content]:
-    """The runs of one ledger, newest first, cut to its first ``count`` entries; None: all."""
-    kept = []
-    for content in members:
-        rows = len(content)
-        if count is not None:
-            rows = min(rows, count - content.header.first_entry_id)
-        if rows > 0:
-            kept.append(content if rows == len(content) else content.first(rows))
-    return kept[::-1]

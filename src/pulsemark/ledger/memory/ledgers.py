@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
-from ..commit.commit import Batch
+from ..commit.commit import ROW_FIELDS, Batch, Group, Owner
 from ..commit.entry_writer import Outcome
-from ..commit.group import ROW_FIELDS, Group, Owner
 from ..commit.group_commit import GroupCommit
 from ..run import Run, RunHeader
+from ..store import MetadataStore
 from .folder import Content, MemoryFolder
 from .run import MemoryRun
 
 T = TypeVar("T")
 
 
-class MemoryMetadata:
+class MemoryMetadata(MetadataStore):
     """The metadata of a `MemoryFolder`, for one owner. Each call raises OwnershipLostError."""
 
     def __init__(self, folder: MemoryFolder, owner: object) -> None:
@@ -29,12 +29,10 @@ class MemoryMetadata:
         self._owner = owner
 
     def topics(self) -> dict[str, int]:
-        """Every topic's id by name."""
         with self._folder.owned_by(self._owner):
             return dict(self._folder.topics)
 
     def create_topic(self, name: str) -> int:
-        """Add a topic and return its id; if it exists, its existing id."""
         with self._folder.changed_by(self._owner) as folder:
             if name not in folder.topics:
                 folder.topics[name] = folder.next_topic_id
@@ -42,33 +40,24 @@ class MemoryMetadata:
             return folder.topics[name]
 
     def reserve_ledger_ids(self, count: int) -> int:
-        """Reserve ``count`` new ledger ids; returns the first."""
         with self._folder.changed_by(self._owner) as folder:
             first = folder.next_ledger_id
             folder.next_ledger_id += count
             return first
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The value stored under (kind, key); None if there is none."""
         with self._folder.owned_by(self._owner):
             return self._folder.values.get(kind, {}).get(key)
 
     def items(self, kind: str) -> list[tuple[str, bytes]]:
-        """All (key, value) pairs of a kind, ordered by key."""
         with self._folder.owned_by(self._owner):
             return sorted(self._folder.values.get(kind, {}).items())
 
-    def put(self, kind: str, key: str, value: bytes) -> None:
-        """Store ``value`` under (kind, key)."""
-        self.write([(kind, key, value)])
-
     def delete(self, kind: str, key: str) -> bool:
-        """Remove (kind, key); returns whether it was there."""
         with self._folder.changed_by(self._owner) as folder:
             return folder.values.get(kind, {}).pop(key, None) is not None
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
-        """Store several values, or remove them (None): (kind, key, value)."""
         checked = [(kind, key, None if v is None else bytes(v)) for kind, key, v in changes]
         with self._folder.changed_by(self._owner) as folder:
             for kind, key, value in checked:
@@ -96,7 +85,7 @@ class MemoryWriter:
                 outcome.failed, outcome.error = list(groups), self._folder.refusal
                 return outcome
             for group in groups:
-                content = cast("MemoryRun", group.segment).content
+                content = cast("MemoryRun", group.run).content
                 if not len(content):
                     self._folder.keep(content)
                 _add(content, group)
@@ -122,20 +111,10 @@ class MemoryLedgers:
     """Ledgers in a `MemoryFolder`, which this engine takes over."""
 
     def __init__(self, folder: MemoryFolder) -> None:
-        self._folder = folder
+        self.folder = folder
         folder.take_over(self)
-        self._metadata = MemoryMetadata(folder, self)
-        self._writer = MemoryWriter(folder, self)
-
-    @property
-    def metadata(self) -> MemoryMetadata:
-        """As `LedgerStore.metadata`."""
-        return self._metadata
-
-    @property
-    def writer(self) -> MemoryWriter:
-        """As `LedgerStore.writer`."""
-        return self._writer
+        self.metadata = MemoryMetadata(folder, self)
+        self.writer = MemoryWriter(folder, self)
 
     def start(self, committer: GroupCommit) -> None:
         """Nothing to do: this engine has no background work."""
@@ -148,49 +127,47 @@ class MemoryLedgers:
 
     def open(self, name: str, topic_id: int) -> list[Run]:
         """The runs that count, each sealed. Raises OwnershipLostError."""
-        with self._folder.owned_by(self):
-            contents = self._folder.counting(topic_id)
+        with self.folder.owned_by(self):
+            contents = self.folder.counting(topic_id)
         runs = [MemoryRun(content, self._replace) for content in contents]
         for run in runs:
             run.show_all()
         return list(runs)
 
     def _replace(self, old: Content, new: Content) -> None:
-        with self._folder.owned_by(self):
-            self._folder.replace(old, new)
+        with self.folder.owned_by(self):
+            self.folder.replace(old, new)
 
-    def began(self, segment: Run) -> None:
+    def began(self, run: Run) -> None:
         """Nothing to do."""
 
-    def sealed(self, segment: Run) -> None:
+    def sealed(self, run: Run) -> None:
         """Nothing to do."""
 
-    def void(self, segment: Run) -> None:
+    def void(self, run: Run) -> None:
         """Nothing to do: the folder does not have the run yet."""
-        segment.mark_removed()
+        run.mark_removed()
 
     # Removing
 
-    def remove(self, topic_id: int, segments: Sequence[Run]) -> Callable[[], None]:
-        """As `LedgerStore.remove`."""
-        runs = cast("Sequence[MemoryRun]", segments)
-        with self._folder.changed_by(self) as folder:
-            folder.forget(topic_id, [run.content for run in runs])
-        for run in runs:
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
+        mine = cast("Sequence[MemoryRun]", runs)
+        with self.folder.changed_by(self) as folder:
+            folder.forget(topic_id, [run.content for run in mine])
+        for run in mine:
             run.mark_removed()
-        return partial(_drop, runs)
+        return partial(_drop, mine)
 
     def remove_topic(
-        self, topic_id: int, segments: Sequence[Run], note: tuple[str, str]
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
     ) -> Callable[[], None]:
-        """As `LedgerStore.remove_topic`."""
         kind, key = note
-        with self._folder.changed_by(self) as folder:
+        with self.folder.changed_by(self) as folder:
             folder.values.setdefault(kind, {})[key] = b""
             for name in [name for name, each in folder.topics.items() if each == topic_id]:
                 del folder.topics[name]
             folder.forget_topic(topic_id)
-        return partial(_drop, cast("Sequence[MemoryRun]", segments))
+        return partial(_drop, cast("Sequence[MemoryRun]", runs))
 
     def freeing(self, work: Callable[[], T]) -> T:
         """Only calls ``work``: memory has no reserve."""
@@ -200,8 +177,8 @@ class MemoryLedgers:
 
     def probe(self) -> None:
         """Raise the OSError that a test has set, if any."""
-        if self._folder.refusal is not None:
-            raise self._folder.refusal
+        if self.folder.refusal is not None:
+            raise self.folder.refusal
 
     def checkpoint(self) -> None:
         """Nothing to do: everything is in its place."""
@@ -211,7 +188,7 @@ class MemoryLedgers:
 
     def close(self) -> None:
         """Give up the ownership of the folder."""
-        self._folder.give_back(self)
+        self.folder.give_back(self)
 
 
 def _add(content: Content, group: Group) -> None:

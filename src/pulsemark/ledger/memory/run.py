@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...metadata import Buffer, PrefixError, peek
 from ..entry import Entry, EntryKind, RecordHead
 from ..position import Position
 from ..rows import DamagedRecordError, IoCount, Probe, Row
-from ..run import Run, RunHeader
+from ..run import Run
 from .folder import Content
 
 _HEAD = struct.Struct("<BIQqHII")
 """Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
 _KINDS = tuple(EntryKind)
-
-
-@dataclass(frozen=True, slots=True)
-class _AllRows:
-    """All rows of a run, as `Rows`."""
-
-    times: Sequence[int]
-    nexts: Sequence[int]
-    offsets: Sequence[int]
-    first_row: int = 0
-    next_before: int = 0
 
 
 class MemoryRun(Run):
@@ -54,19 +42,12 @@ class MemoryRun(Run):
         self.show_group(count, content.nexts[-1], content.append_times[-1])
 
     @property
-    def header(self) -> RunHeader:
-        """As `Run.header`."""
-        return self.content.header
-
-    @property
     def time_max_ms(self) -> int:
-        """As `Run.time_max_ms`."""
         times = self.content.times
         return times[-1] if times else self.content.header.entry_time_floor_ms
 
     @property
     def written_count(self) -> int:
-        """As `Run.written_count`."""
         return len(self.content.times)
 
     # Appending
@@ -92,27 +73,22 @@ class MemoryRun(Run):
         return head, prefix, body
 
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        """As `Run.unpacker`."""
         return partial(_entries_of, self.ledger_id)
 
     # Rows
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
-        """As `Run.row`."""
         content = self.content
-        return Row(content.times[row], content.nexts[row], content.starts[row], content.ends[row])
+        return Row(content.times[row], content.nexts[row], content.offsets[row], content.ends[row])
 
-    def chunk(self, row: int, io: IoCount | None = None) -> _AllRows:
+    def chunk(self, row: int, io: IoCount | None = None) -> Content:
         """All rows, since all are in memory."""
-        content = self.content
-        return _AllRows(content.times, content.nexts, content.starts)
+        return self.content
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
-        """As `Run.find_time`."""
         return bisect_left(self.content.times, time_ms, 0, limit)
 
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
-        """As `Run.find_message`."""
         return bisect_right(self.content.nexts, message, 0, limit)
 
     # Entries
@@ -129,22 +105,17 @@ class MemoryRun(Run):
         raise DamagedRecordError(row, "the entry was removed")
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
-        """As `Run.read`."""
-        return [
-            _entry(self.ledger_id, memoryview(data))
-            for _, data in self._entries(row, max_entries, max_bytes)
-        ]
+        entries = self._entries(row, max_entries, max_bytes)
+        return [_entry(self.ledger_id, memoryview(data)) for data in entries]
 
     def read_stored(
         self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
     ) -> list[memoryview]:
-        """As `Run.read_stored`."""
-        return [
-            memoryview(data)[_HEAD.size :] for _, data in self._entries(row, max_entries, max_bytes)
-        ]
+        entries = self._entries(row, max_entries, max_bytes)
+        return [memoryview(data)[_HEAD.size :] for data in entries]
 
-    def _entries(self, row: int, max_entries: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        found: list[tuple[int, bytes]] = []
+    def _entries(self, row: int, max_entries: int, max_bytes: int) -> list[bytes]:
+        found: list[bytes] = []
         size = 0
         for number in range(row, min(row + max_entries, self.entry_count)):
             try:
@@ -156,26 +127,19 @@ class MemoryRun(Run):
             size += len(data)
             if found and size > max_bytes:
                 break
-            found.append((number, data))
+            found.append(data)
         return found
 
     def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
-        """As `Run.probes`."""
         for number in range(row, row + count):
             try:
                 head = self.head(number, io)
             except DamagedRecordError:
                 continue
-            yield Probe(
-                number,
-                _stamp_of(head.prefix),
-                head.append_time_ms,
-                head.index,
-                head.message_count,
-            )
+            stamp_ms = _stamp_of(head.prefix)
+            yield Probe(number, stamp_ms, head.append_time_ms, head.index, head.message_count)
 
     def head(self, row: int, io: IoCount | None = None) -> RecordHead:
-        """As `Run.head`."""
         data = self._data(row)
         kind, message_count, append_time_ms, index, prefix_size, _, _ = _HEAD.unpack_from(data)
         if io is not None:
@@ -201,7 +165,6 @@ class MemoryRun(Run):
         return self.removed or row < self.cut_rows
 
     def truncate(self, entry_count: int) -> None:
-        """As `Run.truncate`."""
         content = self.content.first(entry_count)
         self._replace(self.content, content)
         self._sample = self._own_times = None
@@ -213,7 +176,6 @@ class MemoryRun(Run):
             self.show_group(0, 0, content.header.stamp_floor_ms)
 
     def cut_head(self, rows: int) -> None:
-        """As `Run.cut_head`."""
         self.content.cut_rows = rows
         self.cut_rows = rows
         self.content.entries[:rows] = [b""] * rows

@@ -8,6 +8,7 @@ from pathlib import Path
 from ...metadata import Clock, SystemClock
 from ..commit.delivery import Notify
 from ..options import StoreOptions
+from ..store_core import StoreSetup
 from ..store_state import StoreState
 from ..topic_store import TopicStore
 from ..uninterrupted import make_uninterrupted
@@ -24,29 +25,7 @@ class MemoryStore(TopicStore):
     that, after this one was closed, or in its place.
     """
 
-    def __init__(
-        self,
-        memory: MemoryFolder,
-        *,
-        clock: Clock,
-        options: StoreOptions,
-        notify: Notify | None,
-        threaded: bool,
-    ) -> None:
-        self.memory = memory
-        engine = MemoryLedgers(memory)
-        try:
-            super().__init__(
-                engine,
-                StoreState(_NAME),
-                clock=clock,
-                options=options,
-                notify=notify,
-                threaded=threaded,
-            )
-        except BaseException:
-            engine.close()
-            raise
+    engine: MemoryLedgers
 
     @classmethod
     def open(
@@ -62,14 +41,22 @@ class MemoryStore(TopicStore):
 
         A store that has ``memory`` open already loses it: its appends and changes fail from now on
         (OwnershipLostError, then StoreFailedError), and it can only be closed. ``notify`` and
-        ``threaded`` mean the same as for `TopicStore`. Raises CatalogError, OSError.
+        ``threaded`` mean the same as in `StoreSetup`. Raises CatalogError, OSError.
         """
-        opening = partial(
-            cls,
-            MemoryFolder() if memory is None else memory,
-            clock=clock or SystemClock(),
-            options=options or StoreOptions(),
-            notify=notify,
-            threaded=threaded,
-        )
+        setup = StoreSetup(clock or SystemClock(), options or StoreOptions(), notify, threaded)
+        opening = partial(cls._open, MemoryFolder() if memory is None else memory, setup)
         return make_uninterrupted(opening, cls.close) if threaded else opening()
+
+    @classmethod
+    def _open(cls, memory: MemoryFolder, setup: StoreSetup) -> MemoryStore:
+        engine = MemoryLedgers(memory)
+        try:
+            return cls(engine, StoreState(_NAME), setup)
+        except BaseException:
+            engine.close()
+            raise
+
+    @property
+    def memory(self) -> MemoryFolder:
+        """The store's content."""
+        return self.engine.folder

@@ -21,6 +21,7 @@ from .headers import Headers, read_headers
 from .message_ids import message_ids
 from .messages import HEADER_FIELDS, Messages, open_messages
 from .protoscan import Ints, Want
+from .tags import tag_maps
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 << 20
@@ -195,6 +196,10 @@ def _properties(rows: _Rows) -> pa.Array:
     )
 
 
+def _tags(rows: _Rows) -> pa.Array:
+    return tag_maps(rows.table, rows.entry_rows, rows.form.schema.field("__tags").type)
+
+
 def _message_id(rows: _Rows) -> pa.Array:
     table = rows.table
     return message_ids(
@@ -249,4 +254,5 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "__chunkUuid": _chunk_uuid,
     "__chunkId": lambda rows: small_integers(_of_header(message.CHUNK_ID, rows)),
     "__chunkCount": lambda rows: small_integers(_of_header(message.NUM_CHUNKS_FROM_MSG, rows)),
+    "__tags": _tags,
 }

@@ -59,7 +59,7 @@ def test_ledger_ids_are_never_given_twice(catalog):
 
 
 def test_topic_ids_are_never_used_again(catalog):
-    """A topic's namesake has another id: nothing of the first is taken for the second's."""
+    """A new topic with the name of a deleted one has another id, and gets nothing of it."""
     first = catalog.create_topic("orders")
     assert catalog.create_topic("orders") == first
     catalog.add_segments([(first, 1, 0), (first, 2, 0)])
@@ -82,7 +82,7 @@ def test_removed_segment_is_never_listed_again(catalog):
 
 
 def test_properties_by_kind(catalog):
-    """Each kind has keys of its own; deleting tells whether there was anything."""
+    """Each kind has keys of its own; deleting returns whether there was a value."""
     catalog.put("schema", "a", b"1")
     catalog.put("schema", "b", b"2")
     catalog.put("policy", "a", b"3")
@@ -119,7 +119,7 @@ def test_failed_change_changes_nothing(catalog, path):
 
 
 def test_interrupted_transaction_is_rolled_back(catalog):
-    """A failure within a change leaves nothing of it, and no open transaction."""
+    """A failure within a change leaves no part of it, and no open transaction."""
     topic = catalog.create_topic("orders")
     broken = ((topic, number, 0 if number < 2 else 1 // 0) for number in range(3))
     with pytest.raises(ZeroDivisionError):

@@ -12,8 +12,8 @@ from pulsemark.ledger.local.io.folder import journal_folder, journal_path
 
 
 @pytest.mark.parametrize(("interval_ms", "kept"), [(0, [b"one", b"three"]), (50, [b"one"])])
-def test_a_lost_block_ends_only_what_was_not_synced_block_by_block(tmp_path, interval_ms, kept):
-    """After a lost block later ones count if it was synced before them, else none does."""
+def test_lost_block_ends_the_journal_only_with_a_sync_interval(tmp_path, interval_ms, kept):
+    """After a lost block later blocks count, but not with a sync interval."""
     files = OsFiles()
     journal_folder(tmp_path).mkdir()
     journal = Journal(files, tmp_path, sync_interval_ms=interval_ms)

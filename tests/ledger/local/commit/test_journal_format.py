@@ -54,7 +54,7 @@ def test_version_1_header_and_block_keep_their_bytes():
     assert unpack_block(block, key, JOURNAL_HEADER_SIZE) is not None
 
 
-def test_a_block_of_another_secret_is_none():
+def test_block_of_another_secret_does_not_match():
     """Marker and checksum both need the journal's own secret, which no message shows."""
     head = pack_block_head(HEADER.block_key, JOURNAL_HEADER_SIZE, GROUPS, CONTENT)
     block = head + b"".join(CONTENT)
@@ -67,14 +67,14 @@ def test_a_block_of_another_secret_is_none():
 
 @given(*[st.integers(0, 2**64 - 1)] * 3)
 def test_header_round_trip(journal_id, previous_id, previous_end):
-    """Every header comes back as it was written; there is nothing in a free file."""
+    """Every header comes back as it was written; a free file has no header."""
     header = JournalHeader(journal_id, previous_id, previous_end, secret=SECRET)
     assert unpack_journal_header(header.pack(), PATH) == header
     assert unpack_journal_header(bytes(JOURNAL_HEADER_SIZE), PATH) is None
 
 
 def test_header_is_whole_as_long_as_one_copy_is():
-    """A flipped bit in one copy does no harm; one in both, or a cut, makes the header none."""
+    """A flipped bit in one copy does no harm; with one in both, there is no header."""
     good = HEADER.pack()
     for bit in range(8 * 52):
         bad = bytearray(good)

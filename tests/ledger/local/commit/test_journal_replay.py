@@ -9,23 +9,10 @@ import pytest
 from pulsemark.ledger.local.commit.journal import Journal
 from pulsemark.ledger.local.commit.journal_format import JOURNAL_HEADER_SIZE, GroupRef
 from pulsemark.ledger.local.commit.journal_replay import replay
-from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import journal_folder, journal_path
+from pulsemark.testing.faulty_files import FaultyFiles
 
 SIZE_BYTES = 1 << 20
-
-
-class CountingFiles(OsFiles):
-    """How many bytes are read."""
-
-    def __init__(self) -> None:
-        self.bytes_read = 0
-
-    def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
-        """As the system does it."""
-        data = super().pread(fd, size_bytes, offset)
-        self.bytes_read += len(data)
-        return data
 
 
 def headers_of_blocks(marker: bytes) -> bytes:
@@ -37,8 +24,8 @@ def headers_of_blocks(marker: bytes) -> bytes:
 @pytest.mark.parametrize("payload", ["version 1", "own marker", "zeros"])
 @pytest.mark.parametrize("place", ["stale", "damaged"])
 def test_a_chosen_payload_does_not_change_what_a_replay_reads(tmp_path, payload, place):
-    """Bytes of the file's last use, or in a damaged block, are read a few times over at most."""
-    files = CountingFiles()
+    """Bytes of the file's last use, or in a damaged block, are read at most a few times."""
+    files = FaultyFiles()
     journal_folder(tmp_path).mkdir()
     journal = Journal(files, tmp_path)
     journal.write([GroupRef(1, 0, 3, 0)], [b"old"])
@@ -70,8 +57,8 @@ def test_a_chosen_payload_does_not_change_what_a_replay_reads(tmp_path, payload,
 
 
 def test_each_use_of_a_file_has_a_secret_of_its_own(tmp_path):
-    """A journal file that is used again has another secret, and so no old block is one of its."""
-    files = CountingFiles()
+    """A journal file that is used again has another secret, so its old blocks do not match."""
+    files = FaultyFiles()
     journal_folder(tmp_path).mkdir()
     journal = Journal(files, tmp_path)
     secrets = set()

@@ -38,7 +38,7 @@ def test_open_files_stay_within_the_limit(files, paths):
 
 
 def test_pinned_descriptors_stay_open(files, paths):
-    """What somebody uses is never closed, even beyond the limit."""
+    """A descriptor in use is never closed, even beyond the limit."""
     cache = FdCache(files, limit=4)
     fds = {path: cache.acquire(path) for path in paths}
     assert len(cache) == 20
@@ -55,7 +55,7 @@ def test_pinned_descriptors_stay_open(files, paths):
 
 
 def test_forgotten_file_is_closed_when_its_last_user_is_done(files, paths):
-    """A removed file's descriptor lives as long as somebody reads; others get a new one."""
+    """The descriptor of a removed file stays open while it is in use; others get a new one."""
     cache = FdCache(files, limit=4)
     first = cache.acquire(paths[0])
     assert cache.acquire(paths[0]) == first
@@ -75,7 +75,7 @@ def test_forgotten_file_is_closed_when_its_last_user_is_done(files, paths):
     cache.close()
 
 
-def test_failed_open_leaves_nothing_behind(files, paths):
+def test_failed_open_leaves_no_descriptor(files, paths):
     """An open that fails is the caller's error and can be tried again."""
     cache = FdCache(files, limit=4)
     files.fail("open")

@@ -54,7 +54,7 @@ def owner(tmp_path):
 
 
 def test_missing_or_empty_folder_becomes_a_data_folder(tmp_path):
-    """A folder that is not there, or empty, is taken; the marker says what it is."""
+    """A folder that is missing or empty becomes a data folder with a marker."""
     for name in ("missing", "deep/below/missing", "empty"):
         folder = tmp_path / name
         if name == "empty":
@@ -93,7 +93,7 @@ def test_file_in_place_of_a_folder_is_refused(tmp_path):
     "text", ["", "{}", "[]", "no json", '{"version": "1"}', '{"version": true}']
 )
 def test_unreadable_marker_is_refused(tmp_path, text):
-    """A marker that says nothing sensible is not taken for version 1."""
+    """A marker that cannot be read is not taken for version 1."""
     prepare_folder(FILES, tmp_path)
     (tmp_path / MARKER_NAME).write_text(text)
     with pytest.raises(ForeignFolderError):

@@ -50,7 +50,7 @@ def test_an_exception_is_raised_once_all_items_were_worked_on():
 
 
 def test_without_a_new_thread_the_calling_one_does_it(monkeypatch):
-    """As at the interpreter's end, where none can be started."""
+    """At the interpreter's end no thread can be started: the calling thread does the work."""
 
     def fails(_):
         raise RuntimeError("can't create new thread at interpreter shutdown")

@@ -129,7 +129,7 @@ class GivesBack(FaultyFiles):
 
 
 def test_cut_file_is_written_with_the_reserve(tmp_path):
-    """A cut inside a segment, whose file finds no space, is made with space that is given back."""
+    """On a full disk, the file of a cut inside a segment is written with space from the reserve."""
     files = GivesBack()
     with LocalStore.open(tmp_path / "data", files=files) as store:
         topic = store.open_topic(TOPIC)
@@ -165,7 +165,7 @@ def test_catalog_is_changed_with_the_reserve(tmp_path):
 
 
 def test_deletion_that_fails_leaves_the_topic_as_it_was(tmp_path):
-    """Where there is no reserve left, the topic takes appends as before, also after a restart."""
+    """Without a reserve the deletion fails; the topic takes appends, also after a restart."""
     files = GivesBack()
     with LocalStore.open(tmp_path / "data", files=files) as store:
         topic = store.open_topic(TOPIC)
@@ -186,7 +186,7 @@ def test_deletion_that_fails_leaves_the_topic_as_it_was(tmp_path):
 
 
 def test_nothing_else_uses_the_reserve(tmp_path):
-    """A new topic, or a property, does not take the space that removing needs."""
+    """A new topic or a property does not take the space that removing needs."""
     files = GivesBack()
     with LocalStore.open(tmp_path / "data", files=files) as store:
         full_catalog(store, files, TOPIC)
@@ -222,8 +222,8 @@ def test_reserve_is_whole_after_opening(tmp_path, before):
         assert place.stat().st_size == RESERVE_BYTES
 
 
-def test_other_errors_pass(tmp_path):
-    """Only a full disk is a reason to give space back."""
+def test_only_a_full_disk_uses_the_reserve(tmp_path):
+    """Any other error is raised, and the reserve keeps its size."""
     reserve = Reserve(FaultyFiles(), tmp_path)
     reserve.fill_up()
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position
-from pulsemark.ledger.local.segment.chain import chain_of
-from pulsemark.ledger.local.segment.segment_format import UNKNOWN_COUNT, SegmentHeader
+from pulsemark.ledger import EARLIEST, FolderReader, Position
+from pulsemark.ledger.chain import UNKNOWN_COUNT, chain_of
+from pulsemark.ledger.local.segment.segment_format import SegmentHeader
+from pulsemark.ledger.topic_log import read_on
 
 TOPIC = "persistent://public/default/orders"
 
@@ -24,7 +25,7 @@ def stated(links):
 
 
 def test_every_header_says_where_the_segment_before_it_ends():
-    """Ends come from the next segment, or from the ledger after; the newest has none."""
+    """Ends come from the next segment or ledger; no header says where the newest one ends."""
     headers = [
         header(3, 0, 0, 100, previous=(2, 9)),
         header(3, 1, 10, 150, previous=(2, 9)),
@@ -34,7 +35,7 @@ def test_every_header_says_where_the_segment_before_it_ends():
 
 
 def test_a_ledger_that_no_later_one_names_is_left_out():
-    """A ledger whose first write failed is no part of it, nor a segment beyond the count."""
+    """A ledger whose first write failed is not part of the log, nor segments beyond the count."""
     headers = [
         header(1),
         header(1, 1, 10, 10),
@@ -45,25 +46,25 @@ def test_a_ledger_that_no_later_one_names_is_left_out():
 
 
 def test_a_count_below_the_next_segment_ends_the_ledger_there():
-    """Where the tail was cut back, the ledger after decides, not the segments cut off."""
+    """After a cut of the tail the next ledger's header decides, not the cut segments."""
     headers = [header(1), header(1, 1, 10, 20), header(2, first_index=6, previous=(1, 5))]
     assert stated(chain_of(headers)) == [(1, 0, 5, 6), (2, 0, None, None)]
 
 
 def test_the_chain_ends_where_the_log_was_trimmed():
-    """What stands before a ledger that is gone is no part of the log."""
+    """Segments before a missing ledger are not part of the log."""
     assert stated(chain_of([header(1), header(5, previous=(3, 8))])) == [(5, 0, None, None)]
     assert chain_of([]) == []
 
 
-def test_an_unknown_count_leaves_the_index_to_tell():
-    """After a header that was lost, the first index of what follows says where a ledger ends."""
+def test_unknown_count_is_found_by_the_first_index():
+    """After a lost header, the first index of the next segment says where the ledger ends."""
     headers = [header(1), header(2, first_index=30, previous=(1, UNKNOWN_COUNT))]
     assert stated(chain_of(headers)) == [(1, 0, None, 30), (2, 0, None, None)]
 
 
-def test_ledgers_that_name_each_other_end():
-    """Headers that no writer wrote can form a ring; it is walked once."""
+def test_ring_of_ledgers_is_walked_once():
+    """Headers that no writer wrote can form a ring; the walk ends all the same."""
     headers = [header(1, previous=(2, 5)), header(2, previous=(1, 5))]
     assert stated(chain_of(headers)) == [(1, 0, 5, 0), (2, 0, None, None)]
 
@@ -89,24 +90,14 @@ def cut_folder(tmp_path, open_store):
 def read_all(log):
     """Bodies, or damaged positions, in order."""
     found: list[Any] = []
-    place = EARLIEST
-    while True:
-        try:
-            entries = log.read(place, max_entries=1)
-        except CorruptEntryError as error:
-            found.append(error.position)
-            place = error.next_position
-            continue
-        if not entries:
-            return found
-        (entry,) = entries
-        found.append(bytes(entry.body))
-        place = Position(entry.position.ledger_id, entry.position.entry_id + 1)
+    for lot in read_on(log, EARLIEST, lambda error: found.append(error.position)):
+        found.extend(bytes(entry.body) for entry in lot)
+    return found
 
 
 @pytest.mark.parametrize("how", ["owner", "owner again", "folder"])
 def test_entries_gone_from_the_end_are_typed_errors(cut_folder, open_store, how):
-    """What a later ledger counts was durable: its loss is an error, never silence."""
+    """Entries that a later ledger counts were durable: their loss is an error, never silence."""
     if how == "folder":
         reader = FolderReader(cut_folder)
         log = reader.log(TOPIC)
@@ -135,7 +126,7 @@ def test_entries_gone_from_the_end_are_typed_errors(cut_folder, open_store, how)
 
 
 def test_a_torn_tail_of_the_newest_ledger_is_no_damage(cut_folder):
-    """Where nothing says that there was more, the rest was never acknowledged."""
+    """If nothing says that there were more entries, the rest was never acknowledged."""
     _, newest = sorted(cut_folder.glob("ledgers/*.log"))
     newest.unlink()
     newest.with_suffix(".idx").unlink()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, LocalStore, ManagedLedger, Position
+from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.ledgers import LocalLedgers
 from pulsemark.ledger.local.segment.filer import Filer
+from pulsemark.ledger.local.segment.index_file import open_index
 from pulsemark.ledger.local.segment.life import SegmentState, SegmentStateError
 from pulsemark.ledger.local.segment.segment import Segment, as_segment
 from pulsemark.testing.faulty_files import FaultyFiles
@@ -74,7 +77,7 @@ def test_from_the_first_entry_to_the_seal(store: LocalStore) -> None:
 
 
 def test_a_ledger_that_ends_before_its_first_commit(store: LocalStore) -> None:
-    """What is still pending when its ledger ends is sealed only once it is durable."""
+    """A segment with pending entries when its ledger ends is sealed once they are durable."""
     topic = store.open_topic(TOPIC)
     commit = topic.append(b"first").commit
     topic.roll()
@@ -87,7 +90,7 @@ def test_a_ledger_that_ends_before_its_first_commit(store: LocalStore) -> None:
 
 
 def test_removed_and_cut(store: LocalStore) -> None:
-    """Trimmed segments are removed, those of a cut tail too; a shortened one is sealed again."""
+    """Trimmed segments and those of a cut tail are removed; a shortened one is sealed again."""
     topic = store.open_topic(TOPIC)
     for _ in range(4):
         append(topic, 3)
@@ -157,3 +160,50 @@ def test_calls_of_the_filer_out_of_order(store: LocalStore) -> None:
         filer_of(store).begin(segment)
     filer_of(store).discard(segment)
     assert segment.removed
+
+
+class SlowSeal(OsFiles):
+    """Lets a test stop the last step of sealing an index file."""
+
+    def __init__(self) -> None:
+        self.reached, self.may_go_on = threading.Event(), threading.Event()
+
+    def fdatasync(self, fd: int) -> None:
+        """As `Files.fdatasync`; a sealed index file has a trailer, so it ends with few bytes."""
+        super().fdatasync(fd)
+        name = Path(f"/proc/self/fd/{fd}").readlink().name
+        if name.endswith(".idx") and b"PMKE" in self.pread(fd, 1 << 16, 0):
+            self.reached.set()
+            assert self.may_go_on.wait(20)
+
+
+def test_tail_cut_while_its_index_is_sealed(tmp_path: Path) -> None:
+    """The index file ends as the shortened segment does, whichever of the two began first."""
+    files = SlowSeal()
+    with LocalStore.open(tmp_path / "data", files=files) as store:
+        topic = store.open_topic(TOPIC)
+        append(topic, 5)
+        topic.roll()
+        (segment,) = segments_of(topic)
+        sealing = threading.Thread(target=store.checkpoint)
+        cutting = threading.Thread(target=topic.truncate_tail, args=(2,), kwargs={"epoch": 1})
+        sealing.start()
+        assert files.reached.wait(20)
+        cutting.start()
+        cutting.join(0.3)  # it either waits for the seal, or is done by now
+        files.may_go_on.set()
+        for thread in (sealing, cutting):
+            thread.join(20)
+            assert not thread.is_alive()
+        store.checkpoint()
+        assert segment.state is SEALED
+        with open_index(files, segment.path, segment.segment_id) as index:
+            assert index is not None
+            trailer = index.trailer()
+        assert trailer is not None
+        assert (trailer.row_count, segment.row(1).end_offset) == (2, trailer.end_offset)
+        assert [bytes(entry.body) for entry in topic.read(EARLIEST)] == [
+            b"entry 0",
+            b"entry 1",
+            b"",
+        ]

@@ -131,8 +131,8 @@ def test_every_cut_is_found():
 
 
 @pytest.mark.parametrize("seed", [index_seed(8, 0), index_seed(7, 1)])
-def test_index_of_another_segment_is_none(seed):
-    """The segment's name is under the checksums: a foreign index is not taken."""
+def test_index_of_another_segment_does_not_match(seed):
+    """Ledger id and segment number are part of the checksums."""
     with pytest.raises(BadIndexError):
         unpack_chunk(CHUNK.pack(seed), SEED, 0)
     assert unpack_trailer(TRAILER.pack(seed), SEED) is None

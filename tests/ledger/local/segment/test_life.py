@@ -52,8 +52,8 @@ def test_change_from_some_states_only(old: SegmentState, new: SegmentState) -> N
     assert life.state is old
 
 
-def test_table() -> None:
-    """Every state can be come to, from a failed sync there is no way back, and gone is gone."""
+def test_table_of_states() -> None:
+    """Every state can be reached, a failed sync is final, and so are the states without a file."""
     assert FOLLOWING == TABLE
     reached, to_visit = {NEW}, [NEW]
     while to_visit:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, Position, StoreOptions
+from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
 from pulsemark.ledger.local import ledgers
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import list_segments, segment_path
@@ -19,6 +19,7 @@ from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_rec
 from pulsemark.ledger.local.segment.salvage import salvage_headers
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, version_1_key
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
@@ -65,19 +66,9 @@ def closed_folder(open_store, clock):
 def all_of(log):
     """All that a reader can see of a log, damage included."""
     found: list[Any] = []
-    place = EARLIEST
-    while True:
-        try:
-            entries = log.read(place, max_entries=1)
-        except CorruptEntryError as error:
-            found.append((error.position, "damaged"))
-            place = error.next_position
-            continue
-        if not entries:
-            return found, log.first_index, log.next_index
-        for entry in entries:
-            found.append((entry.position, entry.index, entry.append_time_ms, bytes(entry.stored)))
-            place = Position(entry.position.ledger_id, entry.position.entry_id + 1)
+    for lot in read_on(log, EARLIEST, lambda error: found.append((error.position, "damaged"))):
+        found.extend((e.position, e.index, e.append_time_ms, bytes(e.stored)) for e in lot)
+    return found, log.first_index, log.next_index
 
 
 def read_folder(folder):
@@ -111,8 +102,8 @@ def test_the_folder_has_what_the_tests_need(folder):
     assert [h.epoch for h in headers if h.segment_no == 0] == [0, 0, 4]
 
 
-def test_every_flipped_bit_of_a_header_is_turned_back(folder):
-    """One wrong bit anywhere in a header leaves the header exactly as it was."""
+def test_every_flipped_bit_of_a_header_is_corrected(folder):
+    """With one wrong bit anywhere, the header is read exactly as it was."""
     path, header = segments_of(folder)[2]
     good = path.read_bytes()
     for bit in range(0, 8 * header.size_bytes, 11):
@@ -126,8 +117,8 @@ def test_every_flipped_bit_of_a_header_is_turned_back(folder):
 
 @pytest.mark.parametrize("with_index", [True, False])
 @pytest.mark.parametrize("number", range(7))
-def test_a_zeroed_header_is_put_together_again(old_folder, number, with_index):
-    """Whichever segment of the topic lost its header, readers see all that was there."""
+def test_zeroed_header_is_rebuilt(old_folder, number, with_index):
+    """Whichever segment of the topic lost its header, readers see everything that was there."""
     expected = read_folder(old_folder)
     path, header = segments_of(old_folder)[number]
     spoil(path, 0, bytes(header.size_bytes))
@@ -149,8 +140,8 @@ def test_all_headers_but_one_zeroed(old_folder, with_index):
     assert read_folder(old_folder) == expected
 
 
-def test_salvaged_headers_say_what_was_there(old_folder):
-    """With index files, all that matters is exact; a lost count is known to be unknown."""
+def test_salvaged_headers_have_the_original_values(old_folder):
+    """With index files, all fields that matter are exact; a lost count is known to be unknown."""
     segments = segments_of(old_folder)
     for path, header in segments:
         others = [h for _, h in segments if h != header]
@@ -178,8 +169,8 @@ def test_name_in_the_damaged_bytes(old_folder):
     assert before[ORDERS] == expected[ORDERS]
 
 
-def test_nothing_to_go_by(old_folder):
-    """A segment of which nothing is known is left out, and the others are read as before."""
+def test_segment_without_any_clue_is_left_out(old_folder):
+    """If nothing is known of a segment, it is left out, and the others are read as before."""
     expected = read_folder(old_folder)
     (path, header), *more = segments_of(old_folder, AUDIT)
     for other, _ in more:
@@ -203,7 +194,7 @@ def test_first_records_damaged_too(old_folder):
 
 
 def test_a_ledger_that_was_given_up_is_not_taken_for_the_one_before(old_folder):
-    """After a lost header, a ledger that begins where this one does never counted."""
+    """After a lost header, a ledger that begins at the same index as this one does not count."""
     headers = [header for _, header in segments_of(old_folder)]
     lost = [header for header in headers if header.epoch == 4]
     kept = [header for header in headers if header.epoch == 0]
@@ -225,10 +216,8 @@ SECTORS = [512, 4096]
 
 @pytest.mark.parametrize("size_bytes", SECTORS)
 @pytest.mark.parametrize("number", range(7))
-def test_a_zeroed_first_sector_loses_what_stood_in_it_and_no_more(
-    open_store, clock, number, size_bytes
-):
-    """The copy in the index file stands in for the header: entries after the sector are there."""
+def test_zeroed_first_sector_loses_only_its_own_entries(open_store, clock, number, size_bytes):
+    """The copy in the index file replaces the header: all entries after the sector are read."""
     store = open_store(segment_size_bytes=6000)
     orders = store.open_topic(ORDERS)
     for n in range(80):
@@ -252,7 +241,7 @@ def test_a_zeroed_first_sector_loses_what_stood_in_it_and_no_more(
         assert all_of(again.open_topic(ORDERS)) == (wanted, *indexes)
 
 
-def test_the_copy_is_there_before_the_journal_forgets_the_header(open_store):
+def test_header_has_a_copy_before_the_journal_is_freed(open_store):
     """After a checkpoint an open segment with one entry has its header in two files."""
     store = open_store()
     orders = store.open_topic(ORDERS)
@@ -264,8 +253,8 @@ def test_the_copy_is_there_before_the_journal_forgets_the_header(open_store):
         assert [bytes(e.body) for e in reader.log(ORDERS).read(EARLIEST)] == [b"one"]
 
 
-def test_the_copy_is_there_when_a_killed_store_was_opened(memory_folder):
-    """Recovery frees the journal; by then the headers that stood in it stand in two files."""
+def test_header_has_a_copy_after_recovery(memory_folder):
+    """Recovery frees the journal; by then the headers that were in it are in two other files."""
     options = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)
     simulated = SimulatedStore(memory_folder / "data", options=options)
     orders = simulated.open().open_topic(ORDERS)
@@ -302,7 +291,7 @@ def test_forged_records_are_not_salvaged(open_store):
         assert ORDERS not in reader.topics()
 
 
-def test_a_renamed_segment_is_no_segment(folder):
+def test_renamed_segment_is_refused(folder):
     """A file under another segment's name is refused: its records are not that segment's."""
     expected = read_folder(folder)
     path, _ = segments_of(folder)[1]

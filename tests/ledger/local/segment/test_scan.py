@@ -13,8 +13,10 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.mark.parametrize("with_stamps", [True, False])
-def test_a_time_in_a_damaged_body_hides_nothing(open_store, clock, stamped, with_stamps):
-    """An index made again takes no time from a damaged body: what follows is found as before."""
+def test_time_in_a_damaged_body_does_not_hide_later_entries(
+    open_store, clock, stamped, with_stamps
+):
+    """An index that is made again takes no time from a damaged body, so later entries are found."""
     store = open_store()
     topic = store.open_topic(TOPIC)
     if with_stamps:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pulsemark.ledger.local.io.fd_cache import FdCache
 from pulsemark.ledger.local.io.files import OsFiles
-from pulsemark.ledger.local.segment.chunk_cache import ChunkCache
 from pulsemark.ledger.local.segment.index_format import (
     CHUNK_ROWS,
     TRAILER_SIZE,
@@ -18,7 +17,8 @@ from pulsemark.ledger.local.segment.index_format import (
     chunk_offset,
     index_seed,
 )
-from pulsemark.ledger.local.segment.time_index import TimeIndex
+from pulsemark.ledger.local.segment.segment_format import SegmentHeader
+from pulsemark.ledger.local.segment.time_index import ChunkCache, TimeIndex
 from pulsemark.ledger.rows import IoCount
 
 FLOOR_MS = 1000
@@ -64,9 +64,14 @@ class Bench:
         self.fds = FdCache(self.files)
         self.path = path
 
+    def index_of(self, ledger_id, segment_no, capacity):
+        """A new TimeIndex of some segment over this file."""
+        header = SegmentHeader("", 0, ledger_id, segment_no, 0, 0, FLOOR_MS, 0, -1, 0)
+        return TimeIndex(self.files, self.fds, self.path, header, ChunkCache(capacity))
+
     def index(self, capacity=2):
         """A new TimeIndex with a small cache of its own, so that the file is read."""
-        index = TimeIndex(self.files, self.fds, self.path, 7, 0, FLOOR_MS, ChunkCache(capacity))
+        index = self.index_of(7, 0, capacity)
         index.end_offset = 136
         return index
 
@@ -142,7 +147,7 @@ def test_answers_equal_brute_force(bench, count, where):
 
 @pytest.mark.parametrize("count", [n for n in COUNTS if n])
 def test_loading_an_unsealed_index_takes_over_full_chunks(bench, count):
-    """Without trailer whole chunks are trusted, and appending goes on after them."""
+    """Without a trailer whole chunks are used, and appending goes on after them."""
     rows = Rows.some(count)
     index = bench.index()
     bench.append(index, rows)
@@ -264,15 +269,13 @@ def test_damaged_file_never_gives_wrong_rows(bench):
 
 
 def test_index_of_another_segment_is_not_taken(bench):
-    """A file copied from another segment is worth nothing here."""
+    """An index file that was copied from another segment is not used."""
     rows = Rows.some(5000)
     index = bench.index()
     bench.append(index, rows)
     index.seal(1)
     for ledger_id, segment_no in ((8, 0), (7, 1)):
-        other = TimeIndex(
-            bench.files, bench.fds, bench.path, ledger_id, segment_no, FLOOR_MS, ChunkCache(8)
-        )
+        other = bench.index_of(ledger_id, segment_no, 8)
         assert other.load() is None
         assert other.count == 0
 
@@ -298,7 +301,7 @@ def test_chunks_of_two_generations_are_not_mixed(bench):
 
 
 def test_lookup_costs_at_most_one_read(bench):
-    """Searching a chunk that is not in memory is one read, counted; a second time none."""
+    """Searching a chunk that is not in memory costs one counted read, the second time none."""
     rows = Rows.some(10_000)
     index = bench.index()
     bench.append(index, rows)

@@ -26,7 +26,7 @@ from ...errors import (
     CorruptCatalogError,
     UnsupportedVersionError,
 )
-from ...property_kinds import DELETING_KIND
+from ...store import DELETING_KIND, MetadataStore
 from ..io.folder import SegmentId
 
 CATALOG_VERSION = 1
@@ -53,7 +53,7 @@ _NO_SHARED_MEMORY = (
 """SQLite's message if the disk has no room for the shared-memory file next to its WAL."""
 
 
-class Catalog:
+class Catalog(MetadataStore):
     """One connection, one user at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +114,7 @@ class Catalog:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
 
-    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, *values: object) -> list[Any]:
         with self._lock:
             try:
                 return self.db.execute(query, values).fetchall()
@@ -194,10 +194,9 @@ class Catalog:
 
     def segments(self, topic_id: int) -> list[SegmentId]:
         """A topic's segments, oldest first."""
-        rows = self._rows(
+        return self._rows(
             "SELECT ledger_id, segment_no FROM segment WHERE topic_id=? ORDER BY 1, 2", topic_id
         )
-        return [(ledger, number) for ledger, number in rows]
 
     def deleted_topics(self) -> set[int]:
         """Ids of deleted topics of which files or other data may still exist."""
@@ -206,8 +205,7 @@ class Catalog:
 
     def listed_segments(self) -> set[SegmentId]:
         """The segments of all topics."""
-        rows = self._rows("SELECT ledger_id, segment_no FROM segment")
-        return {(ledger, number) for ledger, number in rows}
+        return set(self._rows("SELECT ledger_id, segment_no FROM segment"))
 
     def add_segments(self, segments: Iterable[tuple[int, int, int]]) -> None:
         """List segments: (topic id, ledger id, segment number) each.
@@ -250,8 +248,7 @@ class Catalog:
 
     def removed(self) -> set[SegmentId]:
         """Segments whose files are to be removed, and must not come back from the journal."""
-        rows = self._rows("SELECT ledger_id, segment_no FROM removed")
-        return {(ledger, number) for ledger, number in rows}
+        return set(self._rows("SELECT ledger_id, segment_no FROM removed"))
 
     def forget_removed(self, segments: Iterable[SegmentId]) -> None:
         """Drop these from the removal list: file and journal blocks of each are gone."""
@@ -259,11 +256,6 @@ class Catalog:
             db.executemany("DELETE FROM removed WHERE ledger_id=? AND segment_no=?", segments)
 
     # Properties
-
-    def put(self, kind: str, key: str, value: bytes) -> None:
-        """Store ``value`` under (kind, key)."""
-        with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO property VALUES (?, ?, ?)", (kind, key, value))
 
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
         """Store several values, or remove them (None), in one transaction: (kind, key, value)."""
@@ -301,12 +293,12 @@ def _reserve(db: sqlite3.Connection, count: int, at_least: int) -> int:
 
 
 def _delete_topic(db: sqlite3.Connection, topic_id: int) -> list[SegmentId]:
-    rows = db.execute("SELECT ledger_id, segment_no FROM segment WHERE topic_id=?",
-                      (topic_id,)).fetchall()  # fmt: skip
+    query = "SELECT ledger_id, segment_no FROM segment WHERE topic_id=?"
+    rows = db.execute(query, (topic_id,)).fetchall()
     db.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?)", rows)
     db.execute("DELETE FROM segment WHERE topic_id=?", (topic_id,))
     db.execute("DELETE FROM topic WHERE id=?", (topic_id,))
-    return [(ledger, number) for ledger, number in rows]
+    return rows
 
 
 def _add_segments(db: sqlite3.Connection, segments: Iterable[tuple[int, int, int]]) -> None:

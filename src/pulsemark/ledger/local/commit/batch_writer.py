@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from ...commit.commit import Batch
+from ...commit.commit import ROW_FIELDS, Batch, Group, Owner, all_buffers
 from ...commit.entry_writer import Outcome
-from ...commit.group import ROW_FIELDS, Group, Owner, all_buffers
-from ...handler_errors import is_of_handler
+from ...uninterrupted import is_of_handler
 from ..io.files import write_all
 from ..segment.filer import Filer
 from ..segment.index_format import CHUNK_ROWS
@@ -216,7 +215,7 @@ class BatchWriter:
 
 
 def _segment(group: Group) -> Segment:
-    return cast("Segment", group.segment)
+    return cast("Segment", group.run)
 
 
 def _log_unless_disk(what: str, error: Exception) -> None:

@@ -63,7 +63,7 @@ class Journal:
     """Appends blocks. The committer's thread uses it; the checkpoint's thread calls ``free``."""
 
     def __init__(
-        self, files: Files, folder: Path, last_id: int = 0, *, sync_interval_ms: int = 0
+        self, files: Files, folder: Path, last_id: int = 0, sync_interval_ms: int = 0
     ) -> None:
         self._sync_interval_ms = sync_interval_ms
         self._files = files

@@ -36,118 +36,91 @@ class Files(Protocol):
 
     def open(self, path: Path, flags: int) -> int:
         """Open; the descriptor is not inherited by child processes."""
-        ...
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""
-        ...
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
-        ...
 
     def map(self, fd: int, size_bytes: int) -> Buffer:
         """The file's first ``size_bytes`` as memory, read-only. If the disk fails while it is
         read, the process ends (SIGBUS): for callers that prefer speed to an OSError.
         """
-        ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write the buffers one after another at ``offset``; how much was written."""
-        ...
 
     def fdatasync(self, fd: int) -> None:
         """Make the file's bytes and length durable."""
-        ...
 
     def fsync(self, fd: int) -> None:
         """Make the file durable with all its metadata."""
-        ...
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
         """Cut or extend the file."""
-        ...
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
         """Free the space of a range; it reads as zeros. OSError where the file system cannot."""
-        ...
 
     def size(self, fd: int) -> int:
         """The file's length in bytes."""
-        ...
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename, replacing ``target``."""
-        ...
 
     def unlink(self, path: Path) -> None:
         """Remove a file."""
-        ...
 
     def mkdir(self, path: Path) -> None:
         """Make a folder and its parents, unless they are there."""
-        ...
 
     def listdir(self, path: Path) -> list[str]:
         """Names in a folder."""
-        ...
 
     def exists(self, path: Path) -> bool:
         """Whether a file or folder has that name."""
-        ...
 
     def names_stamp(self, path: Path) -> int | None:
         """A number that changes when names in a folder change; None: not known, because names
         have changed just now.
         """
-        ...
 
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries (new, renamed, removed files) durable."""
-        ...
 
     def try_lock(self, fd: int) -> bool:
         """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
-        ...
 
 
-class OsFiles:
+class OsFiles(Files):
     """The operating system's own files."""
 
     def open(self, path: Path, flags: int) -> int:
-        """Open; the descriptor is not inherited by child processes."""
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
         os.close(fd)
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
-        """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
         return os.pread(fd, size_bytes, offset)
 
     def map(self, fd: int, size_bytes: int) -> Buffer:
-        """The file's first ``size_bytes`` as memory, read-only."""
         return memoryview(mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ))
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write the buffers one after another at ``offset``; how much was written."""
         return os.pwritev(fd, buffers, offset)
 
     def fdatasync(self, fd: int) -> None:
-        """Make the file's bytes and length durable."""
         os.fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
-        """Make the file durable with all its metadata."""
         os.fsync(fd)
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
-        """Cut or extend the file."""
         os.ftruncate(fd, size_bytes)
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
-        """Free the space of a range; it reads as zeros. OSError where the file system cannot."""
         libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(libc, "fallocate64"):
             raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
@@ -156,36 +129,29 @@ class OsFiles:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def size(self, fd: int) -> int:
-        """The file's length in bytes."""
         return os.fstat(fd).st_size
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename, replacing ``target``."""
         source.rename(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file."""
         path.unlink()
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder and its parents, unless they are there."""
         path.mkdir(parents=True, exist_ok=True)
 
     def listdir(self, path: Path) -> list[str]:
-        """Names in a folder."""
         return [entry.name for entry in path.iterdir()]
 
     def exists(self, path: Path) -> bool:
-        """Whether a file or folder has that name."""
         return path.exists()
 
     def names_stamp(self, path: Path) -> int | None:
-        """As in Files. Two changes within one tick of the kernel's clock have the same time."""
+        # Two changes within one tick of the kernel's clock have the same time.
         changed_ns = path.stat().st_mtime_ns
         return changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
 
     def sync_folder(self, path: Path) -> None:
-        """Make the folder's entries (new, renamed, removed files) durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -193,7 +159,6 @@ class OsFiles:
             os.close(fd)
 
     def try_lock(self, fd: int) -> bool:
-        """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -19,16 +19,11 @@ deleted, and its files stay where they are (`verify` names them).
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
-from ....proto.cursor_pb2 import CursorRecord
-from ...cursors.cursor_store import CURSOR_TOPIC
-from ...errors import CorruptEntryError, TopicNotFoundError
-from ...position import EARLIEST, Position
+from ...cursors.cursor_store import CURSOR_TOPIC, cursor_records
+from ...errors import TopicNotFoundError
 from ...view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from ..catalog.catalog import Catalog
 from ..folder_reader import FolderReader
@@ -93,25 +88,11 @@ def complete_catalog(files: Files, folder: Path, catalog: Catalog) -> Completed:
 
 def _highest_topic_id(reader: FolderReader) -> int:
     """The highest id of a topic that has, or had, a cursor."""
-    highest, position = 0, EARLIEST
     try:
         log = reader.log(CURSOR_TOPIC)
     except TopicNotFoundError:
         return 0
-    while True:
-        try:
-            entries = log.read(position, max_entries=1000)
-        except CorruptEntryError as error:
-            position = error.next_position
-            continue
-        if not entries:
-            return highest
-        for entry in entries:
-            with suppress(DecodeError):
-                record = CursorRecord.FromString(bytes(entry.body))
-                highest = max(highest, record.topic_id)
-        last = entries[-1].position
-        position = Position(last.ledger_id, last.entry_id + 1)
+    return max((record.topic_id for record in cursor_records(log)), default=0)
 
 
 def _choose_views(catalog: Catalog, topics: dict[str, int]) -> None:

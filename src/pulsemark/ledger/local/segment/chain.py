@@ -1,11 +1,7 @@
-"""Which segments make a topic's log, and how many of their entries count.
+"""A topic's segments that count, with their rows loaded: the chain's rule applied to files.
 
-The rule needs only the segments' own headers, so that a reader without the catalog comes to the
-same answer as the owner. It goes from the newest ledger back: each names the previous ledger, and
-how many of its entries count. A ledger that no later one names had nothing durable (its first write
-failed and another ledger took its place) and is left out; so are entries beyond the count. Going
-back ends where the named ledger does not exist: it was trimmed. If it is known to be lost through
-damage, the newest of the older ledgers is next.
+`ledger.chain` has the rule. It needs only the segments' own headers, so that a reader without the
+catalog comes to the same answer as the owner.
 
 Entries that a later header counts were durable. If their records are gone, they keep their places
 all the same, and reading them raises CorruptEntryError.
@@ -15,66 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from ...chain import UNKNOWN_COUNT, Link, chain_of
 from .indexing import index_lost_rows
 from .segment import Segment
-from .segment_format import UNKNOWN_COUNT, SegmentHeader
+from .segment_format import SegmentHeader
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A segment of the chain."""
-
-    header: SegmentHeader
-    end_entry_id: int | None
-    """Where its entries end, by the next header; None: no header says it."""
-    end_index: int | None
-    """Index of the first message after them; None: no header says it."""
-
-
-def chain_of(headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> list[Link]:
-    """The segments that belong to a topic's log, oldest first, by their headers.
-
-    ``lost`` are ledgers that should be there, and are missing or have no usable header.
-    """
-    ledgers: dict[int, list[SegmentHeader]] = {}
-    for header in sorted(headers, key=lambda h: (h.ledger_id, h.first_entry_id, h.segment_no)):
-        ledgers.setdefault(header.ledger_id, []).append(header)
-    newest_first: list[list[Link]] = []
-    ledger_id = max(ledgers, default=-1)
-    count = end_index = None
-    while ledger_id in ledgers:
-        members = ledgers.pop(ledger_id)
-        newest_first.append(_ledger(members, count, end_index))
-        first = members[0]
-        ledger_id, count, end_index = first.previous_ledger_id, first.previous_entry_count, None
-        if first.first_entry_id == 0:
-            end_index = first.first_index
-        if count == UNKNOWN_COUNT:
-            count = None
-        if ledger_id not in ledgers and ledger_id in lost:
-            ledger_id = max((other for other in ledgers if other < ledger_id), default=-1)
-            count = end_index = None
-    return [link for links in reversed(newest_first) for link in links]
-
-
-def _ledger(
-    members: Sequence[SegmentHeader], count: int | None, end_index: int | None
-) -> list[Link]:
-    """The segments of one ledger of which ``count`` entries count (None: as many as there are)."""
-    links = []
-    for number, header in enumerate(members):
-        end, index = count, end_index
-        if number + 1 < len(members):
-            following = members[number + 1]
-            if count is None or following.first_entry_id <= count:
-                end, index = following.first_entry_id, following.first_index
-        if end is None or end > header.first_entry_id:
-            links.append(Link(header, end, index))
-    return links
 
 
 def counting_segments(
@@ -90,7 +33,7 @@ def counting_segments(
     """
     by_header = {segment.header: segment for segment in segments}
     shown = []
-    for link in chain_of(list(by_header), lost):
+    for link in chain_of(by_header, lost):
         segment = by_header[link.header]
         _load(segment, link, is_known=segment in known)
         if segment.entry_count:
@@ -120,7 +63,7 @@ def dropped_segments(segments: Sequence[Segment], counting: Sequence[Segment]) -
     return dropped
 
 
-def _load(segment: Segment, link: Link, *, is_known: bool) -> None:
+def _load(segment: Segment, link: Link[SegmentHeader], *, is_known: bool) -> None:
     """Load a segment's rows and show those that count."""
     index = segment.index
     count = None if link.end_entry_id is None else link.end_entry_id - segment.first_entry_id

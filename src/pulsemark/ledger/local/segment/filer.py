@@ -21,13 +21,12 @@ from ..io.files import Files
 from ..io.folder import SegmentId, index_path, ledgers_folder, segment_path
 from ..io.many import for_each
 from .chain import counting_segments, dropped_segments
-from .chunk_cache import CHUNKS_KEPT, ChunkCache
 from .head_cut import cut_path
 from .life import GONE, Life, SegmentState
 from .salvage import read_headers
 from .segment import Segment
 from .segment_format import SegmentHeader
-from .time_index import TimeIndex
+from .time_index import CHUNKS_KEPT, ChunkCache, TimeIndex
 
 _log = logging.getLogger(__name__)
 
@@ -73,16 +72,7 @@ class Filer:
 
     def _make(self, header: SegmentHeader, state: SegmentState) -> Segment:
         path = self.path(header.segment_id)
-        index = TimeIndex(
-            self.files,
-            self.fds,
-            index_path(path),
-            header.ledger_id,
-            header.segment_no,
-            header.entry_time_floor_ms,
-            self._chunks,
-            header.pack() if header.secret else b"",
-        )
+        index = TimeIndex(self.files, self.fds, index_path(path), header, self._chunks)
         return Segment(self.files, self.fds, path, header, index, Life(path.name, state))
 
     def open_topic(
@@ -261,13 +251,14 @@ def _write_second_header(segment: Segment) -> None:
 
 
 def _seal(segment: Segment) -> None:
-    try:
-        if not segment.index.sealed:
-            segment.index.seal(segment.append_time_max_ms)
-    except OSError as error:
-        _log.warning("%s: its index file could not be completed: %s", segment.path, error)
-    if segment.index.sealed:
-        segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
+    with segment.index.writing:  # a tail may be cut off meanwhile: before the seal, or after it
+        try:
+            if not segment.index.sealed:
+                segment.index.seal(segment.append_time_max_ms)
+        except OSError as error:
+            _log.warning("%s: its index file could not be completed: %s", segment.path, error)
+        if segment.index.sealed:
+            segment.life.become(SegmentState.SEALED, only_if=(SegmentState.ENDED,))
 
 
 _UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)

@@ -64,11 +64,17 @@ def restored_header(
 
     Raises UnsupportedVersionError, OSError.
     """
-    for find in (_read_again, _second_copy, _with_one_bit_flipped):
-        header = find(files, path, segment_id, beginning)
-        if header is not None and header.segment_id == segment_id:
-            return header
-    return None
+    copies = [beginning]  # it may have been half written when it was read before
+    with open_index(files, path, segment_id) as index:
+        if index is not None:
+            copies.append(index.second_header())
+    for copy in copies:
+        with suppress(CorruptFileError):
+            header = unpack_segment_header(copy, path)
+            if header.segment_id == segment_id:
+                return header
+    corrected = correct_header(beginning, path)
+    return corrected if corrected is not None and corrected.segment_id == segment_id else None
 
 
 def correct_header(data: bytes, path: Path) -> SegmentHeader | None:
@@ -91,23 +97,3 @@ def may_be_half_written(beginning: bytes) -> bool:
         return False
     size = header_size_field(beginning)
     return size is None or len(beginning) < size <= SEGMENT_HEADER_LIMIT
-
-
-def _read_again(_: Files, path: Path, __: SegmentId, beginning: bytes) -> SegmentHeader | None:
-    """It may have been half written when it was read before."""
-    with suppress(CorruptFileError):
-        return unpack_segment_header(beginning, path)
-    return None
-
-
-def _second_copy(files: Files, path: Path, segment_id: SegmentId, _: bytes) -> SegmentHeader | None:
-    with open_index(files, path, segment_id) as index, suppress(CorruptFileError):
-        if index is not None:
-            return unpack_segment_header(index.second_header(), path)
-    return None
-
-
-def _with_one_bit_flipped(
-    _: Files, path: Path, __: SegmentId, beginning: bytes
-) -> SegmentHeader | None:
-    return correct_header(beginning, path)

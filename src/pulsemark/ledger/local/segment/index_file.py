@@ -78,11 +78,18 @@ class IndexFile:
         return unpack_chunk(data, self._seed, number * CHUNK_ROWS)
 
 
+def index_head(header: SegmentHeader) -> bytes:
+    """All bytes before the chunks of a segment's index file. In version 1 it has no copy of the
+    segment's header.
+    """
+    return pack_index_header(*header.segment_id, header.pack() if header.secret else b"")
+
+
 def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
     """Create an index file with its header only, which has the copy of the segment's header."""
     fd = files.open(path, os.O_WRONLY | os.O_CREAT)
     try:
-        write_all(files, fd, [pack_index_header(*header.segment_id, header.pack())], 0)
+        write_all(files, fd, [index_head(header)], 0)
     finally:
         files.close(fd)
 
@@ -90,12 +97,13 @@ def write_head(files: Files, path: Path, header: SegmentHeader) -> None:
 class IndexWriter:
     """The index file of one segment, written by its owner. All methods raise OSError."""
 
-    def __init__(self, files: Files, path: Path, segment_id: SegmentId, head: bytes) -> None:
-        """``head`` is all that is before the chunks (`index_format.pack_index_header`)."""
+    def __init__(self, files: Files, path: Path, header: SegmentHeader) -> None:
+        """``header`` is the segment's."""
         self._files = files
         self._path = path
-        self._seed = index_seed(*segment_id)
-        self.head = head
+        self._seed = index_seed(*header.segment_id)
+        self.head = index_head(header)
+        """All that is before the chunks."""
         self._sync_failed = False
         """A sync of the file failed: it must never be synced again."""
 

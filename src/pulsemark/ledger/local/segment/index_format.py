@@ -48,10 +48,11 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal, TypeAlias
 
 from ....metadata.crc import crc32c
+from ...rows import Row
 
 INDEX_MAGIC = b"PMKINDX\n"
 INDEX_VERSION = 2
@@ -126,10 +127,11 @@ class Chunk:
     content_crc: int = 0
     content_known: bool = True
 
-    def end_of(self, at: int) -> int:
-        """Where in the segment the entry of the chunk's row ``at`` ends."""
-        offsets = self.offsets
-        return offsets[at + 1] if at + 1 < len(offsets) else self.end_offset
+    def row(self, row: int) -> Row:
+        """One row, by its number in the segment."""
+        at, offsets = row - self.first_row, self.offsets
+        end = offsets[at + 1] if at + 1 < len(offsets) else self.end_offset
+        return Row(self.times[at], self.nexts[at], offsets[at], end)
 
     def pack(self, seed: int) -> bytes:
         """The chunk's bytes."""
@@ -192,14 +194,8 @@ class Trailer:
 
     def pack(self, seed: int) -> bytes:
         """The trailer's bytes."""
-        core = _TRAILER.pack(
-            self.row_count,
-            self.message_count,
-            self.end_offset,
-            0,
-            self.entry_time_max_ms,
-            self.append_time_max_ms,
-        )
+        rows, messages, end, *maxima = astuple(self)
+        core = _TRAILER.pack(rows, messages, end, 0, *maxima)
         return _CHUNK_LEAD.pack(_TRAILER_MARKER, crc32c(core, seed)) + core
 
 
@@ -210,8 +206,8 @@ def unpack_trailer(data: bytes, seed: int) -> Trailer | None:
     marker, crc = _CHUNK_LEAD.unpack_from(data)
     if marker != _TRAILER_MARKER or crc32c(data[_CHUNK_LEAD.size :], seed) != crc:
         return None
-    rows, messages, end, _, entry_max, append_max = _TRAILER.unpack_from(data, _CHUNK_LEAD.size)
-    return Trailer(rows, messages, end, entry_max, append_max)
+    rows, messages, end, _, *maxima = _TRAILER.unpack_from(data, _CHUNK_LEAD.size)
+    return Trailer(rows, messages, end, *maxima)
 
 
 def _little_endian(column: Column) -> bytes:

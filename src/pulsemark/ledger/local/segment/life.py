@@ -7,12 +7,6 @@ each change is checked against `FOLLOWING`: any other change is a mistake in thi
 
     NEW ──► PENDING ──► DURABLE ──► ENDED ──► SEALED
 
-    PENDING ──► ENDED      the ledger rolled before the first commit
-    SEALED  ──► ENDED      a tail was cut off: the index file is sealed again
-    PENDING, DURABLE, ENDED, SEALED ──► FAILED          a sync of its file failed
-    PENDING, DURABLE, ENDED, FAILED ──► VOID            nothing of it ever counted
-    DURABLE, ENDED, SEALED, FAILED, VOID ──► REMOVED
-
 A ledger that is fenced has no state of its own: of its segments those with durable entries end,
 those without are void.
 """
@@ -45,46 +39,24 @@ class SegmentState(Enum):
     """Its entries were removed, durably; the file is removed or about to be."""
 
 
-FOLLOWING: dict[SegmentState, frozenset[SegmentState]] = {
-    SegmentState.NEW: frozenset({SegmentState.PENDING}),
-    SegmentState.PENDING: frozenset(
-        {
-            SegmentState.DURABLE,
-            SegmentState.ENDED,  # the ledger rolled before the first commit
-            SegmentState.FAILED,
-            SegmentState.VOID,
-        }
-    ),
-    SegmentState.DURABLE: frozenset(
-        {
-            SegmentState.ENDED,
-            SegmentState.FAILED,
-            SegmentState.VOID,  # a cut's control entry was written whole, though its write failed
-            SegmentState.REMOVED,
-        }
-    ),
-    SegmentState.ENDED: frozenset(
-        {
-            SegmentState.SEALED,
-            SegmentState.FAILED,
-            SegmentState.VOID,  # all entries that were still pending failed
-            SegmentState.REMOVED,
-        }
-    ),
-    SegmentState.SEALED: frozenset(
-        {
-            SegmentState.ENDED,  # its tail was cut off
-            SegmentState.FAILED,  # sealed between two checkpoints, and the second one's sync fails
-            SegmentState.REMOVED,
-        }
-    ),
-    SegmentState.FAILED: frozenset({SegmentState.VOID, SegmentState.REMOVED}),
-    SegmentState.VOID: frozenset({SegmentState.REMOVED}),
-    SegmentState.REMOVED: frozenset(),
+_S = SegmentState
+FOLLOWING: dict[SegmentState, set[SegmentState]] = {
+    _S.NEW: {_S.PENDING},
+    # Ended: the ledger rolled before the first commit.
+    _S.PENDING: {_S.DURABLE, _S.ENDED, _S.FAILED, _S.VOID},
+    # Void: a cut's control entry was written whole, though its write failed.
+    _S.DURABLE: {_S.ENDED, _S.FAILED, _S.VOID, _S.REMOVED},
+    # Void: all entries that were still pending failed.
+    _S.ENDED: {_S.SEALED, _S.FAILED, _S.VOID, _S.REMOVED},
+    # Ended: its tail was cut off. Failed: sealed between two checkpoints; the second one failed.
+    _S.SEALED: {_S.ENDED, _S.FAILED, _S.REMOVED},
+    _S.FAILED: {_S.VOID, _S.REMOVED},
+    _S.VOID: {_S.REMOVED},
+    _S.REMOVED: set(),
 }
 """The legal transitions; every other one raises SegmentStateError."""
 
-GONE = frozenset({SegmentState.VOID, SegmentState.REMOVED})
+GONE = frozenset({_S.VOID, _S.REMOVED})
 """The file is removed or about to be: it needs no sync, and failing to read it is not damage."""
 
 

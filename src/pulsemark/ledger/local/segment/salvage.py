@@ -26,11 +26,11 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ....metadata import PrefixError, peek
 from ....proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
+from ...chain import UNKNOWN_COUNT
 from ...errors import CorruptFileError
 from ..io.files import Files
 from ..io.folder import SegmentId, segment_path
@@ -40,7 +40,6 @@ from .index_format import BadIndexError, Chunk, Trailer, pack_index_header
 from .record_format import RECORD_HEADER_SIZE
 from .scan import ScannedRecord, scan_records
 from .segment_format import (
-    UNKNOWN_COUNT,
     SegmentHeader,
     stated_topic,
     stated_version,
@@ -112,9 +111,8 @@ def has_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
 
 def may_have_held_records(files: Files, folder: Path, segment_id: SegmentId) -> bool:
     """Whether a segment without a usable header can have held records. Raises OSError.
-    False if the file begins with a whole header of another segment, or with a header that can be
-    half written.
-    under way.
+    False if the file begins with a whole header of another segment and has no record of this one,
+    or if it begins with a header that may be half written.
     """
     path = segment_path(folder, *segment_id)
     beginning = read_beginning(files, path)
@@ -161,14 +159,6 @@ def _is_version_1(
     if known:
         return all(h.version == 1 for h in headers)
     return stated_version(beginning) == 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """The first entry id and first index of a segment."""
-
-    first_entry_id: int
-    first_index: int
 
 
 class _Salvage:
@@ -227,9 +217,9 @@ class _Salvage:
             (h for h in self._known.values() if h.topic_id == identity[1]),
             key=lambda h: (h.ledger_id, h.segment_no),
         )
-        start = self._start(identity[0], record, chunk)
+        first_entry_id, first_index = self._start(identity[0], record, chunk)
         sibling = next((h for h in mine if h.ledger_id == ledger_id), None)
-        before = _ledger_before(mine, ledger_id, start.first_index)
+        before = _ledger_before(mine, ledger_id, first_index)
         if sibling is not None:
             previous = sibling.previous_ledger_id, sibling.previous_entry_count
             epoch = sibling.epoch
@@ -244,8 +234,8 @@ class _Salvage:
             topic_id=identity[1],
             ledger_id=ledger_id,
             segment_no=segment_no,
-            first_entry_id=start.first_entry_id,
-            first_index=start.first_index,
+            first_entry_id=first_entry_id,
+            first_index=first_index,
             entry_time_floor_ms=entry_floor,
             stamp_floor_ms=stamp_floor,
             previous_ledger_id=previous[0],
@@ -253,19 +243,20 @@ class _Salvage:
             epoch=epoch,
         )
 
-    def _start(self, topic: str, record: ScannedRecord, chunk: Chunk | None) -> _Start:
+    def _start(self, topic: str, record: ScannedRecord, chunk: Chunk | None) -> tuple[int, int]:
+        """The first entry id and first index of the segment."""
         fields = record.fields
         if chunk is not None:
             row = bisect_left(chunk.offsets, record.offset)
             if row < len(chunk.offsets) and chunk.offsets[row] == record.offset:
                 first_index = fields.index + 1 - chunk.nexts[row]
-                return _Start(max(0, fields.entry_id - row), max(0, first_index))
+                return max(0, fields.entry_id - row), max(0, first_index)
         first_index = max(0, fields.index + 1 - fields.message_count)
         if record.offset == _header_size(topic):
-            return _Start(fields.entry_id, first_index)
+            return fields.entry_id, first_index
         # The first records are damaged, too: at least one entry is lost.
         end = self._end_of_segment_before()
-        return _Start(max(0, fields.entry_id - 1) if end is None else end, first_index)
+        return (max(0, fields.entry_id - 1) if end is None else end), first_index
 
     def _end_of_segment_before(self) -> int | None:
         """Where the segment before this one ends in the same ledger; None: not known."""

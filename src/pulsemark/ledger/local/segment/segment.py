@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind
@@ -13,10 +12,8 @@ from ...limits import BODY_CRC_OURS
 from ...position import Position
 from ...rows import DamagedRecordError
 from ...run import Run
-from ..io.fd_cache import FdCache
-from ..io.files import Buffer, Files, read_up_to
+from ..io.files import Buffer, read_up_to
 from .index_format import CHUNK_ROWS
-from .life import Life
 from .record_format import (
     BODY_CRC_SIZE,
     RECORD_HEADER,
@@ -29,31 +26,17 @@ from .record_format import (
     split_records,
     whole_record,
 )
-from .segment_format import SegmentHeader
 from .segment_rows import KINDS, SegmentRows
-from .time_index import TimeIndex
 
 
 class Segment(SegmentRows):
     """A run of entries in one file."""
 
-    def __init__(
-        self,
-        files: Files,
-        fds: FdCache,
-        path: Path,
-        header: SegmentHeader,
-        index: TimeIndex,
-        life: Life,
-    ) -> None:
-        super().__init__(files, fds, path, header, index, life)
-        self._map = memoryview(b"")
-
     overhead_bytes = (RECORD_HEADER_SIZE + BODY_CRC_SIZE, RECORD_HEADER_SIZE)
 
     def first_bytes(self) -> bytes:
         """The segment's header."""
-        return self._header.pack()
+        return self.header.pack()
 
     def pack(
         self,
@@ -85,11 +68,6 @@ class Segment(SegmentRows):
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
         """As `Run.unpacker`."""
         return partial(_unpack_entries, self.ledger_id)
-
-    def truncate(self, entry_count: int) -> None:
-        """As ``Run.truncate``."""
-        super().truncate(entry_count)
-        self._sample = self._own_times = None
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.

@@ -62,8 +62,6 @@ VERSION_1_MARKER = b"\xf7PM\x1e"
 """The marker of every record in segments of version 1."""
 
 _LEDGER_ID = struct.Struct("<Q")
-UNKNOWN_COUNT = -1
-"""``previous_entry_count`` if it was lost with the header. Never on disk."""
 
 
 def version_1_key(ledger_id: int) -> RecordKey:

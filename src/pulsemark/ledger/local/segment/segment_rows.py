@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +46,8 @@ _NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
 class SegmentRows(Run):
     """A run of entries in one file, row by row. ``entry_count`` is what readers may see."""
 
+    header: SegmentHeader
+
     def __init__(
         self,
         files: Files,
@@ -60,17 +61,12 @@ class SegmentRows(Run):
         self._files = files
         self._fds = fds
         self.path = path
-        self._header = header
         self.index = index
         self.record_key = header.record_key
         self.life = life
         """Its state, which the `Filer` changes."""
-        self._repairing = threading.Lock()
-
-    @property
-    def header(self) -> SegmentHeader:
-        """The header of its file."""
-        return self._header
+        self._map = memoryview(b"")
+        """The file, mapped for `read_stored`; empty until then."""
 
     @property
     def time_max_ms(self) -> int:
@@ -106,19 +102,22 @@ class SegmentRows(Run):
 
         Raises OSError before anything has changed, never after that.
         """
-        was_shown = self.entry_count
-        if entry_count < self.index.count:
-            self.chunk(entry_count)  # the only part that may have to be read or repaired first
-        to_digest = self.index.truncate(entry_count)
-        self.show(entry_count)
-        if to_digest is not None:
-            self._digest(*to_digest)
-        if entry_count < was_shown:
-            floor_ms, self.append_time_max_ms = self.append_time_max_ms, self.header.stamp_floor_ms
+        with self.index.writing:
+            was_shown = self.entry_count
+            if entry_count < self.index.count:
+                self.chunk(entry_count)  # the only part that may have to be read or repaired first
+            to_digest = self.index.truncate(entry_count)
+            self.show(entry_count)
+            if to_digest is not None:
+                self._digest(*to_digest)
+            self._sample = self._own_times = None
+            if entry_count >= was_shown:
+                return
+            known_ms, self.append_time_max_ms = self.append_time_max_ms, self.header.stamp_floor_ms
             try:
                 self._learn_last_append_time()
             except (OSError, DamagedRecordError):
-                self.append_time_max_ms = floor_ms  # at worst it is too high: times never go back
+                self.append_time_max_ms = known_ms  # at worst it is too high: times never go back
 
     def _digest(self, start: int, end: int) -> None:
         """Add these bytes to the index's checksum; if they cannot be read, the chunk gets none."""
@@ -206,7 +205,7 @@ class SegmentRows(Run):
         number = row // CHUNK_ROWS
         _log.warning("%s: index damaged at row %d; making it again", self.path, row)
         cut = self._read_cut()
-        with self._repairing, self._fds.use(self.path) as fd:
+        with self.index.writing, self._fds.use(self.path) as fd:
             fresh = self.index.before_chunk(number)
             if number == 0:
                 fresh.end_offset = self.header.size_bytes
@@ -217,9 +216,7 @@ class SegmentRows(Run):
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         """One entry's row of the index."""
-        chunk = self.chunk(row, io)
-        at = row - chunk.first_row
-        return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
+        return self.chunk(row, io).row(row)
 
     def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
         """The chunk of the index that holds ``row``; made again if the file is damaged."""

@@ -14,25 +14,26 @@ reader passes ``limit``, the number of rows that are durable.
 from __future__ import annotations
 
 import os
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
 from ....metadata.crc import crc32c
+from ...lru import Lru
 from ...rows import IoCount, Row
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files
-from .chunk_cache import ChunkCache
+from ..io.folder import SegmentId
 from .index_file import IndexFile, IndexWriter
-from .index_format import (
-    CHUNK_ROWS,
-    BadIndexError,
-    Chunk,
-    Trailer,
-    chunk_offset,
-    pack_index_header,
-)
+from .index_format import CHUNK_ROWS, BadIndexError, Chunk, Trailer, chunk_offset
+from .segment_format import SegmentHeader
+
+ChunkCache = Lru[tuple[SegmentId, int], Chunk]
+"""The chunks that were read last, for all segments of a store: by segment and number. A chunk has
+16 KiB."""
+CHUNKS_KEPT = 1024
 
 
 class TimeIndex:
@@ -43,22 +44,19 @@ class TimeIndex:
         files: Files,
         fds: FdCache,
         path: Path,
-        ledger_id: int,
-        segment_no: int,
-        time_floor_ms: int,
+        header: SegmentHeader,
         cache: ChunkCache,
-        segment_header: bytes = b"",
     ) -> None:
-        """``segment_header``: the file has a copy of it, but not in version 1."""
+        """``path`` is the index file's, ``header`` the segment's."""
         self._files = files
-        self._header = segment_header
         self._fds = fds
         self._path = path
-        self._ledger_id = ledger_id
-        self._segment_no = segment_no
+        self._header = header
+        self._id = header.segment_id
         self._cache = cache
-        head = pack_index_header(ledger_id, segment_no, segment_header)
-        self._file = IndexWriter(files, path, (ledger_id, segment_no), head)
+        self._file = IndexWriter(files, path, header)
+        self.writing = threading.RLock()
+        """Held while the file is written, and while rows are cut off."""
         self._chunks: dict[int, Chunk] = {}
         self._last: Chunk
         """The chunk that still grows, and its columns."""
@@ -73,7 +71,7 @@ class TimeIndex:
         self.digested_end = 0
         """The segment's bytes up to here are in their chunks' checksums."""
         self.count = 0
-        self.time_max_ms = time_floor_ms
+        self.time_max_ms = header.entry_time_floor_ms
         self.next_message = 0
         self.end_offset = 0
         self.sealed = False
@@ -178,8 +176,7 @@ class TimeIndex:
         for later in [n for n in self._chunks if n >= number]:
             del self._chunks[later]
         del self._time_before[number:], self._next_before[number:], self._end_before[number:]
-        mine = self._ledger_id, self._segment_no
-        self._cache.forget(lambda key: key[:2] == mine)
+        self._cache.forget(lambda key: key[0] == self._id)
         self._in_file = min(self._in_file, number)
         self._digesting = min(self._digesting, number)
         self.sealed = False
@@ -208,11 +205,12 @@ class TimeIndex:
         last = durable // CHUNK_ROWS
         if last <= self._in_file:
             return
-        chunks = [self._chunks[number] for number in range(self._in_file, last)]
-        for number, chunk in enumerate(self._file.write(self._in_file, chunks), self._in_file):
-            self._in_file = number + 1
-            self._cache.put((self._ledger_id, self._segment_no, number), chunk)
-            del self._chunks[number]
+        with self.writing:
+            chunks = [self._chunks[number] for number in range(self._in_file, last)]
+            for number, chunk in enumerate(self._file.write(self._in_file, chunks), self._in_file):
+                self._in_file = number + 1
+                self._cache.put((self._id, number), chunk)
+                del self._chunks[number]
 
     def seal(self, append_time_max_ms: int) -> None:
         """Write what is left, then the trailer: the segment has ended. Raises OSError."""
@@ -224,7 +222,7 @@ class TimeIndex:
         )
         self.sealed = self._file.seal(number, rest, trailer)
         if self.sealed and rest is not None:
-            self._cache.put((self._ledger_id, self._segment_no, number), rest)
+            self._cache.put((self._id, number), rest)
             self._chunks.pop(number, None)
             self._in_file = number + 1
 
@@ -233,7 +231,7 @@ class TimeIndex:
 
         The caller syncs the folder. Raises OSError.
         """
-        if self._header and not self.sealed:
+        if self._header.secret and not self.sealed:
             self._file.begin(self._in_file)
 
     def load(self) -> Trailer | None:
@@ -272,12 +270,13 @@ class TimeIndex:
         if trailer is not None and trailer.row_count == self.count:
             self.sealed = True
             return trailer
-        # An earlier seal left a trailer: its last, smaller chunk cannot grow in its place.
-        self.truncate(self.count - self.count % CHUNK_ROWS)
+        self.reopen()
         return None
 
     def reopen(self) -> None:
-        """Allow adding rows to a sealed index: drops the rows of its last, smaller chunk."""
+        """Allow adding rows after a trailer: drops the rows of its last, smaller chunk, which
+        cannot grow in its place.
+        """
         self.truncate(self.count - self.count % CHUNK_ROWS)
         self.sealed = False
 
@@ -295,16 +294,8 @@ class TimeIndex:
 
     def before_chunk(self, number: int) -> TimeIndex:
         """An index of the same segment that ends before chunk ``number``, to remake that chunk."""
-        fresh = TimeIndex(
-            self._files,
-            self._fds,
-            self._path,
-            self._ledger_id,
-            self._segment_no,
-            self._time_before[number],
-            self._cache,
-            self._header,
-        )
+        fresh = TimeIndex(self._files, self._fds, self._path, self._header, self._cache)
+        fresh.time_max_ms = self._time_before[number]
         fresh.count = number * CHUNK_ROWS
         fresh.next_message = self._next_before[number]
         fresh.end_offset = self._end_before[number]
@@ -314,13 +305,13 @@ class TimeIndex:
     def repair(self, number: int, fresh: TimeIndex) -> None:
         """Take chunk ``number`` from ``fresh``, and write it to the file if that may be written."""
         chunk = fresh._chunks[number]
-        self._cache.put((self._ledger_id, self._segment_no, number), chunk)
+        self._cache.put((self._id, number), chunk)
         if self._fds.read_only:
             return
         self._file.repair(number, chunk)
 
     def _reading(self, fd: int) -> IndexFile:
-        return IndexFile(self._files, fd, (self._ledger_id, self._segment_no))
+        return IndexFile(self._files, fd, self._id)
 
     # Looking up
 
@@ -335,7 +326,7 @@ class TimeIndex:
         chunk = self._chunks.get(number)
         if chunk is not None:
             return chunk
-        key = (self._ledger_id, self._segment_no, number)
+        key = (self._id, number)
         chunk = self._cache.get(key)
         if chunk is None:
             chunk = self._read_chunk(number, io)
@@ -351,15 +342,11 @@ class TimeIndex:
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
         """One row; ``row`` must be below ``count``."""
-        chunk = self.chunk_of(row, io)
-        at = row - chunk.first_row
-        return Row(chunk.times[at], chunk.nexts[at], chunk.offsets[at], chunk.end_of(at))
+        return self.chunk_of(row, io).row(row)
 
-    def next_before(self, row: int, io: IoCount | None = None) -> int:
+    def next_before(self, row: int) -> int:
         """Messages of the segment before ``row``; ``row`` may be ``count``."""
-        if row == 0:
-            return 0
-        return self.row(row - 1, io).next_message
+        return self.row(row - 1).next_message if row else 0
 
     def next_after(self, number: int) -> int:
         """Messages of the segment up to the end of chunk ``number``, even if that is damaged."""

@@ -1,4 +1,4 @@
-"""Makes the parts of a broker that all its connections share."""
+"""Makes the parts that a broker's connections share, from its configuration and its open store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from ..ledger import TopicStore
 from ..metadata import StamperChain
+from ..wire import TopicName
+from .audit.auditor import Auditor
 from .cleaning.claims import Claims
 from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
@@ -44,9 +46,10 @@ async def make_services(
         run_blocking,
         catalog_writer,
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=schemas.forget,
+        after_delete=lambda name: _forget(name, auditor, schemas),
         broker_name=service_url.partition("://")[2],
     )
+    auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     await topics.load()
     return Services(
         config=config,
@@ -58,12 +61,19 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        auditor=auditor,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         service_url=service_url,
         http_url=http_url,
         incarnation=await run_blocking(_next_incarnation, store),
     )
+
+
+async def _forget(name: TopicName, auditor: Auditor, schemas: Schemas) -> None:
+    """A topic was deleted: what was kept about it goes, too."""
+    await auditor.forget(str(name))
+    await schemas.forget(name)
 
 
 def _next_incarnation(store: TopicStore) -> int:

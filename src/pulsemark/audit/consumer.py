@@ -1,0 +1,284 @@
+"""Counts what an application receives, and posts the counts to the broker.
+
+It works beside any client library; of the message it uses the methods of `pulsar.Message`:
+
+    with SeekClient("127.0.0.1:6680") as seek:
+        with ConsumerAudit("http://127.0.0.1:8080", stamps=MessageStamps(seek)) as audit:
+            message = consumer.receive()
+            audit.received(message)
+            audit.post()
+
+With ``stamps`` (`finder.MessageStamps`) a message is counted in the bucket of the broker's time,
+and by the entry's tags. So the rows have the same buckets as the broker's. Without it, only the
+producer's publish time is known: messages of a producer whose clock is wrong are then counted in
+another bucket than at the broker, and appear lost in one and doubled in the other. Tags are then
+the producer's name and the message's properties.
+
+A message that is received again is `doubled`: its id is among those received last. Messages that
+are received later than ``late_after_ms`` after the broker took them are `late`, by the clocks of
+both machines.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from http.client import HTTPException
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+from ..metadata import Clock, FieldValue, SystemClock
+from .counts import MAX_ROWS, Counts, Key
+from .errors import AuditInputError, AuditPostError
+from .groups import shown
+from .report import Labels, row_of
+from .rows import BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_bucket_ms, parse_tags
+
+REMEMBERED_IDS = 65_536
+ROWS_PER_POST = 200
+TIMEOUT_S = 30
+
+
+class MessageId(Protocol):
+    """A message's id, such as a `pulsar.MessageId`."""
+
+    def ledger_id(self) -> int: ...  # noqa: D102 - Pulsar's names
+    def entry_id(self) -> int: ...  # noqa: D102
+    def batch_index(self) -> int: ...  # noqa: D102
+
+
+class Message(Protocol):
+    """A received message, such as a `pulsar.Message`."""
+
+    def message_id(self) -> MessageId: ...  # noqa: D102
+    def topic_name(self) -> str: ...  # noqa: D102
+    def data(self) -> bytes: ...  # noqa: D102
+    def publish_timestamp(self) -> int: ...  # noqa: D102
+    def properties(self) -> Mapping[str, str]: ...  # noqa: D102
+    def producer_name(self) -> str: ...  # noqa: D102
+
+
+class Stamp(Protocol):
+    """A message's stamp, such as a `finder.MessageStamp`."""
+
+    @property
+    def index(self) -> int: ...  # noqa: D102
+    @property
+    def broker_time_ms(self) -> int | None: ...  # noqa: D102
+    @property
+    def append_time_ms(self) -> int: ...  # noqa: D102
+    @property
+    def tags(self) -> Mapping[str, FieldValue]: ...  # noqa: D102
+
+
+class Stamps(Protocol):
+    """Where stamps are looked up, such as `finder.MessageStamps`."""
+
+    def of(self, message: Any) -> Stamp:
+        """The stamp of a message. Raises LookupError if its entry was removed meanwhile."""
+        ...
+
+
+class _TopicCounts:
+    """The counts of one topic, and what the broker does not have of them yet."""
+
+    def __init__(self, bucket_ms: int, max_rows: int) -> None:
+        self.counts = Counts(bucket_ms, max_rows)
+        self.unposted: set[int] = set()
+
+
+class ConsumerAudit:
+    """Counts messages of any number of topics. Several threads may share it.
+
+    Args:
+        admin_url: the broker's HTTP address.
+        tier: the name of this place in the trail. Consumers of one subscription have the same tier,
+            and their counts are added; each subscription needs a tier of its own.
+        tags: what to count by, named as in the broker's setting `pulsemarkAuditTags`.
+        bucket: width of the buckets; that of the broker (`pulsemarkAuditBucketMs`).
+        stamps: where the broker's time, index and tags of a message are looked up.
+        late_after_ms: see the module.
+        host, datacenter, application: labels of the rows.
+        source: the name of this consumer among those of its tier; by default a new one.
+
+    Attributes:
+        by_publish_time: how many messages were counted by the producer's clock although there are
+            ``stamps``, because their entries had been removed from the log.
+
+    Raises AuditInputError for an argument that cannot be used.
+    """
+
+    def __init__(
+        self,
+        admin_url: str,
+        *,
+        tier: str = "consumer",
+        tags: str | Iterable[str] = (),
+        bucket: str = "1 minute",
+        stamps: Stamps | None = None,
+        late_after_ms: int = 60_000,
+        labels: Labels | None = None,
+        source: str | None = None,
+        remembered_ids: int = REMEMBERED_IDS,
+        max_rows: int = MAX_ROWS,
+        clock: Clock | None = None,
+    ) -> None:
+        given = labels or Labels()
+        if check_name("tier", tier) == BROKER_TIER:
+            raise AuditInputError("tier", tier, "is counted by the broker itself")
+        if urlsplit(admin_url).scheme not in ("http", "https"):
+            raise AuditInputError("admin_url", admin_url, "is not like http://127.0.0.1:8080")
+        self._url = admin_url.rstrip("/")
+        self._labels = Labels(
+            tier=tier,
+            host=given.host,
+            datacenter=given.datacenter,
+            application=given.application,
+        )
+        self._tags = parse_tags(tags)
+        self._bucket_ms = parse_bucket_ms(bucket)
+        self._stamps = stamps
+        self._late_after_ms = late_after_ms
+        self.source = check_name("source", source or uuid.uuid4().hex)
+        self._max_rows = max_rows
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._topics: dict[str, _TopicCounts] = {}
+        self._seen: dict[tuple[str, int, int, int], None] = {}
+        self._remembered_ids = remembered_ids
+        self.by_publish_time = 0
+
+    def received(self, message: Message) -> None:
+        """Count a message. Call it once for each message that the application took over.
+
+        Raises what looking up its stamp raises, but not if its entry was removed.
+        """
+        stamp = self._stamp_of(message)
+        if stamp is None:
+            time_ms, index = message.publish_timestamp(), -1
+            tags: Mapping[str, FieldValue] = {
+                **message.properties(),
+                "producer_name": message.producer_name(),
+            }
+        else:
+            known = stamp.broker_time_ms
+            time_ms = known if known is not None and known < MAX_TIME_MS else stamp.append_time_ms
+            index, tags = stamp.index, stamp.tags
+        group = tuple(shown(tags[name]) if name in tags else None for name in self._tags)
+        topic = message.topic_name()
+        found = message.message_id()
+        with self._lock:
+            again = self._is_again(
+                (topic, found.ledger_id(), found.entry_id(), found.batch_index())
+            )
+            mine = self._topics.get(topic)
+            if mine is None:
+                mine = self._topics[topic] = _TopicCounts(self._bucket_ms, self._max_rows)
+            tally = mine.counts.add(
+                time_ms, group, control=False, count=1, index=index, size_bytes=len(message.data())
+            )
+            if tally is None:
+                return
+            tally.doubled += again
+            tally.late += self._clock.now_ms() - time_ms > self._late_after_ms
+            mine.unposted.add(time_ms - time_ms % self._bucket_ms)
+
+    def _stamp_of(self, message: Message) -> Stamp | None:
+        if self._stamps is None:
+            return None
+        try:
+            return self._stamps.of(message)
+        except LookupError:
+            with self._lock:
+                self.by_publish_time += 1
+            return None
+
+    def _is_again(self, key: tuple[str, int, int, int]) -> bool:
+        if key in self._seen:
+            return True
+        self._seen[key] = None
+        if len(self._seen) > self._remembered_ids:
+            del self._seen[next(iter(self._seen))]
+        return False
+
+    def rows(self, topic: str) -> list[AuditRow]:
+        """The counts of a topic so far, by its full name."""
+        with self._lock:
+            mine = self._topics.get(topic)
+            return [] if mine is None else self._rows(mine.counts, set(mine.counts.buckets))
+
+    def _rows(self, counts: Counts, starts: set[int]) -> list[AuditRow]:
+        return [
+            row_of(
+                self._labels,
+                start_ms,
+                self._bucket_ms,
+                self._named(key),
+                tally,
+                is_rest=key is None,
+            )
+            for start_ms in sorted(starts & counts.buckets.keys())
+            for key, tally in counts.buckets[start_ms].items()
+        ]
+
+    def _named(self, key: Key) -> dict[str, str | None]:
+        return dict(zip(self._tags, key or (None,) * len(self._tags), strict=True))
+
+    def post(self) -> int:
+        """Post what was counted since the last post; returns how many rows.
+
+        A post that fails changes nothing: the next one has its rows too. Raises AuditPostError.
+        """
+        posted = 0
+        for topic in tuple(self._topics):
+            with self._lock:
+                mine = self._topics[topic]
+                starts, mine.unposted = mine.unposted, set()
+                rows = self._rows(mine.counts, starts)
+            try:
+                for at in range(0, len(rows), ROWS_PER_POST):
+                    self._send(topic, rows[at : at + ROWS_PER_POST])
+            except AuditPostError:
+                with self._lock:
+                    mine.unposted |= starts
+                raise
+            posted += len(rows)
+        return posted
+
+    def _send(self, topic: str, rows: list[AuditRow]) -> None:
+        domain, _, rest = topic.partition("://")
+        path = "/".join(quote(part, safe="") for part in (domain, *rest.split("/", 2)))
+        url = f"{self._url}/admin/v2/{path}/audit"
+        body = json.dumps({"source": self.source, "rows": [row.to_json() for row in rows]})
+        request = Request(  # noqa: S310 - the scheme was checked
+            url, body.encode(), {"Content-Type": "application/json"}, method="POST"
+        )
+        try:
+            # The environment's proxy is for other hosts; the broker is called directly.
+            with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S):
+                pass
+        except HTTPError as error:
+            with error:
+                text = error.read()[:300].decode(errors="replace")
+            raise AuditPostError(url, f"{error.code} {text}") from error
+        except URLError as error:
+            raise AuditPostError(url, str(error.reason)) from error
+        except (HTTPException, OSError) as error:
+            raise AuditPostError(url, str(error)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Post what is left."""
+        self.post()

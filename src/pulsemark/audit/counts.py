@@ -1,0 +1,170 @@
+"""Counts by time bucket and tag values, bounded in memory.
+
+Two limits keep it small, and neither makes a count wrong without a sign:
+
+- At most so many rows. Above it the oldest bucket is dropped: `dropped_rows` and `dropped_messages`
+  say how much, `kept_from_ms` from when on all buckets are there.
+- At most so many combinations of tag values in a bucket. What comes above it is counted in the
+  bucket's rest row, as are values that are too long.
+
+A count is *out of order* if it comes after a count of a later bucket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .groups import Group
+from .rows import MAX_MESSAGES_PER_ENTRY, is_short
+
+MAX_ROWS = 10_000
+MAX_VALUES = 100
+
+Key: TypeAlias = Group | None
+"""The tag values of a row; None for the rest row."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """The counts of one row; ``min_index`` and ``max_index`` are -1 while it has no index."""
+
+    count: int = 0
+    doubtful_count: int = 0
+    control_count: int = 0
+    bytes: int = 0
+    min_index: int = -1
+    max_index: int = -1
+    out_of_order: int = 0
+    doubled: int = 0
+    late: int = 0
+
+    def numbers(self) -> tuple[int, ...]:
+        """All counts, in the order of the fields."""
+        return (
+            self.count,
+            self.doubtful_count,
+            self.control_count,
+            self.bytes,
+            self.min_index,
+            self.max_index,
+            self.out_of_order,
+            self.doubled,
+            self.late,
+        )
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of another row."""
+        self.count += other.count
+        self.doubtful_count += other.doubtful_count
+        self.control_count += other.control_count
+        self.bytes += other.bytes
+        self.out_of_order += other.out_of_order
+        self.doubled += other.doubled
+        self.late += other.late
+        if other.max_index >= 0:
+            self.reach(other.min_index, other.max_index)
+
+    def reach(self, first_index: int, index: int) -> None:
+        """Include these indexes."""
+        if self.min_index < 0 or first_index < self.min_index:
+            self.min_index = first_index
+        if index > self.max_index:
+            self.max_index = index
+
+
+@dataclass(slots=True)
+class Counts:
+    """The counts of one topic. Not for several threads at a time."""
+
+    bucket_ms: int
+    max_rows: int = MAX_ROWS
+    max_values: int = MAX_VALUES
+    buckets: dict[int, dict[Key, Tally]] = field(default_factory=dict)
+    #: Start of the latest bucket so far.
+    latest_ms: int = -1
+    row_count: int = 0
+    dropped_rows: int = 0
+    dropped_messages: int = 0
+    #: Start of the first bucket that is not dropped.
+    kept_from_ms: int = 0
+    #: Messages, bytes and messages out of order by tag values, over the buckets that are kept.
+    sums: dict[Key, list[int]] = field(default_factory=dict)
+
+    def add(
+        self, time_ms: int, group: Group, *, control: bool, count: int, index: int, size_bytes: int
+    ) -> Tally | None:
+        """Count one entry; ``index`` is that of its last message, -1 if it is not known.
+
+        Returns the counts that it was added to; None: its bucket was dropped before.
+        """
+        start_ms = time_ms - time_ms % self.bucket_ms
+        if start_ms < self.kept_from_ms:
+            self.dropped_messages += 0 if control else count
+            return None
+        key, tally = self._tally(start_ms, group)
+        tally.bytes += size_bytes
+        if control:
+            tally.control_count += count
+        else:
+            tally.count += count
+            if count > MAX_MESSAGES_PER_ENTRY:
+                tally.doubtful_count += count
+        if count and index >= 0:
+            tally.reach(index - count + 1, index)
+        messages = 0 if control else count
+        sums = self.sums[key]
+        sums[0] += messages
+        sums[1] += size_bytes
+        if start_ms < self.latest_ms:
+            tally.out_of_order += messages
+            sums[2] += messages
+        else:
+            self.latest_ms = start_ms
+        return tally
+
+    def put(self, start_ms: int, key: Key, tally: Tally) -> None:
+        """Take over a row, as it is."""
+        self.buckets.setdefault(start_ms, {})[key] = tally
+        self.row_count += 1
+        sums = self.sums.setdefault(key, [0, 0, 0])
+        sums[0] += tally.count
+        sums[1] += tally.bytes
+        sums[2] += tally.out_of_order
+
+    def _tally(self, start_ms: int, group: Group) -> tuple[Key, Tally]:
+        bucket = self.buckets.get(start_ms)
+        if bucket is None:
+            bucket = self.buckets[start_ms] = {}
+        tally = bucket.get(group)
+        if tally is not None:
+            return group, tally
+        key: Key = group
+        if len(bucket) >= self.max_values or not all(v is None or is_short(v) for v in group):
+            key = None
+        tally = bucket.get(key)
+        if tally is None:
+            tally = bucket[key] = Tally()
+            self.row_count += 1
+            self.sums.setdefault(key, [0, 0, 0])
+            self._drop_oldest(start_ms)
+        return key, tally
+
+    def _drop_oldest(self, current_ms: int) -> None:
+        """Drop buckets until the limit is kept; never the one that is being counted."""
+        while self.row_count > self.max_rows:
+            oldest_ms = min((start for start in self.buckets if start != current_ms), default=None)
+            if oldest_ms is None:
+                return
+            for key, tally in self.buckets.pop(oldest_ms).items():
+                self.row_count -= 1
+                self.dropped_rows += 1
+                self.dropped_messages += tally.count
+                sums = self.sums[key]
+                sums[0] -= tally.count
+                sums[1] -= tally.bytes
+                sums[2] -= tally.out_of_order
+                if not any(key in rows for rows in self.buckets.values()):
+                    del self.sums[key]
+            # A bucket that is older than the dropped one is being counted: it stays, whole.
+            self.kept_from_ms = max(self.kept_from_ms, min(oldest_ms + self.bucket_ms, current_ms))

@@ -1,0 +1,183 @@
+"""The rows of a trail, with what is missing, for all of its tags or for some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .counts import Key, Tally
+from .errors import AuditInputError
+from .rows import BROKER_TIER, AuditRow
+from .trail import Trail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """The labels in a tier's rows."""
+
+    tier: str = BROKER_TIER
+    host: str | None = None
+    datacenter: str | None = None
+    application: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Rows, and the facts without which they could be misread."""
+
+    topic: str
+    bucket_ms: int
+    tags: tuple[str, ...]
+    #: The index at which counting began, and the one after the last that is counted.
+    counted_from_index: int
+    next_index: int
+    #: The first index that the log still has: rows with indexes below it count what was removed.
+    log_first_index: int
+    #: Indexes that are in the log and not counted yet; 0: the rows are complete.
+    left: int
+    #: Indexes that were removed before they were counted. No row has them.
+    uncounted: int
+    #: What was dropped to stay below the limit of rows, and the start of the first bucket kept.
+    dropped_rows: int
+    dropped_messages: int
+    kept_from_ms: int
+    #: How often counting began anew because the log's tail was cut off.
+    recounts: int
+    rows: list[AuditRow] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """All but the rows, as JSON has it."""
+        names = [name for name in self.__slots__ if name not in ("rows", "tags")]
+        return {"tags": list(self.tags), **{name: getattr(self, name) for name in names}}
+
+
+def report(
+    topic: str,
+    trail: Trail,
+    by: Sequence[str],
+    *,
+    log_first_index: int,
+    left: int = 0,
+    starting_time_ms: int | None = None,
+    ending_time_ms: int | None = None,
+    labels: Labels | None = None,
+) -> Report:
+    """The rows by these tags, which must be among the trail's. Raises AuditInputError.
+
+    A bucket is in the report if it overlaps [starting time, ending time).
+    """
+    counts = trail.counts
+    for name in by:
+        if name not in trail.grouping.tags:
+            kept = ", ".join(trail.grouping.tags) or "none"
+            raise AuditInputError("by", name, f"is not a tag that is counted by ({kept})")
+    labels = labels or Labels()
+    rows = [
+        row
+        for row in _rows(trail, by, labels)
+        if (starting_time_ms is None or row.bucket_end_ms > starting_time_ms)
+        and (ending_time_ms is None or row.bucket_start_ms < ending_time_ms)
+    ]
+    return Report(
+        topic=topic,
+        bucket_ms=counts.bucket_ms,
+        tags=tuple(by),
+        counted_from_index=trail.first_index or 0,
+        next_index=trail.next_index,
+        log_first_index=log_first_index,
+        left=left,
+        uncounted=trail.uncounted,
+        dropped_rows=counts.dropped_rows,
+        dropped_messages=counts.dropped_messages,
+        kept_from_ms=counts.kept_from_ms,
+        recounts=trail.recounts,
+        rows=rows,
+    )
+
+
+def _rows(trail: Trail, by: Sequence[str], labels: Labels) -> Iterator[AuditRow]:
+    places = [trail.grouping.tags.index(name) for name in by]
+    missing = _Missing(trail)
+    starts = sorted(trail.counts.buckets)
+    for number, start_ms in enumerate(starts):
+        merged: dict[Key, Tally] = {}
+        for key, tally in trail.counts.buckets[start_ms].items():
+            # Without tags there is only one row, and the rest belongs to it.
+            short = None if key is None and by else tuple(key[p] for p in places) if key else ()
+            merged.setdefault(short, Tally()).add(tally)
+        gaps = missing.of(merged[()], number + 1 == len(starts)) if not by else (None, None, None)
+        for short, tally in sorted(merged.items(), key=lambda item: _order(item[0])):
+            tags = dict(zip(by, short or (None,) * len(by), strict=True))
+            yield row_of(
+                labels, start_ms, trail.counts.bucket_ms, tags, tally, gaps, is_rest=short is None
+            )
+
+
+def _order(key: Key) -> tuple[bool, list[tuple[bool, str]]]:
+    """Nulls last, and the rest row after all others."""
+    return key is None, [(value is None, value or "") for value in key or ()]
+
+
+def row_of(
+    labels: Labels,
+    start_ms: int,
+    bucket_ms: int,
+    tags: Mapping[str, str | None],
+    tally: Tally,
+    gaps: tuple[int | None, int | None, int | None] = (None, None, None),
+    *,
+    is_rest: bool = False,
+) -> AuditRow:
+    """A row with these counts; ``gaps``: missing in, before and after its bucket."""
+    has_index = tally.max_index >= 0
+    return AuditRow(
+        tier=labels.tier,
+        bucket_start_ms=start_ms,
+        bucket_end_ms=start_ms + bucket_ms,
+        tags=tags,
+        is_rest=is_rest,
+        host=labels.host,
+        datacenter=labels.datacenter,
+        application=labels.application,
+        count=tally.count,
+        doubtful_count=tally.doubtful_count,
+        control_count=tally.control_count,
+        bytes=tally.bytes,
+        min_index=tally.min_index if has_index else None,
+        max_index=tally.max_index if has_index else None,
+        missing=gaps[0],
+        missing_before=gaps[1],
+        missing_after=gaps[2],
+        out_of_order=tally.out_of_order,
+        doubled=tally.doubled,
+        late=tally.late,
+    )
+
+
+class _Missing:
+    """What is missing in, before and after each bucket, in their order: as the Spark audit."""
+
+    def __init__(self, trail: Trail) -> None:
+        self._gaps = trail.gaps
+        self._end = trail.next_index
+        # The indexes of dropped buckets are not missing.
+        self._next = None if trail.counts.dropped_rows else trail.first_index or 0
+
+    def of(self, tally: Tally, is_last: bool) -> tuple[int, int, int]:
+        first, last = tally.min_index, tally.max_index
+        inside = before = 0
+        if last >= 0:
+            spanned = last - first + 1 - self._removed(first, last + 1)
+            inside = spanned - tally.count - tally.control_count
+            if self._next is not None:
+                # Below 0 if the bucket has entries out of order, which lie in the one before.
+                before = first - self._next - self._removed(self._next, first)
+            self._next = max(last + 1, self._next or 0)
+        after = 0
+        if is_last and self._next is not None:
+            after = self._end - self._next - self._removed(self._next, self._end)
+        return inside, before, after
+
+    def _removed(self, first: int, end: int) -> int:
+        return sum(max(0, min(end, b) - max(first, a)) for a, b in self._gaps)

@@ -1,0 +1,218 @@
+"""One topic's counts, and how far its log is counted.
+
+A trail walks a topic's log behind its end, as a cursor does, and counts each entry once. So an
+append pays nothing for it. It reads heads: record header and stamp. It reads bodies only where
+reading them along is cheaper, and a damaged body changes no count.
+
+What happens to the log:
+
+- Entries that are removed from the head (retention) stay counted. Those that are removed before
+  they were counted are noted as `uncounted`: they are not missing, but no row has them.
+- If the log's tail is cut off, its indexes are given again. Then the trail begins anew and counts
+  what the log has (`recounts`).
+- A damaged entry is not counted, so its indexes are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..ledger import EARLIEST, EntryKind, Position, Run, TopicLog
+from ..ledger.rows import DamagedRecordError
+from ..metadata import Buffer
+from .counts import MAX_ROWS, MAX_VALUES, Counts
+from .groups import Grouping
+
+BATCH_ENTRIES = 256
+"""Entries that are read together, while no commit is urgent."""
+URGENT_ENTRIES = 32
+BATCH_BYTES = 1 << 20
+HEADS_FROM_BYTES = 16 << 10
+"""From this average size on, heads are read alone."""
+MAX_GAPS = 64
+"""Ranges of uncounted indexes that are kept apart; above it neighbours are joined."""
+
+
+_Head: TypeAlias = tuple[EntryKind, int, int, int, Buffer, int]
+"""What is counted of an entry: kind, messages, index, append time in milliseconds, prefix, size in
+bytes."""
+
+
+@dataclass(slots=True)
+class Trail:
+    """Not for several threads at a time."""
+
+    grouping: Grouping
+    counts: Counts
+    #: The index at which counting began; None: not begun.
+    first_index: int | None = None
+    #: The index after the last entry that was walked.
+    next_index: int = 0
+    #: Where walking goes on, and the last entry that was walked.
+    next_position: Position = EARLIEST
+    last_position: Position | None = None
+    #: Indexes (also of control entries) that were counted since `first_index`.
+    counted: int = 0
+    #: Ranges of indexes that were removed before they were counted: first, end.
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    recounts: int = 0
+
+    @classmethod
+    def new(
+        cls,
+        tags: Sequence[str],
+        bucket_ms: int,
+        *,
+        max_rows: int = MAX_ROWS,
+        max_values: int = MAX_VALUES,
+    ) -> Trail:
+        """A trail that has counted nothing."""
+        return cls(Grouping(tags), Counts(bucket_ms, max_rows, max_values))
+
+    @property
+    def uncounted(self) -> int:
+        """Indexes that were removed before they were counted."""
+        return sum(end - first for first, end in self.gaps)
+
+    @property
+    def missing(self) -> int:
+        """Indexes that should be in the log, and were not, since counting began."""
+        return self.next_index - (self.first_index or 0) - self.counted - self.uncounted
+
+    def left(self, log: TopicLog) -> int:
+        """How many indexes of the log are not counted yet."""
+        return max(0, log.next_index - max(self.next_index, log.first_index))
+
+    def advance(
+        self, log: TopicLog, max_entries: int = 1 << 62, *, until: Position | None = None
+    ) -> bool:
+        """Count the next entries; whether there are no more (before ``until``).
+
+        Raises OSError, LedgerError: what was counted before is right, the next call goes on.
+        """
+        self._find_place(log)
+        for run, first, last in log.stretches(self.next_position, until):
+            row = first
+            while row < last:
+                if max_entries <= 0:
+                    return False
+                batch = URGENT_ENTRIES if log.give_way() else BATCH_ENTRIES
+                end = self._count(run, row, min(last, row + min(batch, max_entries)))
+                max_entries -= end - row
+                row = end
+        return True
+
+    def _find_place(self, log: TopicLog) -> None:
+        """See what happened to the log since the last call."""
+        last = self.last_position
+        if last is not None:
+            cut = log.cut_before(last, self.next_index) is not None
+            if cut or log.next_index < self.next_index:
+                self._begin_anew()
+        first_index = log.first_index
+        if self.first_index is None:
+            self.first_index = self.next_index = first_index
+        elif first_index > self.next_index:
+            self._passed_over(first_index)
+        self.next_position = max(self.next_position, log.first_position or EARLIEST)
+
+    def _begin_anew(self) -> None:
+        counts = self.counts
+        self.counts = Counts(counts.bucket_ms, counts.max_rows, counts.max_values)
+        self.first_index, self.next_index = None, 0
+        self.next_position, self.last_position = EARLIEST, None
+        self.counted = 0
+        self.gaps = []
+        self.recounts += 1
+
+    def _passed_over(self, next_index: int) -> None:
+        """The indexes up to this one were removed before they were counted."""
+        if next_index > self.next_index:
+            self.gaps.append((self.next_index, next_index))
+            self.next_index = next_index
+        if len(self.gaps) > MAX_GAPS:
+            # What was counted between the two is no gap; but `uncounted` must stay right.
+            joined = self.gaps.pop(0)
+            (first, end), size = self.gaps[0], joined[1] - joined[0]
+            self.gaps[0] = (first - size, end)
+
+    def _count(self, run: Run, row: int, end: int) -> int:
+        """Count entries of a run from ``row`` on; returns the row after the last one."""
+        try:
+            heads = _heads(run, row, end)
+        except (DamagedRecordError, FileNotFoundError):
+            if run.is_gone(row):
+                end = run.entry_count if run.removed else max(row + 1, run.cut_rows)
+                self._passed_over(_index_after(run, end))
+                self._walked(run, end)
+                return end
+            heads = [_head(run, row)]
+        place, add = self.grouping.place, self.counts.add
+        counted = 0
+        for head in heads:
+            if head is None:
+                continue
+            kind, messages, index, append_time_ms, prefix, size_bytes = head
+            time_ms, group = place(prefix, append_time_ms)
+            is_control = kind is EntryKind.CONTROL
+            add(
+                time_ms,
+                group,
+                control=is_control,
+                count=messages,
+                index=index,
+                size_bytes=size_bytes,
+            )
+            counted += messages
+        end = row + len(heads)
+        self.counted += counted
+        self.next_index = max(self.next_index, _index_after(run, end))
+        self._walked(run, end)
+        return end
+
+    def _walked(self, run: Run, end: int) -> None:
+        self.next_position = Position(run.ledger_id, run.first_entry_id + end)
+        self.last_position = Position(run.ledger_id, run.first_entry_id + end - 1)
+
+
+def _index_after(run: Run, end: int) -> int:
+    return run.next_index if end >= run.entry_count else run.index_before(end)
+
+
+def _heads(run: Run, row: int, end: int) -> list[_Head | None]:
+    """The heads from ``row`` on, at least one. Raises DamagedRecordError, FileNotFoundError."""
+    size_bytes = run.row(end - 1).end_offset - run.row(row).offset
+    if size_bytes >= HEADS_FROM_BYTES * (end - row):
+        return [_head(run, each) for each in range(row, end)]
+    return [
+        (
+            entry.kind,
+            entry.message_count,
+            entry.index,
+            entry.append_time_ms,
+            entry.prefix,
+            len(entry.stored),
+        )
+        for entry in run.read(row, end - row, BATCH_BYTES)
+    ]
+
+
+def _head(run: Run, row: int) -> _Head | None:
+    """One head; None if it is damaged. Raises DamagedRecordError if the entry was removed."""
+    try:
+        head = run.head(row)
+    except (DamagedRecordError, FileNotFoundError):
+        if run.is_gone(row):
+            raise
+        return None
+    size_bytes = len(head.prefix) + head.body_size_bytes
+    return (head.kind, head.message_count, head.index, head.append_time_ms, head.prefix, size_bytes)
+
+
+def count_log(log: TopicLog, tags: Sequence[str], bucket_ms: int) -> Trail:
+    """Count a whole log as it is now, without limits. Raises OSError, LedgerError."""
+    trail = Trail.new(tags, bucket_ms, max_rows=1 << 62, max_values=1 << 62)
+    trail.advance(log)
+    return trail

@@ -1,0 +1,316 @@
+"""The broker's auditor: counts the topics' entries behind their ends, in a thread of its own.
+
+Nothing is counted in an append. The auditor walks each log as a slow reader does, by its records'
+heads. While clients write, it takes at most 2 % of the processor time that the broker takes, and
+may fall behind; while they do not, up to half of a processor. If a topic has more uncounted
+messages than `max_audit_lag_messages`, it takes up to half of a processor in any case. Falling
+behind makes no count wrong, because
+
+- who asks for a report gets everything that was durable when he asked: the rest is counted first;
+- before retention removes entries, they are counted, and the counts are stored;
+- after a restart, also after a kill, counting goes on from what was stored last.
+
+A failing disk does not stop retention: entries are removed without being counted then, and the
+report says how many (`uncounted`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ...audit.errors import AuditInputError
+from ...audit.received import Post
+from ...audit.report import Labels, Report, report
+from ...audit.rows import AuditRow
+from ...ledger import LedgerError, ManagedLedger, Position
+from ...proto.pulsar_api_pb2 import ServerError
+from ..cleaning.lanes import Lane
+from ..configuration.config import BrokerConfig
+from ..errors import RefusedError
+from .trails import Trails
+
+if TYPE_CHECKING:
+    from ...audit.trail import Trail
+    from ..topics.registry import Topics
+    from ..topics.topic import Topic
+
+__all__ = ["Auditor"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ROUND_INTERVAL_S = 1.0
+STEP_ENTRIES = 128
+#: Topics that are looked at in one step.
+LOOK_TOPICS = 100
+#: Entries that a request counts before other requests have their turn.
+JOB_ENTRIES = 50_000
+#: After this time a request is answered with what is counted by then.
+REPORT_MAX_S = 20.0
+#: Pauses for each second of counting: while clients write, in processor time of the whole broker.
+BUSY_RESTS, IDLE_RESTS = 70.0, 1.0
+#: How often the broker's share of a processor is measured, and the least that is assumed.
+SHARE_INTERVAL_S, SHARE_MIN = 0.2, 0.05
+
+
+class Auditor:
+    """One broker's auditor. Its methods are for the event loop, unless they say otherwise."""
+
+    def __init__(
+        self, topics: Topics, config: BrokerConfig, writes_are_urgent: Callable[[], bool]
+    ) -> None:
+        self._topics = topics
+        self._config = config
+        self._lane = Lane(
+            "pulsemark-audit",
+            rests=lambda: self.rests(
+                urgent=writes_are_urgent(),
+                is_far_behind=self._is_far_behind,
+                share=self._share(),
+            ),
+            clock=time.thread_time,
+        )
+        self._trails = Trails(topics.catalog, config)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_far_behind = False
+        self._measured = time.monotonic(), time.process_time()
+        self._last_share = SHARE_MIN
+        #: The time that a round took to look at all topics.
+        self._look_s = 0.0
+        #: How often counting or storing failed.
+        self.failures = 0
+        #: Processor time of the auditor's thread.
+        self.cpu_s = 0.0
+        self.labels = Labels(host=socket.gethostname())
+        if self.is_on:
+            topics.on_open.append(self._topic_opened)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the broker keeps an audit."""
+        return self._config.audit_enabled
+
+    def start(self) -> None:
+        """Begin to count."""
+        if self.is_on:
+            self._due()
+
+    def _due(self) -> None:
+        # Looking at very many topics takes time itself, also if none has anything new.
+        interval_s = max(ROUND_INTERVAL_S, BUSY_RESTS * self._look_s)
+        self._timer = self._loop.call_later(interval_s, self._due)
+        self._lane.begin_round("audit", self._round())
+
+    async def close(self) -> None:
+        """End the thread, and store what is counted. The cleaning must have ended before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lane.close()
+        await asyncio.to_thread(self._lane.join)
+        try:
+            await asyncio.to_thread(self._trails.save_all)
+        except (LedgerError, OSError) as error:
+            log.warning("the audit could not be stored; the rest is counted again: %s", error)
+
+    # -- counting, on the lane's thread ---------------------------------------------------------
+
+    @staticmethod
+    def rests(*, urgent: bool, is_far_behind: bool, share: float) -> float:
+        """How many times as long as it counted the auditor pauses.
+
+        ``share`` is the part of a processor that the broker takes; it can be above 1.
+        """
+        return BUSY_RESTS / share if urgent and not is_far_behind else IDLE_RESTS
+
+    def _share(self) -> float:
+        """On the lane's thread: the part of a processor that the broker took lately."""
+        (at_s, cpu_s), (now_s, now_cpu_s) = self._measured, (time.monotonic(), time.process_time())
+        if now_s - at_s >= SHARE_INTERVAL_S:
+            self._measured = now_s, now_cpu_s
+            self._last_share = max(SHARE_MIN, (now_cpu_s - cpu_s) / (now_s - at_s))
+        return self._last_share
+
+    def _round(self) -> Iterator[None]:
+        topics = tuple(self._topics.open_topics.values())
+        look_s = 0.0
+        for at in range(0, len(topics), LOOK_TOPICS):
+            began_s = time.thread_time()
+            some = [t for t in topics[at : at + LOOK_TOPICS] if t.is_open and self.has_work(t)]
+            look_s += time.thread_time() - began_s
+            yield
+            for topic in some:
+                while topic.is_open and self._step(topic):
+                    yield
+                yield
+        self._look_s = look_s
+
+    def has_work(self, topic: Topic) -> bool:
+        """Whether there is something of a topic to count or to store."""
+        up_to_date = self._trails.is_up_to_date(topic.ledger)
+        return not up_to_date or self._trails.is_due(topic.name)
+
+    def _step(self, topic: Topic) -> bool:
+        """Count a little; whether there is more."""
+        ledger = topic.ledger
+        try:
+            if self._trails.is_up_to_date(ledger):
+                self._trails.save_if_due(topic.name)
+                return False
+            trail = self._trails.of(ledger)
+            left = trail.left(ledger)
+            self._is_far_behind = left > self._config.max_audit_lag_messages
+            is_end = trail.advance(ledger, STEP_ENTRIES)
+            self._trails.save_if_due(topic.name)
+            self._trails.make_room()
+        except (LedgerError, OSError) as error:
+            self._failed(topic.name, error)
+            return False
+        finally:
+            self.cpu_s = time.thread_time()
+        return not is_end
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self.failures += 1
+        log.warning("%s: the audit failed, the next round goes on: %s", name, error)
+
+    # -- retention ------------------------------------------------------------------------------
+
+    def _topic_opened(self, topic: Topic) -> None:
+        hooks = topic.ledger.before_removal
+        # A topic that is closed and opened again has the same ledger.
+        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
+            hooks.append(partial(self._before_removal, topic.ledger))
+
+    def _before_removal(self, ledger: ManagedLedger, before: Position) -> None:
+        """On the removing thread: count what will be removed, and store the counts."""
+        try:
+            self._lane.submit(partial(self._count_before, ledger, before)).result()
+        except CancelledError:
+            log.info("%s: entries are removed uncounted: the audit has ended", ledger.name)
+        except (LedgerError, OSError) as error:
+            # A disk that fails must not keep retention from making room.
+            self._failed(ledger.name, error)
+        except Exception:
+            self.failures += 1
+            log.exception("%s: entries are removed uncounted", ledger.name)
+
+    def _count_before(self, ledger: ManagedLedger, before: Position) -> None:
+        first = ledger.first_position
+        if first is None or before <= first:
+            return
+        trail = self._trails.of(ledger)
+        trail.advance(ledger, until=before)
+        self._trails.save(ledger.name)
+
+    # -- asked for ------------------------------------------------------------------------------
+
+    async def report(
+        self,
+        topic: Topic,
+        by: Sequence[str] | None = None,
+        *,
+        starting_time_ms: int | None = None,
+        ending_time_ms: int | None = None,
+    ) -> Report:
+        """A topic's rows with everything that is durable now.
+
+        Args:
+            topic: an open topic.
+            by: some of the tags that are counted by; None: all of them.
+            starting_time_ms: leave out buckets that end before.
+            ending_time_ms: leave out buckets that begin at it or later.
+
+        Raises `RefusedError` (NotAllowedError if no audit is kept), AuditInputError, LedgerError,
+        OSError.
+        """
+        self._check_on()
+        ledger = topic.ledger
+        end_index = ledger.next_index
+        until_s = self._loop.time() + REPORT_MAX_S
+        made: Report | None = None
+        while made is None:
+            topic.check_is_open()
+            is_last = self._loop.time() >= until_s
+            made = await self._job(
+                lambda is_last=is_last: self._counted(  # type: ignore[misc] # a default's type
+                    ledger,
+                    end_index,
+                    lambda trail, left: report(
+                        topic.name,
+                        trail,
+                        trail.grouping.tags if by is None else by,
+                        log_first_index=ledger.first_index,
+                        left=left,
+                        starting_time_ms=starting_time_ms,
+                        ending_time_ms=ending_time_ms,
+                        labels=self.labels,
+                    ),
+                    is_last=is_last,
+                )
+            )
+        return made
+
+    def _counted(
+        self,
+        ledger: ManagedLedger,
+        end_index: int,
+        make: Callable[[Trail, int], Report],
+        *,
+        is_last: bool,
+    ) -> Report | None:
+        """Count on; the report if that was the rest, or the last attempt."""
+        trail = self._trails.of(ledger)
+        is_end = trail.advance(ledger, JOB_ENTRIES)
+        self._trails.make_room()
+        self.cpu_s = time.thread_time()
+        left = 0 if is_end else max(0, end_index - trail.next_index)
+        return make(trail, left) if not left or is_last else None
+
+    async def received(self, topic: Topic) -> list[AuditRow]:
+        """The rows that other tiers have posted. Raises as `report`."""
+        self._check_on()
+        found = await self._job(partial(self._trails.received, topic.ledger))
+        return found.rows()
+
+    async def post(self, topic: Topic, post: Post) -> None:
+        """Take posted rows; they are durable when this returns. Raises as `report`."""
+        self._check_on()
+        width_ms = self._config.audit_bucket_ms
+        for row in post.rows:
+            if row.bucket_end_ms - row.bucket_start_ms != width_ms:
+                start_ms, end_ms = row.bucket_start_ms, row.bucket_end_ms
+                raise AuditInputError(
+                    "bucket_end_ms",
+                    end_ms,
+                    f"ends a bucket of {end_ms - start_ms} ms; this broker's have {width_ms} ms",
+                )
+        topic.check_is_open()
+        await self._job(partial(self._trails.post, topic.ledger, post))
+
+    async def forget(self, name: str) -> None:
+        """Forget a deleted topic. Raises LedgerError, OSError."""
+        if self.is_on:
+            await self._job(partial(self._trails.forget, name))
+
+    def trail_in_memory(self, name: str) -> Trail | None:
+        """A topic's trail, as far as it is counted, if it is in memory."""
+        return self._trails.in_memory(name)
+
+    def _check_on(self) -> None:
+        if not self.is_on:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                "this broker keeps no audit: start it with pulsemarkAuditEnabled=true or --audit",
+            )
+
+    async def _job(self, call: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._lane.submit(call))

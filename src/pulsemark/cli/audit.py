@@ -1,0 +1,262 @@
+"""`pulsemark audit TOPIC`: what a topic's audit has counted; `pulsemark audit compare TOPIC`.
+
+The rows come from a running broker that keeps an audit (`--admin-url`), or are counted from a data
+folder, which needs no broker (`--data-dir`). `--by producer` divides them by tags. Exit code 1 if
+messages are missing.
+
+`compare` puts the broker's counts beside those that consumers have posted. It judges buckets that
+ended `--grace` ago. Exit code 1 if messages were lost, doubled or late. docs/audit.md explains it.
+
+With `--json` each row is an object; the first line has the facts about all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from ..audit.errors import AuditInputError
+from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
+from ..ledger import LedgerError
+from ..wire import InvalidTopicNameError
+from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
+from .errors import CliError
+from .options import add_data_dir, add_json, full_topic, json_line
+from .times import parse_time, show_time
+
+if TYPE_CHECKING:
+    from ..audit.compare import Comparison
+    from ..audit.report import Report
+
+ERRORS = (LedgerError, AuditInputError, InvalidTopicNameError, OSError)
+
+EXIT_PROBLEM = 1
+COMPARE = "compare"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="[compare] TOPIC",
+        help="short or full name; with the word compare before it, tiers are compared",
+    )
+    place = parser.add_mutually_exclusive_group()
+    add_admin_url(place, default=None)
+    add_data_dir(place, why="folder to count in, instead of asking a broker; not for compare")
+    parser.add_argument(
+        "--by", default="", metavar="TAGS", help="divide the rows by tags: producer,service"
+    )
+    parser.add_argument("--tier", metavar="NAME", help="another tier than the broker")
+    parser.add_argument("--bucket", help="with --data-dir: width of the buckets (1 minute)")
+    parser.add_argument("--from", dest="start", metavar="TIME", help="leave out what ended before")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="leave out what began later")
+    parser.add_argument(
+        "--grace",
+        metavar="WIDTH",
+        help="of compare: judge buckets that ended so long ago (1 minute)",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the rows, or compare the tiers."""
+    is_compare = args.words[0] == COMPARE and len(args.words) == 2
+    if len(args.words) > 1 and not is_compare:
+        raise CliError(f"{' '.join(args.words)!r} is neither TOPIC nor compare TOPIC")
+    topic = full_topic(args.words[-1])
+    if is_compare:
+        return _compare(args, topic)
+    if args.grace is not None:
+        raise CliError("--grace is an option of compare")
+    found = _from_folder(args, topic) if args.data_dir is not None else _from_broker(args, topic)
+    return _show(args, found)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def _from_folder(args: argparse.Namespace, topic: str) -> Report:
+    from ..audit.report import report
+    from ..audit.trail import count_log
+    from ..ledger import FolderReader
+
+    if args.tier is not None:
+        raise CliError("--tier needs a broker: a folder has only the broker's entries")
+    tags = parse_tags(args.by)
+    bucket_ms = parse_bucket_ms(args.bucket or "1 minute")
+    start_ms, end_ms = _times(args)
+    with FolderReader(args.data_dir) as folder:
+        log = folder.log(topic)
+        trail = count_log(log, tags, bucket_ms)
+        return report(
+            topic,
+            trail,
+            tags,
+            log_first_index=log.first_index,
+            starting_time_ms=start_ms,
+            ending_time_ms=end_ms,
+        )
+
+
+def _from_broker(args: argparse.Namespace, topic: str) -> Report:
+    if args.bucket is not None:
+        raise CliError("--bucket needs --data-dir: a broker's buckets are set where it is started")
+    return _asked(args, topic, **({} if args.tier is None else {"tier": args.tier}))
+
+
+def _asked(args: argparse.Namespace, topic: str, **query: str) -> Report:
+    _, path = target_path(topic)
+    start_ms, end_ms = _times(args)
+    query["by"] = ",".join(parse_tags(args.by))
+    for name, value in (("startingTime", start_ms), ("endingTime", end_ms)):
+        if value is not None:
+            query[name] = str(value)
+    base = admin_url(args.admin_url or DEFAULT_ADMIN_URL)
+    return _report_of(ask("GET", f"{base}{path}/audit?{urlencode(query)}"))
+
+
+def _report_of(answer: Any) -> Report:
+    from ..audit.report import Report
+
+    try:
+        facts = dict(answer)
+        facts["rows"] = [AuditRow(**row) for row in facts["rows"]]
+        facts["tags"] = tuple(facts["tags"])
+        return Report(**facts)
+    except (LookupError, TypeError, ValueError) as error:
+        raise CliError(
+            f"the answer {str(answer)[:80]!r} is not an audit; is this a pulsemark broker?"
+        ) from error
+
+
+def _times(args: argparse.Namespace) -> tuple[int | None, int | None]:
+    start_ms, end_ms = (None if t is None else parse_time(t) for t in (args.start, args.end))
+    if start_ms is not None and end_ms is not None and end_ms < start_ms:
+        raise CliError(f"--to {args.end!r} is before --from {args.start!r}")
+    return start_ms, end_ms
+
+
+def _show(args: argparse.Namespace, found: Report) -> int:
+    if args.json:
+        print(json_line(found.facts()))
+        for row in found.rows:
+            print(json_line(row.to_json()))
+    else:
+        print(_table(_headings(found), [_cells(row, found) for row in found.rows]))
+    for note in _notes(found):
+        print(f"pulsemark: {note}", file=sys.stderr)
+    # A bucket with entries out of order misses what lies in another: the sum does not.
+    missing = sum(_missing(row) for row in found.rows)
+    return EXIT_PROBLEM if missing > 0 or found.left else 0
+
+
+def _missing(row: AuditRow) -> int:
+    return (row.missing or 0) + (row.missing_before or 0) + (row.missing_after or 0)
+
+
+def _headings(found: Report) -> list[str]:
+    shown = ["bucket", "tier", *found.tags, "count", "control", "bytes", "min_index", "max_index"]
+    return [*shown, *(() if found.tags else ("missing",)), "out_of_order"]
+
+
+def _cells(row: AuditRow, found: Report) -> list[str]:
+    values = ["(rest)" if row.is_rest else row.tags.get(name) or "-" for name in found.tags]
+    numbers: list[int | None] = [row.count, row.control_count, row.bytes]
+    numbers += [row.min_index, row.max_index]
+    if not found.tags:
+        numbers.append(_missing(row))
+    numbers.append(row.out_of_order)
+    shown = ["" if number is None else str(number) for number in numbers]
+    return [show_time(row.bucket_start_ms), row.tier, *values, *shown]
+
+
+def _notes(found: Report) -> list[str]:
+    """What a reader of the rows has to know."""
+    notes = []
+    if found.left:
+        notes.append(f"{found.left} messages are not counted yet; ask again")
+    if found.uncounted:
+        notes.append(f"{found.uncounted} indexes were removed before they were counted")
+    if found.dropped_messages or found.dropped_rows:
+        since = show_time(found.kept_from_ms)
+        notes.append(f"rows before {since} were dropped: {found.dropped_messages} messages")
+    if found.log_first_index > found.counted_from_index:
+        notes.append(
+            f"the rows also count messages before index {found.log_first_index},"
+            " which the log no longer has"
+        )
+    if found.recounts:
+        notes.append("the log's tail was cut off once; what the log has was counted anew")
+    return notes
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in (headings, *rows)
+    ]
+    return "\n".join(lines)
+
+
+# -- compare --------------------------------------------------------------------------------------
+
+
+def _compare(args: argparse.Namespace, topic: str) -> int:
+    from dataclasses import replace
+
+    from ..audit.compare import compare
+    from ..audit.received import of_tier
+    from ..audit.rows import BROKER_TIER
+
+    if args.data_dir is not None or args.bucket is not None:
+        raise CliError("compare asks a broker: --data-dir and --bucket are not for it")
+    found = _asked(args, topic, tier="all")
+    ours = replace(found, rows=list(of_tier(found.rows, BROKER_TIER)))
+    theirs = [row for row in found.rows if row.tier != BROKER_TIER]
+    if args.tier is not None:
+        theirs = list(of_tier(theirs, args.tier))
+    if not theirs:
+        named = "" if args.tier is None else f" as tier {args.tier}"
+        raise CliError(f"nothing was posted for {topic}{named}: there is nothing to compare with")
+    compared = compare(ours, theirs, ended_before_ms=_now_ms() - _grace_ms(args.grace))
+    if args.json:
+        print(json_line(found.facts()))
+        for row in compared:
+            print(json_line(_as_json(row)))
+    else:
+        headings = ["bucket", "tier", *found.tags, "broker", "received", "lost", "doubled", "late"]
+        print(_table([*headings, ""], [_compared_cells(row, found) for row in compared]))
+    for note in _notes(found):
+        print(f"pulsemark: {note}", file=sys.stderr)
+    return EXIT_PROBLEM if any(row.is_problem for row in compared) or found.left else 0
+
+
+def _compared_cells(row: Comparison, found: Report) -> list[str]:
+    values = ["(rest)" if row.is_rest else row.tags.get(name) or "-" for name in found.tags]
+    numbers = [row.broker_count, row.tier_count, row.lost, row.doubled, row.late]
+    verdict = "WRONG" if row.is_problem else "ok" if row.is_judged else "not judged"
+    return [show_time(row.bucket_start_ms), row.tier, *values, *map(str, numbers), verdict]
+
+
+def _as_json(row: Comparison) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(row), "is_problem": row.is_problem}
+
+
+def _grace_ms(text: str | None) -> int:
+    if text is None:
+        return 60_000
+    return 0 if re.fullmatch(r"0+ *[a-z]*", text.strip()) else parse_bucket_ms(text)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
