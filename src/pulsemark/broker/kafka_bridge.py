@@ -3,9 +3,7 @@
 A Kafka topic T is the partitioned topic T of `kafka_namespace`; its partition P is the topic
 `T-partition-P`. A topic without partitions is one with a single partition, the topic itself.
 
-The settings that a topic has by Kafka's names are its policy `kafka`. A topic that has it holds
-entries in Kafka's format. Retention is also set as the broker's own policy, in minutes and
-megabytes, rounded up; the next whole ones are 1 minute and 1 MB.
+The settings that a topic has by Kafka's names are its policy `kafka` (`topics.entry_formats`).
 
 Importing this module imports kafka-python, so the broker imports it only if a port is configured.
 """
@@ -14,23 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ..kafka.endpoint import Endpoint
 from ..kafka.errors import Code, KafkaError
 from ..kafka.names import is_name
 from ..kafka.options import KafkaOptions
 from ..kafka.ports import Budget, InputMemory, OutputMemory, Ports
-from ..kafka.settings import RETENTION_BYTES, RETENTION_MS
 from ..ledger import LedgerError, ManagedLedger, Position
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName, check_namespace
-from .cleaning.policies import INT_MAX, MIB, MINUTE_MS, RETENTION
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener
 from .errors import RefusedError
 from .services import Services
-from .topics.entry_formats import KAFKA_POLICY
+from .topics.entry_formats import KAFKA_POLICY, policies_of
 from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
 from .waiting import wait_until
@@ -218,7 +214,7 @@ class BrokerTopics:
         async with self._creating:
             if self.partitions_of(topic):
                 raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {topic} exists")
-            policies = _policies(settings)
+            policies = policies_of(settings)
             work = self._topics.create_partitioned(self._name(topic), partitions, policies)
             await _translated(work)
 
@@ -249,23 +245,8 @@ class BrokerTopics:
         A topic that did not have it may hold entries in Kafka's format from then on.
         """
         name = self._name(topic)
-        await _translated(self._policies.change_in_topic(name, _policies(settings)))
+        await _translated(self._policies.change_in_topic(name, policies_of(settings)))
 
     async def truncate_head(self, opened: Topic, before: Position) -> None:
         """Remove all entries before a position, also for Pulsar's subscriptions."""
         await _translated(self._services.cleaning.truncate(opened, before))
-
-
-def _policies(settings: Mapping[str, str]) -> dict[str, Any]:
-    """A topic's policies for settings of these values."""
-    time_ms = int(settings.get(RETENTION_MS, "-1"))
-    size_bytes = int(settings.get(RETENTION_BYTES, "-1"))
-    retention = {
-        "retentionTimeInMinutes": -1 if time_ms < 0 else _whole(time_ms, MINUTE_MS),
-        "retentionSizeInMB": -1 if size_bytes < 0 else _whole(size_bytes, MIB),
-    }
-    return {KAFKA_POLICY: dict(settings), RETENTION.key: retention}
-
-
-def _whole(amount: int, unit: int) -> int:
-    return min(max(-(-amount // unit), 1), INT_MAX)

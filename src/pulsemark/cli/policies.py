@@ -5,7 +5,8 @@ namespace; any other target is a topic, in short or full form. POLICY is one of
 
 - `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
-  compacted, see docs/cleaning.md.
+  compacted, see docs/cleaning.md;
+- `entryFormat`, of topics only: in which format Kafka's record sets are stored, see docs/kafka.md.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
@@ -35,7 +36,8 @@ STAMPS = "brokerEntryMetadata"
 RETENTION = "retention"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
-POLICIES = (STAMPS, RETENTION, *NUMBERS)
+ENTRY_FORMAT = "entryFormat"
+POLICIES = (STAMPS, RETENTION, *NUMBERS, ENTRY_FORMAT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "application_tags,producer_name",
     )
     _add_limits(setting)
+    setting.add_argument_group("entryFormat").add_argument(
+        "--setting",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a topic setting by Kafka's name, such as message.format.version=0.10.0; without "
+        "a value, its default. May be given several times",
+    )
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
 
 
@@ -107,6 +116,8 @@ def _action(
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
+    if args.policy == ENTRY_FORMAT and ("://" not in name or args.action == "unset"):
+        raise CliError("entryFormat is a policy of topics, and stays once it is set")
     url = f"{admin_url(args.admin_url)}{path}/{args.policy}"
     if args.action == "get":
         if args.applied and "://" not in name:
@@ -136,8 +147,9 @@ def _value(args: argparse.Namespace) -> Any:
         STAMPS: ("stampers", "off", "deliver"),
         RETENTION: ("time", "size"),
         **{policy: (option,) for policy, option in NUMBERS.items()},
+        ENTRY_FORMAT: ("setting",),
     }[args.policy]
-    for option in ("stampers", "off", "deliver", "time", "size", "seconds", "bytes"):
+    for option in ("stampers", "off", "deliver", "time", "size", "seconds", "bytes", "setting"):
         if option not in belonging and getattr(args, option) not in (None, False, ""):
             raise CliError(f"--{option} is not an option of {args.policy}")
     if args.policy == STAMPS:
@@ -146,6 +158,9 @@ def _value(args: argparse.Namespace) -> Any:
     if None in given:
         needed = " and ".join(f"--{option}" for option in belonging)
         raise CliError(f"{args.policy} needs {needed}")
+    if args.policy == ENTRY_FORMAT:
+        pairs = [text.partition("=") for text in args.setting]
+        return {name: value or None for name, _, value in pairs}
     if args.policy == RETENTION:
         return {"retentionTimeInMinutes": args.time, "retentionSizeInMB": args.size}
     return given[0]
@@ -169,6 +184,8 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
         print(json_line({"target": name, "policy": args.policy, "value": found}))
     elif found is None:
         print("not set")
+    elif args.policy == ENTRY_FORMAT and isinstance(found, dict):
+        print("\n".join(f"{key}={value}" for key, value in sorted(found.items())) or "defaults")
     elif args.policy == RETENTION and isinstance(found, dict):
         time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
         print(f"time: {time} minutes, size: {size} MB")

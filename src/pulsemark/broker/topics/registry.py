@@ -269,7 +269,8 @@ class Topics:
     ) -> None:
         async with self._locks.held(str(name)):
             self._check_namespace(name)
-            if policies is None:
+            policies = {key: value for key, value in (policies or {}).items() if value is not None}
+            if not policies:
                 await self._partitioned.put(name, partitions)
             else:
                 change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
