@@ -11,10 +11,15 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from pulsemark.ledger import LocalStore, ManagedLedger, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
+
+# An example may take any time: the machine may have other work.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 OpenStore = Callable[..., LocalStore]
 OPTION_NAMES = set(StoreOptions.__dataclass_fields__)

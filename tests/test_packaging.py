@@ -100,6 +100,8 @@ def test_layers_are_kept() -> None:
     [
         ("ledger/astray.py", "from pulsemark.broker import Broker", "Layers"),
         ("pipeline/astray.py", "from ..broker import Broker", "Layers"),
+        ("mirror/astray.py", "from ..broker import Broker", "Layers"),
+        ("client/astray.py", "from ..finder import Finder", "Layers"),
         ("audit/astray.py", "from ..finder import Finder", "Layers"),
         ("wire/astray.py", "import asyncio", "no I/O"),
         ("finder/astray.py", "from ..wire import Connection", "without the wire protocol"),

@@ -403,7 +403,7 @@ def small_parts() -> ExitStack:
     return stack
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=steps, options=store_options)
 # A batch that stays as it is: none of its messages has gone.
 @example(
@@ -493,7 +493,7 @@ def positions(log: TopicLog | CompactedLog) -> list[Position]:
 
 
 def test_empty_topic(topic):
-    """A topic without entries has nothing to compact, and leaves nothing behind."""
+    """A topic without entries has nothing to compact, and leaves no view."""
     report = compact(topic)
     assert (report.changed, report.horizon, report.generation) == (False, None, 0)
     assert set(topic.store.catalog.topics()) == {"cursors", TOPIC}
@@ -825,7 +825,7 @@ def test_the_log_is_cut(topic, open_store):
 
 
 def test_the_tail_is_cut(topic):
-    """Where a new leader cuts the log before the view's horizon, the log tells what it has."""
+    """If a new leader cuts the log before the view's horizon, the log says what is there."""
     first = put(topic, "a", b"1")
     put(topic, "a", b"2")
     compact(topic)

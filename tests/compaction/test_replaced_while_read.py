@@ -292,7 +292,7 @@ def test_cut_tail_keeps_what_only_the_view_has(open_store, restart):
 
 
 def test_cut_tail_of_a_log_that_has_everything(open_store):
-    """Where nothing was trimmed, the log alone tells what there is after a tail was cut."""
+    """If nothing was trimmed, the log alone says which entries there are after a cut tail."""
     topic = open_store(ledger_entries=2).open_topic(TOPIC)
     for key in "abcd":
         put(topic, key, b"1")

@@ -102,7 +102,7 @@ def test_find(written, by_records):
 
 
 def test_rows(written):
-    """A row tells all about its entry, whichever way it was found."""
+    """A row has all facts of its entry, whichever way it was found."""
     _, view = written
     messages = 0
     for number, each in enumerate(ENTRIES):

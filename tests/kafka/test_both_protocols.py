@@ -158,6 +158,16 @@ def test_no_pulsar_consumer_gets_the_bytes_of_a_set_that_cannot_be_converted(
     assert "is left out" in caplog.text
 
 
+def test_a_topic_whose_policies_are_lost_still_gives_no_set_to_pulsars_consumers(
+    both, client, topic
+):
+    """What an entry is, its stamp says; a catalog that was made again has no policies."""
+    produced(both, topic, (b"k", b"v", []))
+    both.broker.services.topics.policy_store.of_topics.clear()
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    assert received(consumer, 1)[0].data() == b"v"
+
+
 def test_a_control_entry_is_a_control_batch_and_consumers_go_on_after_it(both, topic):
     """Its offset is passed over; clients of magic 0 and 1 get nothing for it."""
     produced(both, topic, (None, b"a", []))

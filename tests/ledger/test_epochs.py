@@ -131,7 +131,7 @@ def test_an_epoch_beyond_the_header_is_refused(simulated, epoch):
 
 
 def test_foreign_stampers_are_not_asked_for_control_entries(simulated):
-    """A mark is stamped by those that say they want it, and by no other."""
+    """A control entry is stamped only by stampers that ask for it."""
     topic = simulated.open().open_topic(ORDERS)
     topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper(), Foreign()])
     topic.begin_epoch(1).commit.wait(10)
@@ -143,7 +143,7 @@ def test_foreign_stampers_are_not_asked_for_control_entries(simulated):
 
 
 def test_cutting_a_tail_while_others_append(open_store):
-    """What is acknowledged is in the log or was cut off before its acknowledgement counted."""
+    """An acknowledged entry is in the log, or it was cut off before its acknowledgement counted."""
     store = open_store(segment_size_bytes=2000)
     topic = store.open_topic(ORDERS)
     acknowledged, errors, stop = {}, [], threading.Event()
@@ -188,7 +188,7 @@ def test_cutting_a_tail_while_others_append(open_store):
 
 @pytest.mark.parametrize("rolls", [False, True], ids=["one segment", "two ledgers"])
 def test_entries_without_messages_before_the_cut_stay(tmp_path, rolls):
-    """What stands before the first message that is dropped stays, wherever segments begin."""
+    """Entries before the first message that is dropped stay, wherever segments begin."""
     with LocalStore.open(tmp_path) as store:
         topic = store.open_topic("persistent://public/default/orders")
         topic.append(b"m0").commit.wait(10)

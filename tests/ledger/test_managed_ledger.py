@@ -69,7 +69,7 @@ def test_append_answers_at_once_and_becomes_durable(topic, clock):
     assert (entry.kind, bytes(entry.body)) == (EntryKind.DATA, b"one")
 
 
-def test_callbacks_and_listeners_hear_of_commits(open_store):
+def test_callbacks_and_listeners_are_called_after_commits(open_store):
     """Callbacks are run by ``notify``, in order of appending; listeners once per commit."""
     notified: list[Callable[[], None]] = []
     heard: list[Any] = []
@@ -91,7 +91,7 @@ def test_callbacks_and_listeners_hear_of_commits(open_store):
 
 
 def test_failing_callback_does_not_stop_commits(topic, caplog):
-    """An exception in somebody's callback or listener is logged, and commits go on."""
+    """An exception in a callback or listener is logged, and commits go on."""
 
     def fail(*_):
         raise RuntimeError("a callback that is not ours")
@@ -245,7 +245,7 @@ def test_more_messages_than_a_batch_can_hold_are_refused(topic, count):
 
 
 def test_index_beyond_64_bits_is_refused(topic):
-    """The last index there is can be given; the one after it is a typed error."""
+    """The highest index can be given; the next one is a typed error."""
     topic.append(b"x").commit.wait(10)
     topic.tail = replace(topic.tail, next_index=2**63 - 1, run=None)
     topic.append(b"last").commit.wait(10)
@@ -329,7 +329,7 @@ def test_closed_store_refuses_reads_and_opens_no_file_again(open_store):
 
 
 def test_ledgers_end_by_age_after_the_clock_jumped_ahead_and_back(open_store, clock):
-    """While stamps stand still, a ledger's age goes on as the clock does."""
+    """While stamps do not advance, a ledger's age still grows with the clock."""
     store = open_store(ledger_age_ms=1000)
     topic = store.open_topic(ORDERS)
     clock.advance(86_400_000)
@@ -430,7 +430,7 @@ def test_trim_removes_whole_segments_before(thirty, open_store, cut):
 
 
 def test_trim_keeps_the_last_segment(thirty):
-    """However far one trims, the segment that carries the index on stays."""
+    """However far the log is trimmed, the segment whose header carries the index on stays."""
     _, topic, appended = thirty
     topic.trim(Position(10**6, 0))
     assert topic.last_position == appended[-1].position
@@ -451,7 +451,7 @@ def test_trimmed_entries_do_not_come_back(thirty, open_store):
 
 
 def test_tail_cut_twice_over_a_restart(open_store):
-    """A second cut back to where the first one was: what it dropped stays dropped."""
+    """After a second cut at the same index, the entries that the first one dropped stay dropped."""
     bodies = [b"%d" % n for n in range(6)]
     store = open_store()
     append_all(store.open_topic(ORDERS), bodies)
@@ -568,7 +568,7 @@ def test_indexes_and_times_go_on_after_a_removed_head(memory_folder, clock, left
 @pytest.mark.parametrize(
     "wrong", [{"kind": 9}, {"kind": -1}, {"message_count": 1.5}, {"message_count": "1"}]
 )
-def test_a_kind_or_count_that_is_none_is_refused(tmp_path, wrong):
+def test_invalid_kind_or_count_is_refused(tmp_path, wrong):
     """A typed error, and nothing is stored."""
     with LocalStore.open(tmp_path) as store:
         topic = store.open_topic("persistent://public/default/orders")

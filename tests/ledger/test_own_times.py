@@ -50,10 +50,10 @@ def test_entries_are_read_for_a_trimmed_wrong_time_only_once(open_store, method)
 times = st.lists(st.integers(0, 40) | st.just(9999), min_size=1, max_size=300)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(times, st.lists(st.integers(0, 300), min_size=1, max_size=4), st.integers(0, 45))
-def test_found_is_the_first_entry_that_is_there(tmp_path_factory, times, cuts, wanted):
-    """Whatever the times and however often the head is cut: the answer is that of a walk."""
+def test_search_finds_the_first_entry_that_is_left(tmp_path_factory, times, cuts, wanted):
+    """Whatever the times and however often the head is cut: as by reading all entries."""
     folder = tmp_path_factory.mktemp("own") / "data"
     options = StoreOptions(segment_size_bytes=6000)
     with LocalStore.open(folder, options=options) as store, FolderReader(folder) as reader:

@@ -79,7 +79,7 @@ def test_a_long_read_gives_way_in_small_slices(topic, sleeps, way, monkeypatch):
 
 
 def test_the_thread_of_the_callbacks_never_waits(topic, sleeps, monkeypatch):
-    """An event loop that commit callbacks are handed to reads without a pause."""
+    """An event loop that runs commit callbacks reads without a pause."""
     committer = topic.store.committer
     monkeypatch.setattr(committer.pending, "size_bytes", 1)
     monkeypatch.setattr(committer._delivery, "_notify", lambda call: call())
@@ -120,8 +120,8 @@ def test_readers_pause_one_after_another(monkeypatch):
     assert most == [1] * 100
 
 
-def test_a_stream_of_commits_is_noticed_between_two_of_them(topic, sleeps, monkeypatch):
-    """Readers also pause where nothing is pending, but something was committed a moment ago."""
+def test_readers_also_pause_between_two_commits(topic, sleeps, monkeypatch):
+    """Readers also pause while nothing is pending, if a batch was committed a moment ago."""
     monkeypatch.setattr(read_turns, "RECENT_S", 3600)
     topic.append(b"new").commit.wait(10)
     assert read(topic) == COUNT + 1

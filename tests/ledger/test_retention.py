@@ -50,10 +50,10 @@ def sizes(topic):
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(entries=puts, cut_before=st.integers(0, 25), options=options, data=st.data())
-def test_against_every_entry(entries, cut_before, options, data):
-    """Cut and expiry are what one gets by looking at every entry, also where the head is cut."""
+def test_retention_equals_looking_at_every_entry(entries, cut_before, options, data):
+    """Cut and expiry are the same as by looking at every entry, also after the head was cut."""
     clock = SettableClock(1_000)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -119,14 +119,14 @@ def left(log):
     return [entry.position for entry in log.read(EARLIEST, max_entries=100)]
 
 
-def test_without_limit_nothing_goes(topic):
-    """None is no limit, however old and large the topic is."""
+def test_without_limits_nothing_is_removed(topic):
+    """None means no limit, however old and large the topic is."""
     assert apply(topic) == 0
     assert len(left(topic)) == 10
 
 
-def test_by_time(topic):
-    """What is older than the retention time goes, also inside the open ledger."""
+def test_retention_by_time(topic):
+    """Entries older than the retention time are removed, also inside the open ledger."""
     before = left(topic)
     assert apply(topic, retention_time_ms=70) == 3
     assert left(topic) == before[3:]
@@ -135,7 +135,7 @@ def test_by_time(topic):
     assert apply(topic, retention_time_ms=25) == 0
 
 
-def test_at_once(topic):
+def test_retention_limit_of_zero(topic):
     """A limit of 0 removes everything that is acknowledged, up to the last entry."""
     assert apply(topic, retention_time_ms=0) == 10
     assert topic.first_position is None
@@ -143,7 +143,7 @@ def test_at_once(topic):
     assert topic.append(unbatched_message(b"", publish_time_ms=1)).index == 10
 
 
-def test_by_size(topic):
+def test_retention_by_size(topic):
     """The newest entries that fit into the retention size stay."""
     before, on_disk = left(topic), sizes(topic)
     assert apply(topic, retention_size_bytes=sum(on_disk[7:])) == 7
@@ -152,8 +152,8 @@ def test_by_size(topic):
     assert left(topic) == before[9:]
 
 
-def test_subscriptions_hold(topic):
-    """What a durable subscription has not acknowledged stays; one in memory holds nothing."""
+def test_durable_subscriptions_keep_entries(topic):
+    """Entries that a durable subscription has not acknowledged stay; one in memory keeps none."""
     before = left(topic)
     slow = topic.open_cursor("slow", initial=EARLIEST)
     fast = topic.open_cursor("fast", initial=EARLIEST)
@@ -168,8 +168,8 @@ def test_subscriptions_hold(topic):
     assert apply(topic, retention_time_ms=0) == 7
 
 
-def test_compaction_holds(topic, clock):
-    """Once a topic is compacted, what the view does not have yet stays; the view stays for good."""
+def test_compaction_keeps_entries(topic, clock):
+    """Once a topic is compacted, entries that the view does not have yet stay; so does the view."""
     fill(topic, clock, [(0, 1, True, 1)])
     body = unbatched_message(b"v", publish_time_ms=1, key="a")
     topic.append(body).commit.wait()
@@ -182,8 +182,8 @@ def test_compaction_holds(topic, clock):
     assert left(compacted_log(topic)) == [kept, after]
 
 
-def test_running_compaction_holds(topic):
-    """While a topic is compacted for the first time nothing goes at all."""
+def test_running_compaction_keeps_all_entries(topic):
+    """While a topic is compacted for the first time, nothing is removed."""
     body = unbatched_message(b"v", publish_time_ms=1, key="a")
     topic.append(body).commit.wait()
     removed = []
@@ -210,7 +210,7 @@ def test_expiry_by_append_time_without_stamps(topic, clock):
     assert expire_position(topic, now_ms=1_116, ttl_ms=15) == after_the_stamped[2]
 
 
-def test_damaged_entries_do_not_stop_it(topic):
+def test_damaged_entries_do_not_stop_retention(topic):
     """Entries that cannot be read are removed, and expire, with those around them."""
     topic.store.checkpoint()
     before = left(topic)
@@ -225,14 +225,14 @@ def test_damaged_entries_do_not_stop_it(topic):
 
 
 @pytest.mark.parametrize("limits", [{"retention_time_ms": -1}, {"retention_size_bytes": -1}])
-def test_negative_limits(topic, limits):
+def test_negative_retention_limits_are_refused(topic, limits):
     """Pulsar's -1 is None here; a negative number is a mistake."""
     with pytest.raises(ValueError, match="None, 0 or more"):
         apply(topic, **limits)
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1])
-def test_no_expiry_time(topic, ttl_ms):
+def test_expiry_time_must_be_positive(topic, ttl_ms):
     """A time to live must be positive: 0 is how policies switch it off."""
     with pytest.raises(ValueError, match="must be positive"):
         expire_position(topic, now_ms=1, ttl_ms=ttl_ms)

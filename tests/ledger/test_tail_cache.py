@@ -257,7 +257,7 @@ class TailMachine(RuleBasedStateMachine):
 class TestTail(TailMachine.TestCase):  # type: ignore[misc, valid-type]
     """What is read through the cache is what is on disk, and no more than may be kept is."""
 
-    settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=30, stateful_step_count=30)
 
 
 def test_readers_share_what_was_written(open_store):
@@ -300,7 +300,7 @@ def test_a_read_begins_and_ends_where_it_is_asked_to(topic):
     ],
     ids=["trim", "truncate_head", "truncate_tail", "delete"],
 )
-def test_what_was_removed_is_not_kept(open_store, remove, gone, there):
+def test_removed_entries_are_not_kept(open_store, remove, gone, there):
     """Before a removal returns its entries have left the cache; others may stay."""
     topic = open_store(threaded=False, segment_size_bytes=600).open_topic(ORDERS)
     assert topic.read(EARLIEST) == []
@@ -312,8 +312,8 @@ def test_what_was_removed_is_not_kept(open_store, remove, gone, there):
     assert [number for number in there if topic.recent.read(places[number], 1, 1)] == there
 
 
-def test_nothing_is_kept_for_no_one(store):
-    """A topic without a reader at its end takes no memory, nor one whose reader has gone."""
+def test_topic_without_a_reader_at_its_end_keeps_nothing(store):
+    """Such a topic takes no memory, nor does one whose reader has left."""
     topic, cache = store.open_topic(ORDERS), store.tail_cache
     append(topic, b"x")
     assert topic.read(EARLIEST)
@@ -353,7 +353,7 @@ def test_the_limit_holds_over_all_topics(open_store):
     assert cache.missed_entries > missed
 
 
-def test_the_size_is_what_it_takes(open_store):
+def test_counted_size_covers_the_memory_used(open_store):
     """What the cache counts is at least what it takes in memory, its objects included."""
     store = open_store(threaded=False)
     topic = store.open_topic(ORDERS)
@@ -400,8 +400,8 @@ def test_large_entries_are_kept_one_by_one(topic):
     assert max(len(entry.stored.obj) for entry in entries) < 101_000
 
 
-def test_old_entries_go(topic, store, clock):
-    """After a second nothing is kept, and where the clock was set back nothing is either."""
+def test_old_entries_are_dropped(topic, store, clock):
+    """After a second nothing is kept; nor is anything kept after the clock was set back."""
     append(topic, b"old")
     clock.advance(MAX_AGE_MS)
     store.tail_cache.evict_old()
@@ -415,7 +415,7 @@ def test_old_entries_go(topic, store, clock):
     assert (store.tail_cache.entry_count, store.tail_cache.used_size_bytes) == (0, 0)
 
 
-def test_entries_that_all_cursors_are_past_go(topic, store):
+def test_entries_that_all_cursors_have_passed_are_dropped(topic, store):
     """The slowest cursor decides: what all have acknowledged is dropped as more comes."""
     cursors = [topic.open_cursor(name, initial=EARLIEST) for name in ("a", "b")]
     for _ in range(20):
@@ -430,8 +430,8 @@ def test_entries_that_all_cursors_are_past_go(topic, store):
     assert [len(entry.body) for entry in topic.read(last)] == [50_000] * 9
 
 
-def test_zero_switches_it_off(open_store):
-    """Nothing is kept, and everything is read as before; less than nothing is refused."""
+def test_size_zero_switches_the_cache_off(open_store):
+    """Nothing is kept, and everything is read as before; a negative size is refused."""
     store = open_store(threaded=False, tail_cache_bytes=0)
     topic = store.open_topic(ORDERS)
     assert topic.read(EARLIEST) == []
@@ -443,7 +443,7 @@ def test_zero_switches_it_off(open_store):
 
 
 def test_a_closed_store_keeps_nothing(topic, store):
-    """Its memory is free again, also where the topic is still held by someone."""
+    """Its memory is free again, also while a caller still has the topic."""
     append(topic, b"x")
     assert store.tail_cache.used_size_bytes
     store.close()

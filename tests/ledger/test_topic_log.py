@@ -49,7 +49,7 @@ def live(store, simulated, life):
     return topic, model
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(life=lives, segment_size=st.sampled_from([250, 600, 10_000]), entries=st.integers(1, 7))
 def test_log_equals_a_list(tmp_path_factory, life, segment_size, entries):
     """Reading, moving and counting agree with a plain list, across segments and ledgers."""

@@ -18,8 +18,8 @@ class BusyLocks(deque[threading.Lock]):
         return count
 
 
-def test_a_thread_that_comes_while_others_are_woken_takes_no_ones_turn():
-    """Those who were listed when the change was made are woken, though another joins them."""
+def test_thread_that_begins_to_wait_during_a_wake_does_not_delay_others():
+    """Threads listed when the change was made are woken, though another one joins."""
     waiters, over = Waiters(), threading.Event()
     locks = waiters._locks = BusyLocks()
     waiting = threading.Thread(target=waiters.wait, args=(over.is_set, 30), daemon=True)

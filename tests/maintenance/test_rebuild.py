@@ -97,7 +97,7 @@ def test_missing_catalog_is_made_again(filled, open_store, caplog):
 
 
 def test_deleted_topic_stays_gone(filled, open_store, monkeypatch):
-    """A topic whose files a crash left behind does not come back from a rebuilt catalog."""
+    """A topic whose files were left by a crash does not come back from a rebuilt catalog."""
     expected = without_empty(everything(filled))
     del expected[ORDERS]
 
@@ -118,7 +118,7 @@ def test_deleted_topic_stays_gone(filled, open_store, monkeypatch):
     assert left == [store.folder / "catalog.sqlite.old-1"]
 
 
-def test_nothing_is_given_twice(filled, open_store):
+def test_no_id_or_index_is_given_twice(filled, open_store):
     """New entries, ledgers and topics get numbers that none had before, not even a lost one."""
     ids = filled.catalog.topics()
     place = append(filled.open_topic(ORDERS), b"last")
@@ -134,8 +134,8 @@ def test_nothing_is_given_twice(filled, open_store):
     assert store.open_topic("persistent://public/default/other").cursors == {}
 
 
-def test_missing_catalog_and_a_journal(filled, open_store, tmp_path):
-    """What is in the journal alone is not lost with the catalog."""
+def test_missing_catalog_does_not_lose_the_journal(filled, open_store, tmp_path):
+    """Entries that are only in the journal are not lost with the catalog."""
     for number in range(30):
         append(filled.open_topic(f"{AUDIT}-{number}"), b"just now")
     expected = everything(filled)
@@ -150,7 +150,7 @@ def test_missing_catalog_and_a_journal(filled, open_store, tmp_path):
 
 @pytest.mark.parametrize("how", ["older", "empty file", "empty database"])
 def test_catalog_that_has_less_than_the_folder(filled, open_store, how):
-    """A catalog from a backup gets what it lacks; nothing of the folder is written over."""
+    """A catalog from a backup gets what it lacks; no file of the folder is overwritten."""
     filled.checkpoint()
     older = filled.folder.parent / "older.sqlite"
     Catalog(older).close()
@@ -190,8 +190,8 @@ def fill_with_text(path):
 
 
 @pytest.mark.parametrize("spoil", [spoil_page, fill_with_text])
-def test_damaged_catalog_is_refused_with_its_remedy(filled, open_store, spoil):
-    """A damaged catalog is never replaced unasked; the error says how it can be."""
+def test_error_of_a_damaged_catalog_names_the_repair(filled, open_store, spoil):
+    """A damaged catalog is not replaced without being asked; the error says how to do it."""
     expected = everything(filled)
     filled.close()
     spoil(filled.folder / "catalog.sqlite")
@@ -210,7 +210,7 @@ def test_damaged_catalog_is_refused_with_its_remedy(filled, open_store, spoil):
 
 
 def test_what_can_be_read_of_the_old_catalog_is_kept(filled, open_store):
-    """Made again without need, the catalog says what it said before."""
+    """Rebuilt without need, the catalog has the same content as before."""
     expected = everything(filled)
     filled.close()
     for number in (1, 2):
@@ -224,8 +224,8 @@ def test_what_can_be_read_of_the_old_catalog_is_kept(filled, open_store):
     assert store.catalog.get("namespace", "public/default") == b"policies"
 
 
-def test_a_folder_in_use_is_left_alone(filled, tmp_path):
-    """Nobody takes the catalog away from a running broker, or makes one in any other folder."""
+def test_folder_in_use_is_refused(filled, tmp_path):
+    """Rebuilding refuses the folder of a running broker, and any other folder."""
     with pytest.raises(FolderLockedError):
         rebuild_catalog(filled.folder)
     assert (filled.folder / "catalog.sqlite").exists()
@@ -238,7 +238,7 @@ def test_a_folder_in_use_is_left_alone(filled, tmp_path):
 
 
 def test_of_two_topics_with_one_name_the_newer_counts(filled, open_store):
-    """What a deleted topic left behind does not come back under its namesake's name."""
+    """Files of a deleted topic do not appear under a new topic of the same name."""
     first = filled.open_topic(AUDIT).segments()[0]
     left = first.path.read_bytes()
     filled.delete_topic(AUDIT)
@@ -264,7 +264,7 @@ def test_owner_salvages_by_what_the_catalog_says(filled, open_store):
 
 
 def test_a_lost_ledger_does_not_hide_those_before_it(filled, open_store):
-    """Between two ledgers one is gone: the older is readable, and the index shows the gap."""
+    """If a ledger in the middle is lost, the older one is readable, and the index shows the gap."""
     orders = filled.open_topic(ORDERS)
     append(orders, b"last of the second ledger")
     orders.roll()
@@ -283,7 +283,7 @@ def test_a_lost_ledger_does_not_hide_those_before_it(filled, open_store):
 
 
 def test_compacted_view_counts_again(filled, open_store):
-    """Which view counts was in the catalog alone; without it the newest finished one does."""
+    """Only the catalog said which view counts; without it the newest finished one does."""
     from pulsemark.ledger.view_property import VIEW_PROPERTY_KIND
 
     views = [f"compacted/{filled.open_topic(AUDIT).topic_id}/{n}" for n in (1, 2)]
@@ -310,8 +310,8 @@ def test_segment_of_an_unknown_topic_is_kept_while_the_catalog_is_older(open_sto
 
 
 @pytest.mark.parametrize("step", ["skip_topic_ids", "put", "adopt"])
-def test_completing_that_was_cut_off_is_done_again(filled, open_store, monkeypatch, step):
-    """A process that ends while it completes a catalog leaves the rest to the next opening."""
+def test_interrupted_completion_is_repeated(filled, open_store, monkeypatch, step):
+    """If the process ends while it completes a catalog, the next opening does the rest."""
     from pulsemark.compaction.compaction import compact
 
     compact(filled.open_topic(AUDIT))
@@ -336,7 +336,7 @@ def test_completing_that_was_cut_off_is_done_again(filled, open_store, monkeypat
 
 
 @pytest.mark.parametrize("newer", ["segment", "catalog"])
-def test_what_a_newer_version_wrote_is_not_moved_aside(filled, open_store, newer):
+def test_data_of_a_newer_version_is_not_replaced(filled, open_store, newer):
     """Rebuilding refuses before it has changed anything."""
     path = filled.open_topic(AUDIT).segments()[0].path
     filled.close()
@@ -387,8 +387,8 @@ def test_copy_of_the_catalog_from_before_a_topic_is_noticed(filled, open_store, 
     assert other.cursors == {}
 
 
-def test_leftovers_of_a_deleted_topic_are_no_older_catalog(filled, open_store, caplog):
-    """A topic that the catalog had, and has no more, is not brought back by a file of it."""
+def test_file_of_a_deleted_topic_does_not_bring_it_back(filled, open_store, caplog):
+    """The catalog knew the topic and no longer lists it: it is not taken for an older catalog."""
     segment = filled.open_topic(AUDIT).segments()[0]
     filled.checkpoint()
     content = segment.path.read_bytes()

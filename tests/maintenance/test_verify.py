@@ -26,6 +26,7 @@ from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries
 from pulsemark.maintenance.verify import Checked, verify_folder
 from pulsemark.maintenance.verify_catalog import read_catalog
 from pulsemark.metadata import crc32c
+from pulsemark.testing.faulty_files import flipped
 from pulsemark.testing.raw_messages import unbatched_message
 
 ORDERS = "persistent://public/default/orders"
@@ -86,13 +87,12 @@ def segments(folder, topic=ORDERS):
 
 def flip(path, bit):
     """Turn one bit of a file."""
-    data = bytearray(path.read_bytes())
-    data[bit // 8] ^= 1 << bit % 8
+    data = flipped(path.read_bytes(), bit)
     path.write_bytes(data)
 
 
 def test_healthy_folder_is_clean(folder):
-    """A folder that was closed in order has nothing to tell, and all of it was read."""
+    """A folder that was closed properly has no findings, and all of it was read."""
     checked = Checked()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert list(verify_folder(folder, checked=checked)) == []
@@ -103,7 +103,7 @@ def test_healthy_folder_is_clean(folder):
 
 
 def test_folder_in_use_is_clean(live):
-    """Beside its owner a folder is verified without a lock; the journal is worth a note."""
+    """A folder is verified beside its owner, without a lock; the journal gives a note."""
     live.open_topic(AUDIT).append(b"one more").commit.wait(10)
     assert kinds(live.folder, Severity.LEFTOVER) == []
     assert "JournalInUse" in kinds(live.folder)
@@ -215,7 +215,7 @@ class Listing(OsFiles):
 @pytest.mark.parametrize("when", ["files listed", "headers read", "catalog read"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_what_changes_between_headers_and_catalog_is_no_damage(live, monkeypatch, change, when):
-    """Headers and catalog are not read at one moment: neither may be held against the other."""
+    """Headers and catalog are not read at the same moment; a change in between is not reported."""
     left = [change]
 
     def change_once():
@@ -277,7 +277,7 @@ def test_every_flipped_bit_of_an_index_file_is_reported(folder):
 
 
 def test_every_flipped_bit_of_a_cut_file_is_found(folder):
-    """A cut file that cannot be trusted is damage: removed entries are back."""
+    """A damaged cut file is reported: entries that were removed are back."""
     (path,) = folder.glob("ledgers/*.cut")
     good = path.read_bytes()
     for bit in range(0, 8 * len(good), 13):
@@ -309,7 +309,7 @@ def test_damage_is_what_readers_report(folder):
 
 
 def test_wrong_index_with_right_checksums_is_found(folder):
-    """An index file that is whole and says something else than the records is damage."""
+    """An index file that is whole, but differs from the records, is damage."""
     segment = segments(folder, AUDIT)[1]
     path = segment.path.with_suffix(".idx")
     good = path.read_bytes()
@@ -433,7 +433,7 @@ def test_catalog_that_does_not_know_a_segment(folder):
 
 
 def test_leftovers_are_no_damage(folder):
-    """What a crash or a deleted topic leaves is not reported as damage."""
+    """Files that a crash or a deleted topic leaves are not reported as damage."""
     ledgers = folder / "ledgers"
     deleted = segments(folder, AUDIT)[0]
     (ledgers / f"{999:016x}-00000000.log").write_bytes(b"")
@@ -460,8 +460,8 @@ def test_leftovers_are_no_damage(folder):
     ]
 
 
-def test_what_never_counted_is_reported(folder, open_store):
-    """Entries cut back by a new leader, and segments of deleted topics, are leftovers."""
+def test_entries_that_never_counted_are_leftovers(folder, open_store):
+    """Entries that a new leader cut off, and segments of deleted topics, are leftovers."""
     store = open_store(segment_size_bytes=600)
     orders = store.open_topic(ORDERS)
     long = [s for s in orders.segments() if s.entry_count > 1][-1]
@@ -474,8 +474,8 @@ def test_what_never_counted_is_reported(folder, open_store):
     assert kinds(folder) == ["VoidEntries", "LeftoverFile"]
 
 
-def test_journal_restores(live, tmp_path):
-    """After a power cut, what segments lack and the journal has is a note, not damage."""
+def test_segment_that_the_journal_restores_is_a_note(live, tmp_path):
+    """After a power cut, entries that only the journal has give a note, not damage."""
     live.checkpoint()
     audit = live.open_topic(AUDIT)
     before = {s.path.name: s.path.stat().st_size for s in audit.segments()}
@@ -501,7 +501,7 @@ def test_journal_restores(live, tmp_path):
 
 
 def test_damaged_journal(live, tmp_path):
-    """A block that is not whole, with a whole one after it, was one once."""
+    """A block that is not whole, with a whole one after it, was whole once: that is damage."""
     for number in range(5):
         live.open_topic(AUDIT).append(b"entry %d" % number).commit.wait(10)
     copy = tmp_path / "copy"
@@ -525,7 +525,7 @@ def test_one_topic(folder):
 
 
 def test_refused_folders(folder, tmp_path):
-    """What is no data folder, or was written by a newer program, is refused, not judged."""
+    """A folder that is not a data folder, or that a newer program wrote, is refused."""
     with pytest.raises(ForeignFolderError):
         list(verify_folder(tmp_path / "none"))
     path = segments(folder)[1].path
@@ -538,8 +538,8 @@ def test_refused_folders(folder, tmp_path):
         list(verify_folder(folder))
 
 
-def test_findings_tell_all_they_know(folder):
-    """Every finding has words for people and facts for programs."""
+def test_findings_have_a_text_and_facts(folder):
+    """Every finding has a text for people and facts for programs."""
     flip(segments(folder, AUDIT)[0].path, 8 * 200)
     (found,) = verify_folder(folder)
     assert AUDIT in str(found)

@@ -63,20 +63,20 @@ def changed(**fields):
         (lambda metadata: pack_encoded(b"\xff" * 9), "not a BrokerEntryMetadata"),
     ],
 )
-def test_a_stamp_that_says_otherwise(open_store, change, words):
+def test_stamp_that_contradicts_its_record(open_store, change, words):
     """Index, time, count and kind of a whole stamp are compared with the record's."""
     (reason,) = wrong(open_store, change)
     assert words in reason
 
 
-def test_a_stamp_that_agrees(open_store):
-    """The same way of writing, without a change, is found to be in order."""
+def test_stamp_that_agrees_with_its_record(open_store):
+    """A stamp that is packed the same way, unchanged, gives no finding."""
     assert wrong(open_store, pack) == []
 
 
 @pytest.mark.parametrize("names", [(), ("index",), STAMPERS])
-def test_what_the_ledger_writes_is_in_order(open_store, names):
-    """Unstamped, half stamped and control entries contradict nothing."""
+def test_stamps_that_the_ledger_writes_agree(open_store, names):
+    """Unstamped entries, entries with one stamp and control entries give no finding."""
     store = open_store()
     ledger = store.open_topic(TOPIC)
     ledger.stampers = StamperChain.from_names(names)

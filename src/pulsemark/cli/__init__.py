@@ -36,6 +36,7 @@ COMMANDS = {
     "dump": "print the entries of a data folder, a topic or a segment file",
     "verify": "read a whole data folder and report what is damaged",
     "rebuild-catalog": "rebuild a data folder's catalog from its segments",
+    "mirror": "copy topics to another broker or data folder, unopened",
     "finder": "serve searches by time and index over gRPC, without a broker",
     "audit": "show what was counted of a topic by time and tags, or compare tiers",
     "pipeline": "run a Spark job over a data folder",

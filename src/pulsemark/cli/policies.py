@@ -6,6 +6,7 @@ namespace; any other target is a topic, in short or full form. POLICY is one of
 - `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
   compacted, see docs/cleaning.md;
+- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
 - `entryFormat`, of topics only: in which format Kafka's record sets are stored, see docs/kafka.md.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 ERRORS = (InvalidTopicNameError,)
 
 STAMPS = "brokerEntryMetadata"
+MIRRORS = "mirrorSources"
 RETENTION = "retention"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
 ENTRY_FORMAT = "entryFormat"
-POLICIES = (STAMPS, RETENTION, *NUMBERS, ENTRY_FORMAT)
+POLICIES = (STAMPS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT)
+OPTIONS = ("stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters", "setting")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "application_tags,producer_name",
     )
     _add_limits(setting)
+    setting.add_argument_group("mirrorSources").add_argument(
+        "--clusters", metavar="NAMES", help="separated by commas; * is every cluster"
+    )
     setting.add_argument_group("entryFormat").add_argument(
         "--setting",
         action="append",
@@ -146,14 +152,17 @@ def _value(args: argparse.Namespace) -> Any:
     belonging = {
         STAMPS: ("stampers", "off", "deliver"),
         RETENTION: ("time", "size"),
+        MIRRORS: ("clusters",),
         **{policy: (option,) for policy, option in NUMBERS.items()},
         ENTRY_FORMAT: ("setting",),
     }[args.policy]
-    for option in ("stampers", "off", "deliver", "time", "size", "seconds", "bytes", "setting"):
+    for option in OPTIONS:
         if option not in belonging and getattr(args, option) not in (None, False, ""):
             raise CliError(f"--{option} is not an option of {args.policy}")
     if args.policy == STAMPS:
         return _stamps(args)
+    if args.policy == MIRRORS and args.clusters is not None:
+        return [name.strip() for name in args.clusters.split(",") if name.strip()]
     given = [getattr(args, option) for option in belonging]
     if None in given:
         needed = " and ".join(f"--{option}" for option in belonging)
@@ -186,6 +195,8 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
         print("not set")
     elif args.policy == ENTRY_FORMAT and isinstance(found, dict):
         print("\n".join(f"{key}={value}" for key, value in sorted(found.items())) or "defaults")
+    elif args.policy == MIRRORS and isinstance(found, list):
+        print(",".join(map(str, found)) or "none")
     elif args.policy == RETENTION and isinstance(found, dict):
         time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
         print(f"time: {time} minutes, size: {size} MB")

@@ -107,6 +107,12 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
         "(default: broker-time,index)",
     )
     parser.add_argument(
+        "--mirror-sources",
+        metavar="CLUSTERS",
+        help="clusters from which topics without a policy accept mirrors, separated by commas; "
+        "* is every cluster (default: none)",
+    )
+    parser.add_argument(
         "--durability",
         type=_durability,
         metavar="sync|interval=MS",
@@ -129,6 +135,12 @@ def run(args: argparse.Namespace) -> int:
     except socket.gaierror as error:  # its text does not name the host
         raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
     return 0
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _durability(text: str) -> int:
@@ -158,6 +170,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "advertised_address": args.advertised_address,
         "cluster": args.cluster,
         "stampers": None if args.stampers is None else split_stamper_names(args.stampers),
+        "mirror_sources": _names(args.mirror_sources),
         "sync_interval_ms": args.durability,
         "exposing_broker_entry_metadata_to_client_enabled": args.expose_broker_entry_metadata,
         "acknowledgment_at_batch_index_level_enabled": args.batch_index_acks,

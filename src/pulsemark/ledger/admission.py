@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..metadata import (
     MESSAGE_MAGIC,
@@ -11,7 +11,7 @@ from ..metadata import (
     verify_checksum,
 )
 from .entry import EntryKind
-from .errors import AlreadyStampedError, EntryTooLargeError, InvalidEntryError
+from .errors import AlreadyStampedError, EntryTooLargeError, FencedError, InvalidEntryError
 from .limits import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
@@ -19,6 +19,9 @@ from .limits import (
     MAX_MESSAGE_COUNT,
     MAX_PREFIX_BYTES,
 )
+
+if TYPE_CHECKING:
+    from .commit.commit import Appended
 
 _MESSAGE_MAGIC = MESSAGE_MAGIC.to_bytes(2, "big")
 _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
@@ -73,6 +76,19 @@ def body_check_of(topic: str, body: Buffer) -> int:
     if magic == _PREFIX_MAGIC:
         raise AlreadyStampedError(topic)
     return BODY_CRC_OURS
+
+
+def check_follows(topic: str, earlier: Appended, ledger_id: int) -> None:
+    """Raise FencedError unless an earlier append is stored, or still can be. Under the lock.
+
+    ``ledger_id`` is where the next entry goes. A failure ends the ledger before it is known to the
+    commit: so an entry that is not yet stored must be in the same ledger.
+    """
+    commit = earlier.commit
+    if commit.error is not None:
+        raise FencedError(topic, f"the entry before it failed: {commit.error}")
+    if not commit.done and earlier.ledger_id != ledger_id:
+        raise FencedError(topic, "a new ledger began before the entry before it was stored")
 
 
 def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int) -> NoReturn:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
-from .admission import body_check_of, check_count, check_kind, plain_body
+from .admission import body_check_of, check_count, check_follows, check_kind, plain_body
 from .commit.commit import Appended, Group
 from .commit.pending import MAX_BATCH_BYTES
 from .commit.record_builder import NewEntry, Record, RecordBuilder
@@ -190,6 +190,7 @@ class LedgerWriter(TopicLog):
         base: BrokerEntryMetadata | None = None,
         epoch: int | None = None,
         sender: Sender | None = None,
+        follows: Appended | None = None,
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
@@ -197,7 +198,8 @@ class LedgerWriter(TopicLog):
         until then. An entry with ``message_count`` 0 or below takes no index and gets no prefix, as
         in Pulsar. ``base`` are prefix fields of the store itself, written even without stamps.
         ``epoch`` is the leader epoch in which the caller believes to lead. ``sender`` is the
-        producer whose connection sent the entry, for stampers. Waits while too much is pending.
+        producer whose connection sent the entry, for stampers. ``follows`` is an earlier append
+        without which this one must not be stored (FencedError). Waits while too much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
         wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
@@ -227,6 +229,8 @@ class LedgerWriter(TopicLog):
                 tail = self.tail
                 if epoch is not None and epoch != tail.epoch:
                     raise StaleEpochError(self.name, epoch, tail.epoch)
+                if follows is not None:
+                    check_follows(self.name, follows, tail.ledger_id)
                 record = self._builder.build(entry, tail)
                 appended = self._add(tail, record) if type(record) is tuple else None
             if appended is not None:

@@ -38,6 +38,22 @@ def read_catalog(path: Path) -> CatalogContent | None:
         raise catalog_error(path, error) from error
 
 
+def read_property(path: Path, kind: str, key: str) -> bytes | None:
+    """A value of the catalog; None if it has none, or if there is no catalog.
+
+    Raises CatalogError if it cannot be read.
+    """
+    if not path.exists():
+        return None
+    query = "SELECT value FROM property WHERE kind=? AND key=?"
+    try:
+        with closing(connect_read_only(path)) as db:
+            row = db.execute(query, (kind, key)).fetchone()
+    except sqlite3.Error as error:
+        raise catalog_error(path, error) from error
+    return None if row is None else bytes(row[0])
+
+
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """A connection that changes nothing. Raises sqlite3.Error."""
     wal = path.with_name(path.name + "-wal")

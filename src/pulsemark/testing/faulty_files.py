@@ -37,6 +37,13 @@ OPERATIONS = (
 """The operations that can fail: every method of `Files`."""
 
 
+def flipped(data: Buffer, bit: int) -> bytes:
+    """The data with one bit flipped."""
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
 class Short:
     """A read or write that does half of the request (at least one byte), without an error."""
 

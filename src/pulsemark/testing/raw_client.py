@@ -10,20 +10,17 @@
 By itself it only answers PING (this can be switched off). It does no lookup before it opens a
 producer, gives no permits without flow(), and does not reconnect after CLOSE_CONSUMER. Use it from
 one thread only. Every wait has a timeout: the client's, or the call's own.
+
+It is `client.BrokerConnection` with producers that make their own messages.
 """
 
 from __future__ import annotations
 
-import socket
-import ssl
-from collections import deque
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Any, cast
 
-from ..proto import pulsar_api_pb2 as pb
-from ..wire import Buffer, Command, Event, Message, MessageId, commands
+from ..client.connection import BrokerConnection
+from ..client.errors import ClientError, ConnectionLostError, WaitTimeoutError
+from ..client.link import Link
 from .raw_handles import (
     RawConsumer,
     RawMessage,
@@ -32,7 +29,6 @@ from .raw_handles import (
     RequestRefusedError,
     SendRefusedError,
 )
-from .raw_link import ConnectionLostError, Link, RawClientError, RawTimeoutError
 
 __all__ = [
     "ConnectionLostError",
@@ -47,289 +43,16 @@ __all__ = [
     "SendRefusedError",
 ]
 
-DEFAULT_TIMEOUT_S = 10.0
-_T = pb.BaseCommand.Type
+RawClientError = ClientError
+RawTimeoutError = WaitTimeoutError
 
 
-class RawClient:
-    """One connection to a broker.
+class RawClient(BrokerConnection):
+    """One connection to a broker; arguments, attributes and errors are BrokerConnection's."""
 
-    Args:
-        host, port: where the broker listens.
-        timeout_s: the timeout of all calls without their own.
-        protocol_version, feature_flags, client_version, auth_method_name, auth_data: the fields
-            of CONNECT. By default there are no flags: entries have no broker entry metadata.
-        ssl_context, server_hostname: TLS, and the host name that the certificate must have.
-        handshake: False sends no CONNECT.
-        answers_pings: False leaves the broker's PINGs unanswered.
+    def create_producer(self, topic: str, **options: Any) -> RawProducer:
+        """Open a producer; `options` as in BrokerConnection.create_producer."""
+        return cast("RawProducer", super().create_producer(topic, **options))
 
-    Attributes:
-        connected: the broker's CONNECTED; None before the handshake or without one.
-        unsolicited: commands that answer no request (CLOSE_CONSUMER, AUTH_CHALLENGE, PONG ...),
-            oldest first.
-
-    Raises ConnectionLostError, RawTimeoutError, RequestRefusedError (the handshake's ERROR),
-    OSError (for example if no process listens at the port).
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        protocol_version: int = commands.PROTOCOL_VERSION,
-        feature_flags: pb.FeatureFlags | None = None,
-        client_version: str = "pulsemark-raw",
-        auth_method_name: str | None = None,
-        auth_data: bytes | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-        server_hostname: str | None = None,
-        handshake: bool = True,
-        answers_pings: bool = True,
-    ) -> None:
-        sock = socket.create_connection((host, port), timeout_s)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if ssl_context is not None:
-            sock = ssl_context.wrap_socket(sock, server_hostname=server_hostname or host)
-        self.answers_pings = answers_pings
-        self.connected: pb.CommandConnected | None = None
-        self.unsolicited: deque[Command] = deque()
-        self._link = Link(sock, self._route, timeout_s)
-        self._next_id = 0
-        self._responses: dict[int, deque[Command]] = {}
-        self._producers: dict[int, RawProducer] = {}
-        self._consumers: dict[int, RawConsumer] = {}
-        if handshake:
-            try:
-                self.connect(
-                    protocol_version=protocol_version,
-                    feature_flags=feature_flags,
-                    client_version=client_version,
-                    auth_method_name=auth_method_name,
-                    auth_data=auth_data,
-                )
-            except BaseException:
-                self.close()
-                raise
-
-    @classmethod
-    def from_url(cls, service_url: str, **options: Any) -> RawClient:
-        """Connect to `pulsar://host:port` (or `pulsar+ssl://`, with ssl_context in `options`).
-
-        Raises ValueError for any other URL.
-        """
-        parts = urlsplit(service_url)
-        if parts.scheme not in {"pulsar", "pulsar+ssl"} or parts.hostname is None:
-            raise ValueError(f"not a service URL: {service_url!r}")
-        if parts.scheme == "pulsar+ssl" and options.get("ssl_context") is None:
-            raise ValueError(f"{service_url!r} needs an ssl_context")
-        default_port = 6650 if parts.scheme == "pulsar" else 6651
-        return cls(parts.hostname, parts.port or default_port, **options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection, without sending anything to the broker."""
-        self._link.close()
-
-    # ---- the connection ----------------------------------------------------------------------
-
-    def connect(
-        self,
-        *,
-        protocol_version: int = commands.PROTOCOL_VERSION,
-        feature_flags: pb.FeatureFlags | None = None,
-        client_version: str = "pulsemark-raw",
-        auth_method_name: str | None = None,
-        auth_data: bytes | None = None,
-    ) -> pb.CommandConnected:
-        """Send CONNECT and wait for CONNECTED. Raises RequestRefusedError after an ERROR."""
-        connect = commands.connect(
-            client_version,
-            protocol_version=protocol_version,
-            feature_flags=feature_flags,
-            auth_method_name=auth_method_name,
-            auth_data=auth_data,
-        )
-        self._link.write(connect)
-        self.connected = None
-        return self._link.wait(self._take_handshake, "CONNECTED")
-
-    def ping(self, timeout_s: float | None = None) -> None:
-        """Send PING and wait for PONG."""
-        self._link.write(commands.ping())
-        self.wait_unsolicited(_T.PONG, timeout_s)
-
-    def write(self, *data: Buffer) -> None:
-        """Send any bytes."""
-        self._link.write(*data)
-        self._link.flush()
-
-    def wait_closed(self, timeout_s: float | None = None) -> None:
-        """Wait until the broker closes the connection. Raises RawTimeoutError."""
-        try:
-            self._link.wait(lambda: None, "end of the connection", timeout_s)
-        except ConnectionLostError:
-            self.close()
-
-    def wait_unsolicited(self, kind: int, timeout_s: float | None = None) -> Any:
-        """The body of the next command of type `kind` that does not answer a request."""
-
-        def take() -> Command | None:
-            for command in self.unsolicited:
-                if command.type == kind:
-                    self.unsolicited.remove(command)
-                    return command
-            return None
-
-        name = pb.BaseCommand.Type.Name(kind)
-        return self._link.wait(take, name, timeout_s).body
-
-    def new_id(self) -> int:
-        """A new id for a request, a producer or a consumer."""
-        self._next_id += 1
-        return self._next_id
-
-    def request(self, build: Callable[[int], bytes], timeout_s: float | None = None) -> Any:
-        """Send the frame that `build(request_id)` makes, and return the body of the answer.
-
-        Raises RequestRefusedError if the answer is ERROR, or a response with an error field.
-        """
-        request_id = self.new_id()
-        self._link.write(build(request_id))
-        return self.wait_response(request_id, timeout_s)
-
-    def wait_response(self, request_id: int, timeout_s: float | None = None) -> Any:
-        """The body of the next answer to `request_id`; some requests get more than one."""
-
-        def take() -> Command | None:
-            answers = self._responses.get(request_id)
-            return answers.popleft() if answers else None
-
-        body = self._link.wait(take, f"answer to request {request_id}", timeout_s).body
-        RequestRefusedError.raise_if_refused(body)
-        return body
-
-    # ---- requests ----------------------------------------------------------------------------
-
-    def lookup(self, topic: str, **options: Any) -> pb.CommandLookupTopicResponse:
-        """Which broker serves `topic`; `options` as in commands.lookup."""
-        answer: pb.CommandLookupTopicResponse = self.request(
-            lambda request_id: commands.lookup(topic, request_id, **options)
-        )
-        return answer
-
-    def partitions(self, topic: str, *, create: bool = True) -> int:
-        """How many partitions `topic` has, 0 if it is not partitioned."""
-        answer: pb.CommandPartitionedTopicMetadataResponse = self.request(
-            lambda request_id: commands.partitioned_metadata(
-                topic, request_id, metadata_auto_creation_enabled=create
-            )
-        )
-        return answer.partitions
-
-    def create_producer(
-        self,
-        topic: str,
-        *,
-        producer_id: int | None = None,
-        producer_name: str | None = None,
-        timeout_s: float | None = None,
-        **options: Any,
-    ) -> RawProducer:
-        """Open a producer; `options` as in commands.producer."""
-        if producer_id is None:
-            producer_id = self.new_id()
-        request_id = self.new_id()
-        command = commands.producer(
-            topic, producer_id, request_id, producer_name=producer_name, **options
-        )
-        producer = RawProducer(self, self._link, topic, producer_id, request_id)
-        self._producers[producer_id] = producer
-        self._link.write(command)
-        producer.wait_success(timeout_s)
-        return producer
-
-    def subscribe(
-        self,
-        topic: str,
-        subscription: str,
-        *,
-        sub_type: pb.CommandSubscribe.SubType = pb.CommandSubscribe.Exclusive,
-        earliest: bool = False,
-        consumer_id: int | None = None,
-        start_message_id: MessageId | None = None,
-        timeout_s: float | None = None,
-        **options: Any,
-    ) -> RawConsumer:
-        """Open a consumer; `options` as in commands.subscribe. It has no permits yet."""
-        if consumer_id is None:
-            consumer_id = self.new_id()
-        position = pb.CommandSubscribe.Earliest if earliest else pb.CommandSubscribe.Latest
-
-        def build(request_id: int) -> bytes:
-            return commands.subscribe(
-                topic,
-                subscription,
-                consumer_id,
-                request_id,
-                sub_type,
-                start_message_id=start_message_id,
-                initial_position=position,
-                **options,
-            )
-
-        consumer = RawConsumer(self, self._link, topic, subscription, consumer_id, build)
-        self._consumers[consumer_id] = consumer
-        consumer.resubscribe(timeout_s)
-        return consumer
-
-    # ---- events ------------------------------------------------------------------------------
-
-    def _take_handshake(self) -> pb.CommandConnected | None:
-        refusals = [answer for answers in self._responses.values() for answer in answers]
-        if self.connected is None and refusals:
-            self._responses.clear()
-            RequestRefusedError.raise_if_refused(refusals[0].body)
-        return self.connected
-
-    def _route(self, event: Event) -> None:
-        """Pass an event to its consumer or producer, or to the request that it answers."""
-        if isinstance(event, Message):
-            consumer = self._consumers.get(event.command.consumer_id)
-            if consumer is not None:
-                consumer.add(RawMessage(event.command, bytes(event.headers_and_payload)))
-        elif isinstance(event, Command):
-            self._route_command(event)
-
-    def _route_command(self, command: Command) -> None:
-        kind, body = command.type, command.body
-        if kind in {_T.SEND_RECEIPT, _T.SEND_ERROR}:
-            producer = self._producers.get(body.producer_id)
-            if producer is not None:
-                producer.add(body)
-            return
-        if kind == _T.CONNECTED:
-            self.connected = body
-            return
-        if kind == _T.PING and self.answers_pings:
-            self._link.write(commands.pong())
-            return
-        if kind == _T.CLOSE_PRODUCER and body.producer_id in self._producers:
-            self._producers[body.producer_id].is_closed = True
-        elif kind == _T.CLOSE_CONSUMER and body.consumer_id in self._consumers:
-            self._consumers[body.consumer_id].is_closed = True
-        elif kind == _T.ERROR or 0 < getattr(body, "request_id", 0) <= self._next_id:
-            self._responses.setdefault(body.request_id, deque()).append(command)
-            return
-        self.unsolicited.append(command)
+    def _channel(self, link: Link, topic: str, producer_id: int, request_id: int) -> RawProducer:
+        return RawProducer(self, link, topic, producer_id, request_id)

@@ -140,14 +140,24 @@ def test_topics_without_news_are_not_looked_up(monkeypatch: pytest.MonkeyPatch) 
             auditor, topics = broker.services.auditor, broker.services.topics.open_topics
             return [name for name, topic in topics.items() if auditor.has_work(topic)]
 
-        deadline_s = time.monotonic() + 60
-        while left := broker.call(work_left):
-            assert time.monotonic() < deadline_s, left
-            time.sleep(0.05)
+        def wait_until_idle() -> None:
+            deadline_s = time.monotonic() + 60
+            while left := broker.call(work_left):
+                assert time.monotonic() < deadline_s, left
+                time.sleep(0.05)
+
+        wait_until_idle()
         asked: list[str] = []
         catalog = broker.call(_catalog)
-        monkeypatch.setattr(catalog, "get", lambda kind, key: asked.append(key))
-        assert broker.call(work_left) == []
+        get = catalog.get
+
+        def noted(kind: str, key: str) -> bytes | None:
+            asked.append(key)
+            found: bytes | None = get(kind, key)
+            return found
+
+        monkeypatch.setattr(catalog, "get", noted)
+        wait_until_idle()
         assert asked == []
 
 

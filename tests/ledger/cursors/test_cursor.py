@@ -213,7 +213,7 @@ def test_cursor_equals_a_set(tmp_path_factory):
     """Acknowledgements in any order agree with a plain set, also over crashes and resets."""
     CursorMachine.folders = tmp_path_factory
     run_state_machine_as_test(
-        CursorMachine, settings=settings(max_examples=20, stateful_step_count=25, deadline=None)
+        CursorMachine, settings=settings(max_examples=20, stateful_step_count=25)
     )
 
 

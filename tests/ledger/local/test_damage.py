@@ -26,7 +26,7 @@ from pulsemark.ledger.topic_log import read_on
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
-from pulsemark.testing.faulty_files import FaultyFiles
+from pulsemark.testing.faulty_files import FaultyFiles, flipped
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
@@ -293,9 +293,7 @@ def test_every_flipped_bit_of_a_segment_is_found(memory_folder, index, part):
     kept = sample.index if index == "with index" else None
     last = len(sample.bodies) - 1
     for bit in flips(sample.good, part):
-        bad = bytearray(sample.good)
-        bad[bit // 8] ^= 1 << bit % 8
-        sample.put(bytes(bad), index=kept)
+        sample.put(flipped(sample.good, bit), index=kept)
         got, damaged = sample.read()
         hit = [n for n in range(last + 1) if sample.offsets[n] <= bit // 8 < sample.offsets[n + 1]]
         assert got == {n: body for n, body in enumerate(sample.bodies) if n not in hit}, bit

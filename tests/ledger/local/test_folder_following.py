@@ -46,7 +46,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps=steps)
 def test_refreshed_log_equals_a_new_one(tmp_path_factory, steps):
     """After any appends, rolls, trims and restarts a refreshed log shows what a new one shows."""

@@ -278,7 +278,7 @@ def own_commits(monkeypatch):
 
 @pytest.mark.parametrize("action", [own_commit, own_commit_of_topics, own_commit_with_callbacks])
 def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, own_commits, action):
-    """At whichever step: nothing is lost or doubled, sums are right, callbacks are called once."""
+    """At any step: nothing is lost or doubled, counts are right, callbacks are called once."""
     program = Program(memory_folder / "data")
     program.turns = []
     step = 0
@@ -311,7 +311,7 @@ def test_another_thread_ends_a_commit_that_an_exception_left(memory_folder, own_
 
 
 def test_a_handler_may_raise_what_looks_like_an_error_of_the_disk(memory_folder, own_commits):
-    """Whatever it raises ends the wait, at whichever step, and fails no commit."""
+    """Whatever it raises ends the wait, at any step, and fails no commit."""
     program = Program(memory_folder / "data")
     program.append()
     step = 0
@@ -339,7 +339,7 @@ def test_a_handler_may_raise_what_looks_like_an_error_of_the_disk(memory_folder,
 
 
 def test_an_exception_at_any_step_of_closing_closes_all_the_same(memory_folder, threads_of_stores):
-    """Another close() returns once its threads have ended; then the folder opens as it should."""
+    """Another close() returns once the threads have ended; then the folder can be opened."""
     program = Program(memory_folder / "data")
     for step in range(2000):
         program.append()

@@ -134,7 +134,7 @@ def test_a_stale_reader_goes_on_after_what_the_owner_removed(tmp_path, way, segm
 
 @pytest.mark.parametrize("method", list(SearchMethod))
 def test_a_search_in_a_stale_reader_finds_what_is_left(tmp_path, method):
-    """Segments whose files are gone are no part of a search any more."""
+    """Segments whose files were removed are not searched any more."""
     store, topic = filled(tmp_path / "data", BusyFiles(), 1000)
     with FolderReader(tmp_path / "data") as reader:
         stale = reader.log(ORDERS)
@@ -145,7 +145,7 @@ def test_a_search_in_a_stale_reader_finds_what_is_left(tmp_path, method):
     store.close()
 
 
-def test_damage_is_still_damage(tmp_path):
+def test_damage_of_an_existing_entry_is_still_an_error(tmp_path):
     """An entry that is there and does not match its checksum stays an error."""
     store, topic = filled(tmp_path / "data", BusyFiles(), 1 << 20)
     segment = topic.segments()[0]

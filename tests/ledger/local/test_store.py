@@ -77,8 +77,8 @@ def test_deleted_topic_stays_deleted(simulated, ending, when):
         assert reader.log(ORDERS).next_index == 2
 
 
-def test_deleting_fails_before_anything_is_lost(simulated, monkeypatch):
-    """A catalog that cannot be changed keeps the topic: after a restart it is all there."""
+def test_deletion_that_fails_keeps_the_topic(simulated, monkeypatch):
+    """If the catalog cannot be changed, all of the topic is there, also after a restart."""
     store, model = simulated.open(), StoreModel()
     fill(store, model, ORDERS)
 
@@ -94,7 +94,7 @@ def test_deleting_fails_before_anything_is_lost(simulated, monkeypatch):
 
 
 def test_catalog_that_fails_never_costs_a_ledger_its_id(simulated, monkeypatch):
-    """No ledger id to be had: appends that need one fail, and nothing is ever overwritten."""
+    """Without a new ledger id, appends that need one fail, and nothing is ever overwritten."""
     files = simulated.files()
     store, model = simulated.open(files), StoreModel()
     topic = fill(store, model, ORDERS, 3)
@@ -170,7 +170,7 @@ def test_closed_store_refuses_work(open_store):
     ],
 )
 def test_every_call_after_the_close_is_refused_without_a_wait(open_store, call):
-    """The main thread does not wait for the thread that worked for it and has ended."""
+    """The main thread does not wait for a thread of the store that has ended."""
     store = open_store()
     topic = store.open_topic(ORDERS)
     topic.append(b"x").commit.wait(10)
@@ -182,7 +182,7 @@ def test_every_call_after_the_close_is_refused_without_a_wait(open_store, call):
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_cursors_of_a_closed_store_refuse_changes(open_store, durable):
-    """Also where there is nothing to write; what was done before the close is done for good."""
+    """They also refuse where there is nothing to write; earlier changes are durable."""
     store = open_store()
     topic = store.open_topic(ORDERS)
     appended = topic.append(b"x")
@@ -208,7 +208,7 @@ def test_cursors_of_a_closed_store_refuse_changes(open_store, durable):
     assert answers == [None, None]
 
 
-def test_failed_opening_leaves_nothing_behind(tmp_path, simulated):
+def test_failed_opening_frees_everything(tmp_path, simulated):
     """An opening that fails gives the lock back, ends its threads and closes its files."""
     simulated.open()
     simulated.close()
@@ -302,7 +302,7 @@ def test_topic_takes_appends_after_a_deletion_that_failed(simulated, monkeypatch
 
 
 def test_topic_is_not_open_before_its_cursors_are(open_store, monkeypatch):
-    """Where the cursors cannot be brought to life, the next call tries again: none is forgotten."""
+    """If the cursors cannot be loaded, the next call tries again, and no cursor is lost."""
     store = open_store()
     store.open_topic(ORDERS).open_cursor("billing", initial=EARLIEST).persist().wait()
     store.close()
@@ -319,8 +319,8 @@ def test_topic_is_not_open_before_its_cursors_are(open_store, monkeypatch):
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_dropped_segments_go_after_a_crash_right_after_the_cut(simulated, everything):
-    """What truncate_tail had no time to remove goes when the topic is next opened."""
+def test_segments_of_a_cut_tail_are_removed_after_a_crash(simulated, everything):
+    """Files that truncate_tail could not remove are removed when the topic is opened."""
     store, model = simulated.open(), StoreModel()
     topic = fill(store, model, ORDERS)
     before = set(list_segments(simulated.disk.process(), simulated.folder))
@@ -343,7 +343,7 @@ def test_dropped_segments_go_after_a_crash_right_after_the_cut(simulated, everyt
 
 
 def test_segments_that_cannot_be_reached_are_kept(open_store):
-    """Where a ledger between is missing, those before it are not taken for dropped ones."""
+    """If a ledger between is missing, older segments are not taken for those of a cut tail."""
     store = open_store(ledger_entries=2)
     topic = store.open_topic(ORDERS)
     for number in range(8):

@@ -146,7 +146,7 @@ def test_a_child_does_not_keep_the_folder_locked(tmp_path):
 
 
 def test_a_closed_store_closes_no_file_of_others_in_a_child(tmp_path):
-    """The lock's descriptor is another file's once the store is closed, in a child, too."""
+    """After the close the lock's descriptor number may be another file's, in a child, too."""
     store = LocalStore.open(tmp_path)
     lock_fd = store.engine._lock_fd
     store.close()
@@ -197,7 +197,7 @@ def test_callbacks_may_use_the_whole_store(tmp_path, threaded):
 
 @pytest.mark.parametrize("second", ["main", "thread"])
 def test_close_in_a_callback_beside_another_close(tmp_path, second):
-    """Whichever comes first, both return, and the folder can be opened again."""
+    """Whichever begins first, both return, and the folder can be opened again."""
     for number in range(10):
         store = LocalStore.open(tmp_path / "data")
         closed = threading.Event()
@@ -293,7 +293,7 @@ def test_an_opening_that_fails_late_leaves_no_thread(tmp_path, monkeypatch, thre
 
 
 def test_open_topic_in_a_callback_beside_delete_topic(tmp_path):
-    """Neither waits for the other for ever."""
+    """Neither call waits for the other one for ever."""
     with LocalStore.open(tmp_path / "data") as store:
         for number in range(30):
             topic = store.open_topic(ORDERS)
@@ -334,7 +334,7 @@ def test_a_callback_that_notify_runs_at_once_is_refused_what_would_wait(tmp_path
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_more_unwaited_appends_than_may_be_pending(tmp_path, monkeypatch, threaded):
-    """They make room themselves where no other thread does, and in callbacks."""
+    """Where no other thread commits, and in callbacks, the appends themselves make room."""
     monkeypatch.setattr("pulsemark.ledger.commit.pending.MAX_PENDING_ENTRIES", 100)
     with LocalStore.open(tmp_path / "data", threaded=threaded) as store:
         topic = store.open_topic(ORDERS)

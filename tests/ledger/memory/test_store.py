@@ -25,7 +25,7 @@ TOPIC = "persistent://public/default/orders"
 
 
 def test_the_next_store_finds_what_the_first_one_left():
-    """A folder outlives its stores, without any file."""
+    """The content outlives the stores that open it, without any file."""
     memory = MemoryFolder()
     with MemoryStore.open(memory) as store:
         store.open_topic(TOPIC).append(b"x").commit.wait(10)
@@ -53,8 +53,8 @@ def test_a_lost_owner_gets_an_error_and_stops():
     second.close()
 
 
-def test_a_lost_owners_readers_meet_no_damage():
-    """What the new owner removes is gone for the old one, too, and is not taken for damage."""
+def test_readers_of_a_lost_owner_see_no_damage():
+    """Entries that the new owner removes are removed for the old one, too, and are not damage."""
     memory = MemoryFolder()
     first = MemoryStore.open(memory)
     topic = first.open_topic(TOPIC)
@@ -122,7 +122,7 @@ def test_a_run_in_memory_has_no_file():
             as_segment(topic.segments()[0])
 
 
-def test_a_child_process_has_no_part_in_it():
+def test_memory_store_is_refused_in_a_child_process():
     """As with files, every call in a fork is refused; here the state alone is looked at."""
     store = MemoryStore.open()
     store.state._disown()

@@ -59,6 +59,8 @@ REPORT_MAX_S = 20.0
 BUSY_RESTS, IDLE_RESTS = 70.0, 1.0
 #: How often the broker's share of a processor is measured, and the least that is assumed.
 SHARE_INTERVAL_S, SHARE_MIN = 0.2, 0.05
+#: Clients count as writing for so long after a commit.
+URGENT_S = 1.0
 
 
 class Auditor:
@@ -72,7 +74,7 @@ class Auditor:
         self._lane = Lane(
             "pulsemark-audit",
             rests=lambda: self.rests(
-                urgent=writes_are_urgent(),
+                urgent=self._is_urgent(),
                 is_far_behind=self._is_far_behind,
                 share=self._share(),
             ),
@@ -82,6 +84,8 @@ class Auditor:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._is_far_behind = False
+        self._writes_are_urgent = writes_are_urgent
+        self._urgent_until_s = 0.0
         self._measured = time.monotonic(), time.process_time()
         self._last_share = SHARE_MIN
         #: The time that a round took to look at all topics.
@@ -130,6 +134,13 @@ class Auditor:
         ``share`` is the part of a processor that the broker takes; it can be above 1.
         """
         return BUSY_RESTS / share if urgent and not is_far_behind else IDLE_RESTS
+
+    def _is_urgent(self) -> bool:
+        """On the lane's thread: whether clients write, or did a moment ago."""
+        now_s = time.monotonic()
+        if self._writes_are_urgent():
+            self._urgent_until_s = now_s + URGENT_S
+        return now_s < self._urgent_until_s
 
     def _share(self) -> float:
         """On the lane's thread: the part of a processor that the broker took lately."""

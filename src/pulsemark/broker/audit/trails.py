@@ -145,9 +145,11 @@ class Trails:
         while rows > self._config.max_audit_rows and len(self._kept) > 1:
             name = next(iter(self._kept))
             self.save(name)
-            dropped = self._kept.pop(name)
+            dropped = self._kept[name]
             rows -= dropped.size
+            # In this order: another thread may ask whether the topic is up to date.
             self._dropped[name] = dropped.topic_id, dropped.trail.next_index
+            del self._kept[name]
 
     def received(self, ledger: ManagedLedger) -> Received:
         """The rows that other tiers have posted."""

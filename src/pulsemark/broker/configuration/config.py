@@ -23,6 +23,13 @@ __all__ = ["BrokerConfig"]
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
 STORAGES = ("files", "memory")
+#: Fields that are lists of names, and what is named.
+NAME_LISTS = (
+    ("stampers", "stamper"),
+    ("http_allowed_hosts", "host"),
+    ("audit_tags", "tag"),
+    ("mirror_sources", "cluster"),
+)
 #: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 #: Fields that may be lower than 1.
@@ -73,6 +80,8 @@ class BrokerConfig:
     exposing_broker_entry_metadata_to_client_enabled: bool = False
     #: Names of the stampers, in order; () writes entries without a prefix.
     stampers: tuple[str, ...] = ("broker-time", "index")
+    #: Clusters from which topics accept mirrors; "*" is every cluster (docs/mirror.md).
+    mirror_sources: tuple[str, ...] = ()
     #: When an entry is acknowledged. 0: after it is synced. N > 0: after it is written; it is
     #: synced within N ms (a power cut may lose the last interval). None: as in `store_options`,
     #: whose default is 0.
@@ -272,11 +281,7 @@ def _check_texts(config: BrokerConfig) -> None:
         text: Any = getattr(config, name)
         if not isinstance(text, str) or not text or any(c.isspace() or c == "/" for c in text):
             raise ConfigError(name, text, "must be a name without spaces and slashes")
-    for name, what in (
-        ("stampers", "stamper"),
-        ("http_allowed_hosts", "host"),
-        ("audit_tags", "tag"),
-    ):
+    for name, what in NAME_LISTS:
         names: Any = getattr(config, name)
         if isinstance(names, str) or not all(isinstance(each, str) for each in names):
             raise ConfigError(name, names, f"must be a sequence of {what} names")

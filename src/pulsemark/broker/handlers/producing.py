@@ -19,6 +19,7 @@ from ...wire import Send, commands
 from ..errors import RefusedError
 from ..topics.producers import Producer
 from .checks import check_name, check_properties, producer_state_bytes
+from .mirroring import append_mirrored, mirror_name, start_mirror
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -59,20 +60,21 @@ def producer(session: Session, command: CommandProducer) -> None:
     check_name("producer's name", command.producer_name)
     check_name("initial subscription's name", command.initial_subscription_name)
     check_properties("producer's properties", command.metadata)
-    opened = Producer.from_command(
-        session,
-        command,
-        command.producer_name or session.services.new_producer_name(),
-        session.config.clock.now_ms(),
-    )
+    mirror = mirror_name(command)
+    name = command.producer_name or mirror or session.services.new_producer_name()
+    opened = Producer.from_command(session, command, name, session.config.clock.now_ms())
     opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
-    session.run(command.request_id, _open_producer(session, command, opened))
+    opening = _open_producer(session, command, opened, is_mirror=bool(mirror))
+    session.run(command.request_id, opening)
 
 
-async def _open_producer(session: Session, command: CommandProducer, opened: Producer) -> None:
+async def _open_producer(
+    session: Session, command: CommandProducer, opened: Producer, *, is_mirror: bool
+) -> None:
     services = session.services
+    last_sequence_id = -1
     place = ("producer", command.producer_id)
     try:
         if command.txn_enabled:
@@ -84,12 +86,24 @@ async def _open_producer(session: Session, command: CommandProducer, opened: Pro
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_healthy()
         ready = await topic.producers.add(opened)
+        if is_mirror:
+            last_sequence_id = await _start_mirror(session, topic, opened)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
     session.producers[command.producer_id] = (opened, topic)
     session.producers_closed_by_broker.discard(command.producer_id)
-    _write_success(session, opened, command.request_id, ready=ready)
+    _write_success(
+        session, opened, command.request_id, ready=ready, last_sequence_id=last_sequence_id
+    )
+
+
+async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
+    try:
+        return await start_mirror(session, topic, opened)
+    except BaseException:
+        opened.leave()
+        raise
 
 
 def _sender(session: Session, opened: Producer) -> Sender:
@@ -109,12 +123,18 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
 
 
 def _write_success(
-    session: Session, opened: Producer, request_id: int, *, ready: bool = True
+    session: Session,
+    opened: Producer,
+    request_id: int,
+    *,
+    ready: bool = True,
+    last_sequence_id: int = -1,
 ) -> None:
     session.write(
         commands.producer_success(
             request_id,
             opened.name,
+            last_sequence_id=last_sequence_id,
             schema_version=opened.schema_version,
             topic_epoch=opened.topic_epoch if ready else None,
             producer_ready=ready,
@@ -143,9 +163,14 @@ def handle_send(session: Session, event: Send) -> None:
     try:
         if command.txnid_most_bits or command.txnid_least_bits:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
-        appended = topic.ledger.append(
-            body, message_count=command.num_messages, sender=sender.sender
-        )
+        if sender.mirror is None:
+            appended = topic.ledger.append(
+                body, message_count=command.num_messages, sender=sender.sender
+            )
+        elif (mirrored := append_mirrored(session, topic, sender, command, body)) is None:
+            return
+        else:
+            appended = mirrored
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return

@@ -10,8 +10,10 @@ from ..cleaning.policies import (
     UnreadableValueError,
     check_namespace_settings,
 )
+from ..topics.mirror_policies import MIRROR_SOURCES
 from ..topics.stamp_policies import POLICY_NAME
 from .messages import HttpError, Request, Response
+from .mirror_policies import checked_sources
 from .names import check_new_namespace, namespace_name
 from .policies import checked_policy
 from .table import Route
@@ -81,6 +83,8 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     settings = _settings(request)
     if settings.get(POLICY_NAME) is not None:
         await checked_policy(request, settings[POLICY_NAME])
+    if settings.get(MIRROR_SOURCES) is not None:
+        settings[MIRROR_SOURCES] = checked_sources(settings[MIRROR_SOURCES])
     try:
         settings = check_namespace_settings(settings)
     except UnreadableValueError as error:

@@ -1,8 +1,9 @@
 """Reads a topic for Pulsar's consumers: entries in Kafka's format become Pulsar's messages.
 
-A consumer must never get the bytes of a Kafka record set. The stored form of a set begins with four
-zero bytes, which no message of Pulsar's does: there they would be a header of 0 bytes, which lacks
-required fields. So the other entries of such a topic cost one comparison.
+A consumer must never get the bytes of a Kafka record set, also if the topic's policies are lost with
+the catalog. So every entry is looked at. The stored form of a set begins with four zero bytes, which
+no message of Pulsar's does: there they would be a header of 0 bytes, which lacks required fields. So
+an entry of Pulsar's costs a look at its first byte, and its prefix is not read.
 
 A set that cannot be converted (its records are larger than a message may be, or its codec is not
 installed) is shown as a control entry: it is skipped, and counts as acknowledged.
@@ -44,9 +45,11 @@ def read_entries(
 ) -> Sequence[Entry]:
     """Entries as Pulsar's consumers may get them. Raises as the log's `read`."""
     entries = source.read(start, max_entries=max_entries, max_bytes=max_bytes)
-    if not topic.holds_kafka:
-        return entries
-    return [_for_pulsar(topic, entry) for entry in entries]
+    for entry in entries:
+        stored, body = entry.stored, entry.prefix_size_bytes
+        if len(stored) > body and not stored[body]:
+            return [_for_pulsar(topic, each) for each in entries]
+    return entries
 
 
 def _for_pulsar(topic: Topic, entry: Entry) -> Entry:

@@ -1,4 +1,4 @@
-"""Which topics may hold entries in Kafka's format: those with the policy `kafka`.
+"""Which topics take Kafka's record sets: those with the policy `kafka`.
 
 The policy's value are the topic's settings by Kafka's names. It is set when a Kafka client creates
 the topic or changes its settings (`kafka_bridge`), or over REST (`http/entry_format`). After that
@@ -31,7 +31,7 @@ COMPACTED_AFTER_BYTES = 16 * MIB
 
 
 class EntryFormats:
-    """Tells open topics whether they may hold entries in Kafka's format."""
+    """Tells open topics what their policy says about deleting keys."""
 
     def __init__(
         self,
@@ -47,7 +47,6 @@ class EntryFormats:
     def apply_to(self, topic: Topic) -> None:
         """Tell a topic that was just opened."""
         settings = self._store.in_topic(topic.topic_name, KAFKA_POLICY)
-        topic.holds_kafka = settings is not None
         topic.tombstone_stage = int((settings or {}).get(TOMBSTONE_STAGE, "1"))
 
     def _changed(self, policy: str, name: TopicName) -> None:

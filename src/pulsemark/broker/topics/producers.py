@@ -40,6 +40,7 @@ from ...proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerE
 from ..background import Background
 from ..errors import RefusedError
 from ..subscriptions.consumer import ConsumerConnection
+from .mirrors import Mirror
 
 if TYPE_CHECKING:
     from ..connection.memory import Reservation
@@ -100,6 +101,8 @@ class Producer:
     reservation: Reservation | None = None
     #: The facts about it that stampers get.
     sender: Sender | None = None
+    #: What it may do as a mirror; None: it is an ordinary producer.
+    mirror: Mirror | None = None
     #: The topic's producers while this one is among them, added or waiting.
     home: TopicProducers | None = None
     #: Whether it was closed for ever: it must not enter a topic again.

@@ -26,6 +26,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
 from .entry_formats import EntryFormats
+from .mirror_policies import MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
@@ -74,10 +75,8 @@ class Topics:
         self.turns = Turns()
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
-        self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
-        self.policy_store = PolicyStore(
-            self.namespaces, self.names, self._partitioned, catalog_writer
-        )
+        partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
+        self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
         self.stamp_policies = StampPolicies(
             StampPolicy(config.stampers, stampers),
             self.policy_store,
@@ -88,6 +87,7 @@ class Topics:
             broker_name=broker_name,
         )
         self.entry_formats = EntryFormats(self.policy_store, self.open_topics, self._partitioned)
+        self.mirror_policies = MirrorPolicies(config.mirror_sources, self.policy_store)
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 
+from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
@@ -26,7 +27,6 @@ SCHEMA_KIND = "schema"
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
 
-_SIZE = struct.Struct(">I")
 _VERSION = struct.Struct(">Q")
 
 #: Types that take any data, or follow the topic: they are never registered.
@@ -67,7 +67,7 @@ class Schemas:
         """Within a turn: all stored schemas of a topic."""
         known = self._by_topic.get(key)
         if known is None:
-            known = _unpack(await self._writer.read(SCHEMA_KIND, key) or b"")
+            known = unpack_schemas(await self._writer.read(SCHEMA_KIND, key) or b"")
             if known:
                 self._remember(key, known)
         return known
@@ -134,7 +134,7 @@ class Schemas:
             )
         # The deletion of a topic first closes it, and removes its schemas in a later turn.
         topic.check_is_open()
-        await self._writer.write((SCHEMA_KIND, key, _pack(grown)))
+        await self._writer.write((SCHEMA_KIND, key, pack_schemas(grown)))
         self._remember(key, grown)
         return len(schemas)
 
@@ -177,19 +177,3 @@ def _version_in(schemas: list[Schema], wanted: Schema) -> int | None:
 
 def _type_name(schema: Schema) -> str:
     return Schema.Type.Name(schema.type)
-
-
-def _pack(schemas: list[Schema]) -> bytes:
-    parts = (schema.SerializeToString() for schema in schemas)
-    return b"".join(_SIZE.pack(len(part)) + part for part in parts)
-
-
-def _unpack(stored: bytes) -> list[Schema]:
-    schemas: list[Schema] = []
-    at = 0
-    while at < len(stored):
-        (size,) = _SIZE.unpack_from(stored, at)
-        at += _SIZE.size
-        schemas.append(Schema.FromString(stored[at : at + size]))
-        at += size
-    return schemas

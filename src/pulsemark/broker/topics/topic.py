@@ -84,8 +84,6 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
-        #: Whether it may hold entries in Kafka's format (`entry_formats`).
-        self.holds_kafka = False
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
         #: Prefix fields that clients get in addition to time and index (see stamp_policies).

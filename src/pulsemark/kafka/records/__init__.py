@@ -10,6 +10,7 @@ Pure functions on bytes: no sockets, no ledgers, no state. What each module is a
 `from_pulsar`       `read_pulsar`, `pulsar_set`: a Pulsar entry as a record set
 `to_pulsar`         `to_pulsar`: a stored set as a Pulsar entry
 `tombstones`        what deletes a key, by magic and stage (KIP-87)
+`scan`, `uniform`   the check of a produced set's records, which every set in place costs
 `convert`           records from one magic into another
 `batch`, `legacy`   the bytes of magic 2, and of magic 0 and 1
 `compression`       the codecs, with a limit on what comes out

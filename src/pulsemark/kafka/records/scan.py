@@ -1,8 +1,8 @@
 """The check of the records of a set when it is produced: sizes, checksums, numbers, keys, times.
 
-This is what a set costs that is stored in place, so it is one loop for magic 2 and one for 0 and 1,
-which make no objects. They accept the same bytes as the readers in `batch` and `legacy`; tests hold
-them together.
+This is what a set costs that is stored in place. So it is one loop for magic 2 and one for 0 and 1,
+which make no objects, and runs of records of one shape are checked at once (`uniform`). They accept
+the same bytes as the readers in `batch` and `legacy`; tests hold them together.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .errors import CorruptRecordSetError, InvalidRecordSetError
 from .layout import MESSAGE_KEY_AT
 from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, NO_TIME_MS, TOMBSTONE_FLAG
 from .sets import spans
+from .uniform import LEAST_RECORDS, looks_uniform, uniform_run
 from .varints import MOST_BITS_64, int64, read_unsigned
 
 _ONE_BYTE = 0x7F
@@ -62,12 +63,24 @@ def scan_records(raw: bytes, count: int, base_time_ms: int) -> Scan:
 def _scan(raw: bytes, count: int) -> tuple[Scan, int, int]:
     """What is in the records, where they end, and the latest time delta.
 
-    Each number is read in place if it has one or two bytes, as ordinary ones have.
+    Each number is read in place if it has one or two bytes, as ordinary ones have. Where no run was
+    found the next one is looked for later, and later each time.
     """
-    at = keys = nulls = flags = 0
-    numbered, latest, total = True, -(2**63), len(raw)
-    for number in range(count):
-        size, at = raw[at], at + 1
+    at = start = keys = nulls = flags = number = last_size = 0
+    numbered, latest, total, next_try, wait = True, -(2**63), len(raw), 1, LEAST_RECORDS
+    while number < count:
+        tried = number >= next_try and raw[at] == last_size and looks_uniform(raw, at, at - start)
+        if tried and (run := uniform_run(raw, at, number, count)):
+            at, number = run.end, number + run.records
+            keys += run.records * run.has_key
+            nulls += run.records * (run.is_null and not run.flagged)
+            flags += run.records * run.flagged
+            latest = max(latest, run.latest)
+            continue
+        if tried:
+            next_try, wait = number + wait, wait * 2
+        start, last_size = at, raw[at]
+        size, at = last_size, at + 1
         if size > _ONE_BYTE:
             size, at = size + (raw[at] << 7) - 128, at + 1
             if raw[at - 1] > _ONE_BYTE:
@@ -111,6 +124,7 @@ def _scan(raw: bytes, count: int) -> tuple[Scan, int, int]:
                 raise ValueError(f"record {number} ends {end - at} bytes before its size")
         else:
             at = end
+        number += 1
     return Scan(count, numbered, NO_TIME_MS, keys, nulls, flags), at, latest
 
 

@@ -18,6 +18,7 @@ from pulsemark.ledger.local.commit.journal_format import (
     unpack_journal_header,
 )
 from pulsemark.metadata import crc32c
+from pulsemark.testing.faulty_files import flipped
 
 PATH = Path("x.journal")
 SECRET = bytes.fromhex("c1d2e3f40a1b2c3d")
@@ -123,8 +124,7 @@ def test_every_flipped_bit_of_a_block_is_found():
     """One wrong bit anywhere in a block is found, be it in the sizes."""
     good, key = bytes.fromhex(BLOCK_HEX), VERSION_1.block_key
     for bit in range(8 * len(good)):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
+        bad = flipped(good, bit)
         sizes = unpack_block_sizes(bytes(bad), key)
         if sizes is None:
             continue

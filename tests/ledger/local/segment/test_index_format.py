@@ -19,6 +19,7 @@ from pulsemark.ledger.local.segment.index_format import (
     unpack_chunk,
     unpack_trailer,
 )
+from pulsemark.testing.faulty_files import flipped
 
 SEED = index_seed(7, 0)
 CHUNK = Chunk(
@@ -107,17 +108,12 @@ def test_trailer_round_trip(row_count, message_count, end, entry_max, append_max
 
 def test_every_flipped_bit_is_found():
     """One wrong bit anywhere in a chunk or a trailer is found."""
-    good = CHUNK.pack(SEED)
-    for bit in range(8 * len(good)):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
+    chunk, trailer = CHUNK.pack(SEED), TRAILER.pack(SEED)
+    for bit in range(8 * len(chunk)):
         with pytest.raises(BadIndexError):
-            unpack_chunk(bytes(bad), SEED, 0)
-    good = TRAILER.pack(SEED)
-    for bit in range(8 * len(good)):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
-        assert unpack_trailer(bytes(bad), SEED) is None
+            unpack_chunk(flipped(chunk, bit), SEED, 0)
+    for bit in range(8 * len(trailer)):
+        assert unpack_trailer(flipped(trailer, bit), SEED) is None
 
 
 def test_every_cut_is_found():

@@ -20,6 +20,7 @@ from pulsemark.ledger.local.segment.salvage import salvage_headers
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, version_1_key
 from pulsemark.ledger.topic_log import read_on
+from pulsemark.testing.faulty_files import flipped
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
@@ -107,9 +108,7 @@ def test_every_flipped_bit_of_a_header_is_corrected(folder):
     path, header = segments_of(folder)[2]
     good = path.read_bytes()
     for bit in range(0, 8 * header.size_bytes, 11):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
-        assert correct_header(bytes(bad), path) == header
+        assert correct_header(flipped(good, bit), path) == header
     assert correct_header(b"", path) is None
     assert correct_header(bytes(200), path) is None
     assert correct_header(os.urandom(200), path) is None

@@ -21,6 +21,7 @@ from pulsemark.ledger.local.segment.segment_format import (
     version_1_key,
 )
 from pulsemark.metadata import crc32c, pack_stamp
+from pulsemark.testing.faulty_files import flipped
 from pulsemark.testing.raw_messages import unbatched_message
 
 PATH = Path("x.log")
@@ -110,8 +111,7 @@ def test_every_flipped_bit_of_a_segment_header_is_found():
     """One wrong bit anywhere in a header, padding and name included, is an error."""
     good = HEADER.pack()
     for bit in range(8 * len(good)):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
+        bad = flipped(good, bit)
         with pytest.raises(CorruptFileError):
             unpack_segment_header(bad, PATH)
 
@@ -215,9 +215,7 @@ def test_every_flipped_bit_of_a_record_is_found(name):
     good = EXAMPLES[name]
     assert whole(good)
     for bit in range(0, 8 * len(good), 1 if len(good) < 500 else 7):
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
-        assert not whole(bytes(bad)), f"bit {bit}"
+        assert not whole(flipped(good, bit)), f"bit {bit}"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -160,7 +160,7 @@ def test_loading_an_unsealed_index_takes_over_full_chunks(bench, count):
     check(again, rows)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_order_of_changes_equals_the_model(tmp_path_factory, data):
     """Appends, truncations, flushes and seals in any order leave what the model has."""

@@ -66,14 +66,9 @@ class Segment(SegmentRows):
         return head, body
 
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        """As `Run.unpacker`."""
         return partial(_unpack_entries, self.ledger_id)
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
-        """Entries from ``row`` on, at least one: up to ``max_entries`` in up to ``max_bytes``.
-
-        Ends before a damaged record; raises DamagedRecordError when ``row`` itself is damaged.
-        """
         ledger_id = self.ledger_id
         return [
             Entry(

@@ -70,22 +70,18 @@ class SegmentRows(Run):
 
     @property
     def time_max_ms(self) -> int:
-        """As ``Run.time_max_ms``."""
         return self.index.time_max_ms
 
     @property
     def written_count(self) -> int:
-        """As ``Run.written_count``."""
         return self.index.count
 
     @property
     def segment_id(self) -> SegmentId:
-        """Ledger id and segment number."""
         return self.header.segment_id
 
     @property
     def state(self) -> SegmentState:
-        """Its state."""
         return self.life.state
 
     @property
@@ -98,10 +94,6 @@ class SegmentRows(Run):
         self.life.become(SegmentState.REMOVED, only_if=_NOT_REMOVED)
 
     def truncate(self, entry_count: int) -> None:
-        """Drop all entries from ``entry_count`` on: they no longer count, or never did.
-
-        Raises OSError before anything has changed, never after that.
-        """
         with self.index.writing:
             was_shown = self.entry_count
             if entry_count < self.index.count:
@@ -215,7 +207,6 @@ class SegmentRows(Run):
             self.index.repair(number, fresh)
 
     def row(self, row: int, io: IoCount | None = None) -> Row:
-        """One entry's row of the index."""
         return self.chunk(row, io).row(row)
 
     def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
@@ -227,7 +218,6 @@ class SegmentRows(Run):
             return self.index.chunk_of(row, io)
 
     def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
-        """As ``TimeIndex.find_time``."""
         try:
             return self.index.find_time(time_ms, limit, io)
         except BadIndexError as bad:
@@ -235,7 +225,6 @@ class SegmentRows(Run):
             return self.index.find_time(time_ms, limit, io)
 
     def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
-        """As ``TimeIndex.find_message``."""
         try:
             return self.index.find_message(message, limit, io)
         except BadIndexError as bad:
@@ -279,7 +268,6 @@ class SegmentRows(Run):
             return None, data
 
     def head(self, row: int, io: IoCount | None = None) -> RecordHead:
-        """Record header and prefix of one entry, without its payload. Raises DamagedRecordError."""
         io = io or IoCount()
         offset = self.row(row, io).offset
         with self._fds.use(self.path) as fd:

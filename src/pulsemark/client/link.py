@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..wire import Buffer, Connection, Event, Role
+from .errors import ConnectionLostError, WaitTimeoutError
 
 T = TypeVar("T")
 
@@ -22,29 +23,8 @@ _FLUSH_SIZE_BYTES = 64 * 1024
 _SEND_SIZE_BYTES = 256 * 1024
 
 
-class RawClientError(Exception):
-    """Base of a RawClient's errors, except ProtocolError for frames that are not valid."""
-
-
-class RawTimeoutError(RawClientError, TimeoutError):
-    """`what` did not arrive within `timeout_s` seconds."""
-
-    def __init__(self, what: str, timeout_s: float) -> None:
-        super().__init__(f"no {what} within {timeout_s:g} s")
-        self.what = what
-        self.timeout_s = timeout_s
-
-
-class ConnectionLostError(RawClientError, ConnectionError):
-    """The peer closed the connection while this side waited for `what`."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the connection was closed while waiting for {what}")
-        self.what = what
-
-
 class Link:
-    """Owns `sock`; calls `on_event` for each event, only from `wait` and `flush`."""
+    """Owns `sock`; calls `on_event` for each event, only from `wait`, `flush` and `pump`."""
 
     def __init__(
         self, sock: socket.socket, on_event: Callable[[Event], None], timeout_s: float
@@ -60,7 +40,7 @@ class Link:
         self._poll.register(sock, select.POLLIN)
 
     def close(self) -> None:
-        """Close the socket; bytes not flushed are dropped."""
+        """Close the socket; bytes not flushed are dropped. A lost connection closes it, too."""
         self.is_closed = True
         self._sock.close()
 
@@ -74,7 +54,7 @@ class Link:
     def flush(self) -> None:
         """Write all queued bytes, and read meanwhile.
 
-        Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of a frame read.
+        Raises WaitTimeoutError, ConnectionLostError, or the ProtocolError of a frame read.
         """
         deadline = time.monotonic() + self.timeout_s
         while self._out:
@@ -83,10 +63,30 @@ class Link:
                 self._wait_ready(select.POLLIN | select.POLLOUT, what, deadline, self.timeout_s)
                 self._read_some(what)
 
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait for several links at once."""
+        return self._sock.fileno()
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether queued bytes wait for the socket."""
+        return bool(self._out)
+
+    def pump(self) -> None:
+        """Write and read what can be written and read now, without waiting.
+
+        Raises ConnectionLostError, or the ProtocolError of a frame read.
+        """
+        if self.is_closed:
+            raise ConnectionLostError("answers")
+        while self._out and self._write_some("room to write"):
+            pass
+        self._read_some("answers")
+
     def wait(self, take: Callable[[], T | None], what: str, timeout_s: float | None = None) -> T:
         """Call `take` after each batch of events until it returns a value that is not None.
 
-        Return that value. Raises RawTimeoutError, ConnectionLostError, or the ProtocolError of a
+        Return that value. Raises WaitTimeoutError, ConnectionLostError, or the ProtocolError of a
         frame read.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
@@ -96,7 +96,7 @@ class Link:
             if not self._read_some(what):
                 self._wait_ready(select.POLLIN, what, deadline, limit_s)
             elif time.monotonic() > deadline:
-                raise RawTimeoutError(what, limit_s)
+                raise WaitTimeoutError(what, limit_s)
             self.flush()
         return found
 
@@ -107,7 +107,7 @@ class Link:
             raise ConnectionLostError(what)
         self._poll.modify(self._sock, mask)
         if left_s <= 0 or not self._poll.poll(left_s * 1000):
-            raise RawTimeoutError(what, limit_s)
+            raise WaitTimeoutError(what, limit_s)
 
     def _write_some(self, what: str) -> bool:
         """Write some queued bytes; False if the socket accepts none now."""
@@ -117,6 +117,7 @@ class Link:
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return False
         except OSError as error:
+            self.close()
             raise ConnectionLostError(what) from error
         del self._out[:size]
         return True
@@ -128,8 +129,10 @@ class Link:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError as error:
+            self.close()
             raise ConnectionLostError(what) from error
         if size == 0:
+            self.close()
             raise ConnectionLostError(what)
         self.connection.buffer_updated(size)
         for event in self.connection.events():

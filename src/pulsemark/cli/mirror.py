@@ -1,0 +1,288 @@
+"""`pulsemark mirror FROM TO --topics NAMES`: copy topics without opening an entry.
+
+FROM and TO are brokers (`pulsar://HOST:PORT`, pulsemark's or Apache Pulsar's) or data folders; see
+docs/mirror.md. Progress, gaps and lost connections are lines on stderr, the sum is on stdout.
+
+Exit codes: 0: done (with `--once`: all that was there is mirrored; without: ended by SIGTERM or
+SIGINT); 1: ended, but messages of the source are missing, the comparison failed, `--once` was
+ended before all was mirrored, or there was no connection for too long; 2: bad input, or refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..client import ClientError, ServiceUrlError
+from ..ledger import LedgerError
+from ..metadata import StampError
+from ..metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
+from ..metadata.stamper_names import split_stamper_names
+from ..mirror import (
+    LostError,
+    MirrorError,
+    MirrorRun,
+    Options,
+    Pace,
+    RateLimit,
+    Report,
+    Selection,
+    compare,
+    open_source,
+    open_target,
+)
+from ..wire import InvalidTopicNameError, ProtocolError
+from .errors import CliError
+from .options import add_json, json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ERRORS = (
+    MirrorError,
+    ClientError,
+    ServiceUrlError,
+    InvalidTopicNameError,
+    LedgerError,
+    StampError,
+    ProtocolError,
+    OSError,
+)
+EXIT_INCOMPLETE = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("source", metavar="FROM", help="pulsar://HOST:PORT, or a data folder")
+    parser.add_argument("target", metavar="TO", help="pulsar://HOST:PORT, or a data folder")
+    _add_what(parser)
+    _add_how(parser)
+    _add_access(parser)
+    add_json(parser)
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--topics", required=True, metavar="NAMES", help="separated by commas, or a pattern"
+    )
+    parser.add_argument(
+        "-r", "--regex", action="store_true", help="--topics is a regular expression"
+    )
+    parser.add_argument(
+        "--source-cluster",
+        default="standalone",
+        metavar="NAME",
+        help="the source's name in the target's tags, by which mirroring goes on "
+        "(default: standalone)",
+    )
+    parser.add_argument(
+        "--subscription",
+        default="pulsemark-mirror",
+        metavar="NAME",
+        help="holds the place in a source broker (default: pulsemark-mirror)",
+    )
+    parser.add_argument(
+        "--append", action="store_true", help="also into topics that have other entries"
+    )
+    parser.add_argument(
+        "--without-deduplication",
+        action="store_true",
+        help="also to an Apache Pulsar that does not deduplicate",
+    )
+    parser.add_argument(
+        "--stampers",
+        default="broker-time,index",
+        metavar="NAMES",
+        help="stampers of a data folder's entries (default: broker-time,index)",
+    )
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--once", action="store_true", help="end when all that is there now is mirrored"
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="with --once: compare both sides at the end"
+    )
+    parser.add_argument(
+        "--rate-limit",
+        type=_rate_limit,
+        metavar="RATE",
+        help="bytes (10M) or messages (500msg) in a second",
+    )
+    parser.add_argument(
+        "--progress-s",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="between lines of progress (default: 10)",
+    )
+    parser.add_argument(
+        "--reconnect-s",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long to try again after a connection was lost (default: 300)",
+    )
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-token-file", type=Path, metavar="FILE", help=f"the {side} broker's token"
+        )
+    parser.add_argument(
+        "--trusted-certificates",
+        type=Path,
+        metavar="FILE",
+        help="PEM file for pulsar+ssl (default: what the machine trusts)",
+    )
+
+
+def _rate_limit(text: str) -> RateLimit:
+    try:
+        return RateLimit.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Mirror until it is done, or until a signal arrives."""
+    if args.verify and not args.once:
+        raise CliError("--verify needs --once")
+    if args.source == args.target:
+        raise CliError(f"FROM and TO are the same: {args.source}")
+    options = _options(args)
+    names = (args.topics,) if args.regex else tuple(filter(None, args.topics.split(",")))
+    if not names:
+        raise CliError("--topics names none")
+    selection = Selection(names, is_regex=args.regex)
+    report = Report(_say, interval_s=args.progress_s)
+    source = open_source(args.source, options)
+    target = open_target(args.target, options)
+    with _Stop() as stop:
+        mirror = MirrorRun(
+            source,
+            target,
+            selection,
+            Pace(args.rate_limit),
+            report,
+            once=args.once,
+            reconnect_s=args.reconnect_s,
+            is_stopped=lambda: stop.asked,
+        )
+        try:
+            is_complete = mirror.run()
+        except LostError as error:
+            _say(str(error))
+            is_complete = False
+    done = is_complete or not args.once
+    _print(args, report, complete=is_complete)
+    if args.verify and is_complete:
+        done = _verify(args, mirror.topics(), options) and done
+    return 0 if done and not report.sum().gaps else EXIT_INCOMPLETE
+
+
+def _options(args: argparse.Namespace) -> Options:
+    cluster = args.source_cluster
+    if not 0 < len(cluster.encode()) <= CLUSTER_SIZE_MAX_BYTES:
+        raise CliError(f"--source-cluster must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes")
+    return Options(
+        source_cluster=cluster,
+        subscription=args.subscription,
+        stampers=split_stamper_names(args.stampers),
+        append=args.append,
+        without_deduplication=args.without_deduplication,
+        source_token=_token(args.source_token_file),
+        target_token=_token(args.target_token_file),
+        trusted_certificates=args.trusted_certificates,
+    )
+
+
+def _token(path: Path | None) -> str | None:
+    return None if path is None else path.read_text(encoding="utf-8").strip()
+
+
+class _Stop:
+    """SIGTERM and SIGINT end the run in order; a second one interrupts it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, _: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(args: argparse.Namespace, report: Report, *, complete: bool) -> None:
+    if not args.json:
+        print(report.line())
+        return
+    for topic, totals in report.topics.items():
+        print(
+            json_line(
+                {
+                    "topic": topic,
+                    "entries": totals.entries,
+                    "messages": totals.messages,
+                    "bytes": totals.bytes,
+                    "gaps": totals.gaps,
+                    "source_index": totals.source_index,
+                    "complete": complete,
+                    "headers_parsed": report.headers_parsed,
+                    "payloads_opened": report.payloads_opened,
+                }
+            )
+        )
+
+
+def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -> bool:
+    equal = True
+    for topic in topics:
+        result = compare(args.source, args.target, topic, options)
+        equal &= result.is_equal
+        if args.json:
+            print(
+                json.dumps(
+                    {
+                        "topic": topic,
+                        "equal": result.is_equal,
+                        "source_entries": result.source_entries,
+                        "target_entries": result.target_entries,
+                        "difference": result.difference,
+                    }
+                )
+            )
+        else:
+            print(f"{topic}: {result.difference or f'{result.source_entries} entries are equal'}")
+    return equal

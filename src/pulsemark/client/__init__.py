@@ -1,0 +1,42 @@
+"""A client for whole entries: publishes and reads producers' bytes as they are.
+
+    RawProducer        publishes entries that the caller has made
+    Service            the brokers behind a URL, and the connections to them
+    BrokerConnection   one connection: requests, producers, consumers
+
+Applications use Pulsar's official clients. This one is for programs that move entries without
+opening them, such as `pulsemark mirror`, and for tests.
+"""
+
+from .channels import ProducerChannel, RawConsumer, RawMessage, Receipt
+from .connection import BrokerConnection
+from .errors import (
+    ClientError,
+    ConnectionLostError,
+    EntryRefusedError,
+    RequestRefusedError,
+    SendRefusedError,
+    ServiceUrlError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from .raw_producer import RawProducer
+from .service import Service
+
+__all__ = [
+    "BrokerConnection",
+    "ClientError",
+    "ConnectionLostError",
+    "EntryRefusedError",
+    "ProducerChannel",
+    "RawConsumer",
+    "RawMessage",
+    "RawProducer",
+    "Receipt",
+    "RequestRefusedError",
+    "SendRefusedError",
+    "Service",
+    "ServiceUrlError",
+    "UnreachableError",
+    "WaitTimeoutError",
+]

@@ -1,0 +1,370 @@
+"""RawProducer: publishes entries whose metadata and compression the caller has made.
+
+    with RawProducer("pulsar://127.0.0.1:6650", "orders") as producer:
+        producer.publish(headers_and_payload, num_messages=20)      # does not wait for the receipt
+        receipts = producer.flush()                                 # waits for all of them
+
+It sends `[0x0e01][CRC32C][size][MessageMetadata][payload]` as it is: no byte is parsed, compressed
+or changed. It needs only what the SEND command says about an entry: how many messages it has, and
+its sequence id. Programs that copy, replay or make entries themselves need no other client.
+
+**Flow.** At most `window` entries and `window_bytes` bytes wait for their receipts; `publish` waits
+at these limits.
+
+**Order.** Receipts come in the order of the entries.
+
+**Reconnecting.** If the connection is lost, or the broker closes the producer (the topic moves), it
+is opened again with the same name, at most `reconnect_attempts` times in a row, after 0.1 s, then
+twice as long each time up to 5 s. Entries without a receipt are sent again, in their order: as with
+Pulsar's clients an entry can then be stored twice, unless the broker deduplicates. A broker that
+does says how far it came. Entries up to there are not sent again; their receipts have the position
+(-1, -1). With 0 attempts ConnectionLostError is raised, and `unacknowledged` says what is open.
+
+**Refusals.** A SEND_ERROR is raised as SendRefusedError by the next call that looks at receipts.
+That entry is not sent again. Entries after it may be stored.
+
+Calls block; use a producer from one thread only. A producer that is not used for a minute may find
+its connection closed by the broker, because it cannot answer PING; it then reconnects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ..metadata import has_prefix
+from ..metadata.source_stamp import SourceStamp
+from ..proto import pulsar_api_pb2 as pb
+from ..wire import FRAME_PADDING_BYTES, Buffer, TopicName
+from .channels import ProducerChannel, Receipt
+from .connection import BrokerConnection
+from .errors import (
+    ConnectionLostError,
+    EntryRefusedError,
+    RequestRefusedError,
+    SendRefusedError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from .service import Service
+
+__all__ = ["DEFAULT_WINDOW", "DEFAULT_WINDOW_BYTES", "RawProducer"]
+
+DEFAULT_WINDOW = 1_000
+DEFAULT_WINDOW_BYTES = 16 * 1024 * 1024
+#: Room in a frame for the SEND command and a mirror's stamp.
+COMMAND_BYTES = 1024
+BACKOFF_MIN_S = 0.1
+BACKOFF_MAX_S = 5.0
+_LOST = (ConnectionLostError, UnreachableError)
+#: The topic moves, or the broker has not noticed yet that the lost connection is gone.
+_COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An entry without a receipt."""
+
+    parts: tuple[Buffer, ...]
+    sequence_id: int
+    num_messages: int
+    highest_sequence_id: int | None
+    is_chunk: bool
+    marker: bool
+    size_bytes: int
+
+
+class RawProducer:
+    """A producer of entries as they are.
+
+    Args:
+        service: the cluster's URL, or a Service that is shared with other producers.
+        topic: its name, in short or full form; a partition of a partitioned topic.
+        name: the producer's name; None: the broker gives one.
+        properties, schema: of the producer, as the broker keeps them.
+        window, window_bytes: how many entries, and bytes of them, may wait for receipts.
+        gathers: small entries go out together, when there are 64 KiB or with the next call for
+            receipts, which costs fewer system calls. False: each at once.
+        reconnect_attempts: see above.
+        timeout_s: how long a call waits for the broker.
+        sleep: waits that many seconds before a further attempt.
+
+    Attributes: topic, name, last_sequence_id (that the broker knew of this name when the producer
+    was opened; -1: none, or it does not deduplicate), topic_epoch (None: the broker sent none).
+
+    Raises ServiceUrlError, InvalidTopicNameError, UnreachableError, RequestRefusedError,
+    ConnectionLostError and WaitTimeoutError, as all calls may except the first two.
+    """
+
+    _epoch = 0
+    _pending_bytes = 0
+    _last_used = -1
+    _next_sequence_id: int | None = None
+
+    def __init__(
+        self,
+        service: Service | str,
+        topic: str,
+        *,
+        name: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        schema: pb.Schema | None = None,
+        window: int = DEFAULT_WINDOW,
+        window_bytes: int = DEFAULT_WINDOW_BYTES,
+        gathers: bool = False,
+        reconnect_attempts: int = 10,
+        timeout_s: float = 30.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        _check_window(window=window, window_bytes=window_bytes)
+        self.topic = str(TopicName.parse(topic))
+        self.name = name or ""
+        self.last_sequence_id = -1
+        self._owns_service = isinstance(service, str)
+        self._service = Service(service) if isinstance(service, str) else service
+        self._asked_name = name
+        self._properties = dict(properties or {})
+        self._schema = schema
+        self._window, self._window_bytes = window, window_bytes
+        self._gathers = gathers
+        self._attempts = reconnect_attempts
+        self._timeout_s = timeout_s
+        self._sleep = sleep
+        self._pending: deque[_Pending] = deque()
+        self._receipts: list[Receipt] = []
+        try:
+            self._connection, self._channel = self._open()
+        except BaseException:
+            self._close_service()
+            raise
+        self.last_sequence_id = self._channel.last_sequence_id
+        self.topic_epoch = self._channel.topic_epoch
+
+    # ---- publishing --------------------------------------------------------------------------
+
+    def publish(
+        self,
+        headers_and_payload: Buffer,
+        *,
+        num_messages: int = 1,
+        sequence_id: int | None = None,
+        highest_sequence_id: int | None = None,
+        is_chunk: bool = False,
+        marker: bool = False,
+        source: SourceStamp | None = None,
+    ) -> int:
+        """Send an entry, and return its sequence id without waiting for the receipt.
+
+        The bytes must not change before the receipt. `sequence_id` None is the next number; it must
+        be higher than the last one. `source` is for a mirror: the facts that the broker stores
+        beside its stamp. Waits while the window is full.
+
+        Raises EntryRefusedError (nothing was sent) for bytes that begin with a broker's stamp, or
+        are larger than the broker takes; ValueError for a sequence id that is not higher; and
+        SendRefusedError for an earlier entry.
+        """
+        if sequence_id is None:
+            known = self._next_sequence_id
+            sequence_id = self.last_sequence_id + 1 if known is None else known
+        entry = self._checked(headers_and_payload, num_messages, sequence_id, source)
+        entry.highest_sequence_id, entry.is_chunk, entry.marker = (
+            highest_sequence_id,
+            is_chunk,
+            marker,
+        )
+        self._wait_for_room(entry.size_bytes)
+        self._pending.append(entry)
+        self._pending_bytes += entry.size_bytes
+        self._last_used = max(sequence_id, highest_sequence_id or 0)
+        self._next_sequence_id = max(sequence_id + max(num_messages, 1), self._last_used + 1)
+        self._guarded(lambda: self._post(entry))
+        if not self._gathers:
+            self._guarded(self._connection.write)
+        return sequence_id
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether `publish` would take so many bytes without waiting."""
+        if not self._pending:
+            return True
+        return (
+            len(self._pending) < self._window
+            and self._pending_bytes + size_bytes <= self._window_bytes
+        )
+
+    def send(self, headers_and_payload: Buffer, *, num_messages: int = 1) -> Receipt:
+        """Send an entry and wait for its receipt, and for those before it."""
+        self.publish(headers_and_payload, num_messages=num_messages)
+        return self.flush()[-1]
+
+    def receipts(self) -> list[Receipt]:
+        """The receipts that have arrived since the last call, without waiting. SendRefusedError."""
+        self._guarded(self._pump)
+        return self._taken()
+
+    def flush(self) -> list[Receipt]:
+        """Wait until every entry has its receipt; those that were not taken yet."""
+        while self._pending:
+            self._guarded(lambda: self._settle(self._channel.receipts(1, self._timeout_s)))
+        return self._taken()
+
+    @property
+    def unacknowledged(self) -> list[int]:
+        """The sequence ids of the entries without a receipt, in their order."""
+        return [entry.sequence_id for entry in self._pending]
+
+    def close(self) -> None:
+        """Close the producer, without waiting for receipts. Does nothing the second time."""
+        try:
+            if not (self._connection.is_closed or self._channel.is_closed):
+                self._channel.close()
+        except (*_LOST, WaitTimeoutError):
+            pass
+        finally:
+            self._close_service()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Wait for all receipts, unless the block ends with an exception; then close."""
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _checked(
+        self, body: Buffer, num_messages: int, sequence_id: int, source: SourceStamp | None
+    ) -> _Pending:
+        view = memoryview(body)
+        if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
+            raise EntryRefusedError(self.topic, "the entry is not contiguous bytes")
+        if has_prefix(view):
+            raise EntryRefusedError(self.topic, "the entry begins with a broker's stamp (0x0e02)")
+        connected = self._connection.connected
+        limit = connected.max_message_size if connected is not None else 0
+        # The limit is for the payload. A frame may be larger, for the headers and the command.
+        if limit and len(view) > limit + FRAME_PADDING_BYTES - COMMAND_BYTES:
+            reason = f"the entry has {len(view)} bytes; the broker takes messages of {limit}"
+            raise EntryRefusedError(self.topic, reason)
+        if not 0 <= num_messages < 2**31:
+            raise ValueError(f"num_messages must be from 0 to 2^31-1, not {num_messages}")
+        lowest = self._last_used + 1
+        if not lowest <= sequence_id < 2**63:
+            raise ValueError(f"sequence_id must be at least {lowest}, not {sequence_id}")
+        parts: tuple[Buffer, ...] = (body,) if source is None else (source.prefix(), body)
+        size_bytes = sum(map(len, parts))
+        return _Pending(parts, sequence_id, num_messages, None, False, False, size_bytes)
+
+    def _wait_for_room(self, size_bytes: int) -> None:
+        while not self.has_room(size_bytes):
+            self._guarded(lambda: self._settle(self._channel.receipts(1, self._timeout_s)))
+
+    def _post(self, entry: _Pending) -> None:
+        self._channel.post(
+            *entry.parts,
+            sequence_id=entry.sequence_id,
+            num_messages=entry.num_messages,
+            highest_sequence_id=entry.highest_sequence_id,
+            is_chunk=entry.is_chunk,
+            marker=entry.marker,
+        )
+
+    def _pump(self) -> None:
+        self._connection.pump()
+        self._settle(self._channel.arrived())
+
+    def _settle(self, receipts: list[Receipt]) -> None:
+        """Take the entries of these receipts, which come in order, off the pending ones."""
+        for receipt in receipts:
+            if self._pending and self._pending[0].sequence_id == receipt.sequence_id:
+                self._pending_bytes -= self._pending.popleft().size_bytes
+                self._receipts.append(receipt)
+
+    def _taken(self) -> list[Receipt]:
+        taken, self._receipts = self._receipts, []
+        return taken
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do work that needs the connection; if the connection is lost, reconnect instead.
+
+        A reconnection sends all pending entries: what the work had to do is done then, or its
+        caller asks again.
+        """
+        try:
+            if self._channel.is_closed:
+                raise ConnectionLostError("receipts: the broker closed the producer")
+            work()
+        except SendRefusedError as refusal:
+            kept = [each for each in self._pending if each.sequence_id != refusal.sequence_id]
+            self._pending = deque(kept)
+            self._pending_bytes = sum(each.size_bytes for each in kept)
+            raise
+        except ConnectionLostError as error:
+            self._reconnect(error)
+
+    def _reconnect(self, lost: Exception) -> None:
+        delay_s = BACKOFF_MIN_S
+        for _ in range(self._attempts):
+            self._sleep(delay_s)
+            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+            if not self._channel.is_closed or self._connection.is_closed:
+                self._connection.close()
+            self._epoch += 1
+            try:
+                self._connection, self._channel = self._open()
+                self._resend()
+            except _LOST as error:
+                lost = error
+            except RequestRefusedError as error:
+                if error.error not in _COME_AGAIN:
+                    raise
+                lost = error
+            else:
+                return
+        raise lost
+
+    def _resend(self) -> None:
+        stored = self._channel.last_sequence_id
+        while self._pending and self._pending[0].sequence_id <= stored:
+            entry = self._pending.popleft()
+            self._pending_bytes -= entry.size_bytes
+            self._receipts.append(Receipt(entry.sequence_id, -1, -1, -1))
+        for entry in self._pending:
+            self._post(entry)
+
+    def _open(self) -> tuple[BrokerConnection, ProducerChannel]:
+        connection = self._service.connection(self.topic)
+        channel = connection.create_producer(
+            self.topic,
+            # The broker's name is kept, so that a broker that deduplicates knows this producer.
+            producer_name=self._asked_name or (self.name if self._epoch else None) or None,
+            properties=self._properties,
+            schema=self._schema,
+            epoch=self._epoch,
+            timeout_s=self._timeout_s,
+        )
+        self.name = channel.name
+        channel.ends_when_closed = True
+        return connection, channel
+
+    def _close_service(self) -> None:
+        if self._owns_service:
+            self._service.close()
+
+
+def _check_window(**limits: int) -> None:
+    for what, value in limits.items():
+        if value < 1:
+            raise ValueError(f"{what} must be at least 1, not {value}")

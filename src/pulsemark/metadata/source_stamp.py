@@ -1,0 +1,147 @@
+"""Where a mirrored entry was before: fields 113 to 117 of the prefix.
+
+A mirror copies entries from one cluster to another without opening them. The receiver stamps each
+entry anew, and keeps the facts about the source beside its own stamp:
+
+====================  ==========================================================================
+field                 meaning
+====================  ==========================================================================
+113 source_cluster    the name under which the mirror knows the source; every mirrored entry has it
+114 source_index      the index of the entry's last message in the source, if the mirror knows it
+115 source_time_ms    the entry's broker time in the source, if the mirror knows it
+116 source_ledger_id  the entry's position in the source; every mirrored entry has it
+117 source_entry_id
+====================  ==========================================================================
+
+Over Pulsar's protocol a mirror sends these fields in a prefix in front of the producer's bytes: the
+same layout in which a broker sends its stamp to a consumer (PIP-90), in the other direction. Only a
+producer that the broker accepted as a mirror may do so. The prefix holds no other fields.
+
+Positions order a source's entries, also those that take no index. As one number a position is
+`ledger id << 28 | entry id`, as Pulsar Functions packs a message id into a sequence id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..proto.broker_entry_pb2 import BrokerEntryMetadata
+from .buffers import Buffer
+from .errors import PrefixError
+from .prefix import PREFIX_HEADER_SIZE_BYTES, pack, peek, prefix_size_bytes
+from .prefix_fields import field_numbers
+
+#: The property with which a producer says that it is a mirror; its value is the source's cluster.
+MIRROR_PROPERTY = "pulsemark.mirror.source-cluster"
+#: The name of a mirror's producer is this and the source's cluster. A broker that understands
+#: mirrors gives this name, so it also tells the mirror that it does.
+MIRROR_PRODUCER_PREFIX = "pulsemark.mirror."
+
+CLUSTER_SIZE_MAX_BYTES = 255
+_ENTRY_ID_BITS = 28
+_LEDGER_ID_BITS = 63 - _ENTRY_ID_BITS
+_NUMBER_MAX = 2**63 - 1
+_FIELDS = frozenset(
+    BrokerEntryMetadata.DESCRIPTOR.fields_by_name[name].number
+    for name in (
+        "source_cluster",
+        "source_index",
+        "source_time_ms",
+        "source_ledger_id",
+        "source_entry_id",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStamp:
+    """An entry's facts from the source. `index` and `time_ms` are None if they are not known."""
+
+    cluster: str
+    ledger_id: int
+    entry_id: int
+    index: int | None = None
+    time_ms: int | None = None
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The entry's position in the source."""
+        return self.ledger_id, self.entry_id
+
+    def metadata(self) -> BrokerEntryMetadata:
+        """The fields as a message, to be stored beside the receiver's own stamp."""
+        metadata = BrokerEntryMetadata(
+            source_cluster=self.cluster,
+            source_ledger_id=self.ledger_id,
+            source_entry_id=self.entry_id,
+        )
+        if self.index is not None:
+            metadata.source_index = self.index
+        if self.time_ms is not None:
+            metadata.source_time_ms = self.time_ms
+        return metadata
+
+    def prefix(self) -> bytes:
+        """The prefix that a mirror sends in front of the producer's bytes."""
+        return pack(self.metadata())
+
+
+def source_stamp_of(metadata: BrokerEntryMetadata | None) -> SourceStamp | None:
+    """The facts from the source in a stored prefix; None if the entry was not mirrored."""
+    if metadata is None or not metadata.HasField("source_cluster"):
+        return None
+    return SourceStamp(
+        metadata.source_cluster,
+        metadata.source_ledger_id,
+        metadata.source_entry_id,
+        metadata.source_index if metadata.HasField("source_index") else None,
+        metadata.source_time_ms if metadata.HasField("source_time_ms") else None,
+    )
+
+
+def split_mirrored(sent: Buffer) -> tuple[SourceStamp, memoryview]:
+    """What a mirror sent: the facts from the source, and the producer's bytes.
+
+    Raises:
+        PrefixError: there is no prefix, it is not well formed, it lacks cluster or position, a
+            number is above 2^63-1, or it has a field that a mirror may not set.
+    """
+    metadata = peek(sent)
+    if metadata is None:
+        raise PrefixError("a mirror's message must begin with the source's stamp (0x0e02)", 0)
+    end = prefix_size_bytes(sent)
+    others = sorted(field_numbers(bytes(sent[PREFIX_HEADER_SIZE_BYTES:end])) - _FIELDS)
+    if others:
+        raise PrefixError(f"a mirror may not set field {others[0]}", PREFIX_HEADER_SIZE_BYTES)
+    stamp = source_stamp_of(metadata)
+    has_position = metadata.HasField("source_ledger_id") and metadata.HasField("source_entry_id")
+    if stamp is None or not has_position:
+        raise PrefixError("the source's cluster or position is missing", PREFIX_HEADER_SIZE_BYTES)
+    # protobuf's C parser returns a string that is not UTF-8 as bytes.
+    if not isinstance(stamp.cluster, str):
+        raise PrefixError("the source's cluster is not UTF-8", PREFIX_HEADER_SIZE_BYTES)
+    for number in (*stamp.position, stamp.index or 0, stamp.time_ms or 0):
+        if number > _NUMBER_MAX:
+            reason = f"{number} is above {_NUMBER_MAX}"
+            raise PrefixError(reason, PREFIX_HEADER_SIZE_BYTES)
+    sequence_id_of(stamp.position)
+    return stamp, memoryview(sent)[end:]
+
+
+def sequence_id_of(position: tuple[int, int]) -> int:
+    """A position in the source as a sequence id.
+
+    Raises:
+        PrefixError: the position does not fit into 35 bits of ledger id and 28 of entry id.
+    """
+    ledger_id, entry_id = position
+    if not (0 <= ledger_id < 1 << _LEDGER_ID_BITS and 0 <= entry_id < 1 << _ENTRY_ID_BITS):
+        raise PrefixError(f"source position {ledger_id}:{entry_id} is out of range", 0)
+    return ledger_id << _ENTRY_ID_BITS | entry_id
+
+
+def position_of_sequence_id(sequence_id: int) -> tuple[int, int] | None:
+    """The position that is packed into a sequence id; None for -1, which means "no entry"."""
+    if sequence_id < 0:
+        return None
+    return sequence_id >> _ENTRY_ID_BITS, sequence_id & (1 << _ENTRY_ID_BITS) - 1

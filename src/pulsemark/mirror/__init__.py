@@ -1,0 +1,57 @@
+"""Mirrors topics from one cluster or data folder to another, without opening an entry.
+
+The producer's bytes go over as they are. The receiver stamps them anew, and keeps the source's
+cluster, position, index and time as tags. `MirrorRun` is a run of `pulsemark mirror`;
+docs/mirror.md has its promises.
+"""
+
+from .entries import Gap, Resume, SourceEntry
+from .errors import (
+    LostError,
+    MirrorError,
+    NoDeduplicationError,
+    NoTopicsError,
+    OtherSourceError,
+    PartitionCountError,
+    PlaceError,
+    SchemaVersionError,
+    SourceBusyError,
+    TargetNotEmptyError,
+    TargetRefusedError,
+    TopicMissingError,
+)
+from .pace import Pace, RateLimit
+from .places import Options, open_source, open_target
+from .report import Report, Totals
+from .run import MirrorRun
+from .selection import Selection
+from .verify import Comparison, compare
+
+__all__ = [
+    "Comparison",
+    "Gap",
+    "LostError",
+    "MirrorError",
+    "MirrorRun",
+    "NoDeduplicationError",
+    "NoTopicsError",
+    "Options",
+    "OtherSourceError",
+    "Pace",
+    "PartitionCountError",
+    "PlaceError",
+    "RateLimit",
+    "Report",
+    "Resume",
+    "SchemaVersionError",
+    "Selection",
+    "SourceBusyError",
+    "SourceEntry",
+    "TargetNotEmptyError",
+    "TargetRefusedError",
+    "TopicMissingError",
+    "Totals",
+    "compare",
+    "open_source",
+    "open_target",
+]

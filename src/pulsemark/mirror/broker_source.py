@@ -1,0 +1,222 @@
+"""Reads topics from a broker, pulsemark's or Pulsar's, over Pulsar's protocol.
+
+A durable subscription holds the place, so that the source keeps what is not mirrored yet. It is
+acknowledged when the target has an entry durably. Where mirroring goes on is decided by the target
+alone: the subscription is moved there when a topic is opened.
+
+Entries come with index and broker time if the source has them and shows them to clients that ask
+(PIP-90, `exposingBrokerEntryMetadataToClientEnabled`). If not, positions take their part.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from ..client import (
+    BrokerConnection,
+    ConnectionLostError,
+    RawConsumer,
+    RequestRefusedError,
+    Service,
+)
+from ..client.channels import RawMessage
+from ..metadata import (
+    MessageFormatError,
+    PrefixError,
+    message_count_of,
+    read_message_metadata,
+    split,
+)
+from ..metadata.source_stamp import SourceStamp
+from ..proto import pulsar_api_pb2 as pb
+from ..wire import EARLIEST, MessageId
+from .entries import Gap, Place, Resume, SourceEntry
+from .errors import SourceBusyError, TopicMissingError
+
+__all__ = ["BrokerSource"]
+
+#: About so many bytes are on their way to the mirror, or wait in it, for each topic.
+READ_AHEAD_BYTES = 16 * 1024 * 1024
+PERMITS_MIN, PERMITS_MAX = 16, 50_000
+_BUSY = (pb.ConsumerBusy,)
+_MISSING = (pb.TopicNotFound, pb.InvalidTopicName, pb.MetadataError)
+
+
+class BrokerSource:
+    """A cluster as a source. Raises ServiceUrlError."""
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str,
+        subscription: str,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        token: str | None = None,
+    ) -> None:
+        self.place = url
+        self.cluster = cluster
+        self.subscription = subscription
+        flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
+        self._service = Service(
+            url, ssl_context=ssl_context, feature_flags=flags, **authentication(token)
+        )
+
+    def topics(self, namespaces: list[str]) -> list[str]:
+        """What GET_TOPICS_OF_NAMESPACE says. Raises TopicMissingError for an absent namespace."""
+        found: list[str] = []
+        for namespace in namespaces:
+            try:
+                found += self._service.first().topics(namespace)
+            except RequestRefusedError as error:
+                raise TopicMissingError(self.place, namespace, str(error)) from error
+        return found
+
+    def partitions(self, topic: str) -> int | None:
+        """What PARTITIONED_METADATA says; None for a topic that does not exist."""
+        try:
+            return self._service.first().partitions(topic, create=False)
+        except RequestRefusedError as error:
+            if error.error in _MISSING:
+                return None
+            raise
+
+    def open(self, topic: str, resume: Resume) -> BrokerTopic:
+        """Subscribe. Raises TopicMissingError, SourceBusyError, ClientError."""
+        try:
+            return BrokerTopic(self, self._service.connection(topic), topic, resume)
+        except RequestRefusedError as error:
+            if error.error in _BUSY:
+                raise SourceBusyError(
+                    self.place, topic, self.subscription, error.message
+                ) from error
+            if error.error in _MISSING:
+                raise TopicMissingError(self.place, topic, str(error)) from error
+            raise
+
+    def descriptors(self) -> list[int]:
+        """The connections' sockets."""
+        return [each.fileno() for each in self._service.open_connections() if not each.is_closed]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._service.close()
+
+
+class BrokerTopic:
+    """One topic, read with a consumer."""
+
+    def __init__(
+        self, source: BrokerSource, connection: BrokerConnection, topic: str, resume: Resume
+    ) -> None:
+        self._cluster = source.cluster
+        self._connection = connection
+        self._topic = topic
+        self._waiting: list[RawMessage] = []
+        self._consumer: RawConsumer = connection.subscribe(
+            topic, source.subscription, earliest=True, consumer_name=source.subscription
+        )
+        self._bytes_read = 0
+        self._messages_read = 0
+        self._permits = 0
+        if resume.place is not None:
+            self._seek(MessageId(*resume.place))
+        elif resume.sequence_id is None:
+            self._seek(EARLIEST)
+        last, done = self._consumer.get_last_message_id()
+        self._last: Place | None = None
+        if last.entry_id >= 0 and (done is None or done[:2] < last[:2]):
+            self._last = last.ledger_id, last.entry_id
+        self._allow()
+
+    def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
+        """The messages that have arrived. Raises ConnectionLostError."""
+        if self._consumer.is_closed and not self._waiting:
+            raise ConnectionLostError(f"messages of {self._topic}: the broker closed the consumer")
+        taken: list[SourceEntry | Gap] = []
+        size_bytes = used = 0
+        while used < len(self._waiting) and len(taken) < max_entries and size_bytes < max_bytes:
+            message = self._waiting[used]
+            size_bytes += len(message.headers_and_payload)
+            taken.append(self._entry(message))
+            used += 1
+        del self._waiting[:used]
+        self._allow()
+        return taken
+
+    def attend(self) -> None:
+        """Read what has arrived. Raises ConnectionLostError."""
+        self._connection.pump()
+        self._connection.unsolicited.clear()
+        self._waiting += self._consumer.arrived()
+
+    def confirm(self, place: Place) -> None:
+        """Acknowledge everything up to here."""
+        self._consumer.ack(MessageId(*place), cumulative=True, wait=False)
+
+    def is_caught_up(self, place: Place | None) -> bool:
+        """Whether the last message of the opening was taken."""
+        return self._last is None or (place is not None and place >= self._last)
+
+    def rewind(self, place: Place | None = None) -> None:
+        """Begin again, with the entry at `place` or after it; None: with the first one."""
+        self._waiting.clear()
+        self._seek(EARLIEST if place is None else MessageId(*place))
+        self._permits = 0
+        self._allow()
+
+    def schema(self, version: int) -> pb.Schema | None:
+        """From the broker."""
+        try:
+            found, _ = self._connection.schema(self._topic, version.to_bytes(8, "big"))
+        except RequestRefusedError:
+            return None
+        return found
+
+    def close(self) -> None:
+        """Close the consumer. The subscription stays, so that the source keeps what follows."""
+        if not (self._connection.is_closed or self._consumer.is_closed):
+            self._consumer.close()
+
+    def _seek(self, message_id: MessageId) -> None:
+        """Move the subscription; the broker closes the consumer meanwhile."""
+        self._consumer.seek(message_id=message_id)
+        self._consumer.resubscribe()
+
+    def _allow(self) -> None:
+        """Permit as many messages as make about READ_AHEAD_BYTES, by their size so far."""
+        wanted = PERMITS_MIN
+        if self._messages_read:
+            each = max(self._bytes_read // self._messages_read, 1)
+            wanted = min(max(READ_AHEAD_BYTES // each, 1), PERMITS_MAX)
+        more = wanted - self._permits
+        if more > 0 and more * 2 >= wanted:
+            self._consumer.flow(more)
+            self._permits += more
+
+    def _entry(self, message: RawMessage) -> SourceEntry | Gap:
+        place = message.message_id.ledger_id, message.message_id.entry_id
+        try:
+            prefix, body = split(message.headers_and_payload)
+            header = read_message_metadata(body)
+        except (PrefixError, MessageFormatError) as error:
+            self._permits -= 1
+            return Gap(self._topic, f"entry {place[0]}:{place[1]} cannot be read: {error}")
+        count = message_count_of(header)
+        self._permits -= count
+        self._messages_read += max(count, 1)
+        self._bytes_read += len(message.headers_and_payload)
+        index = time_ms = None
+        if prefix is not None:
+            index = prefix.index if prefix.HasField("index") else None
+            time_ms = prefix.broker_timestamp if prefix.HasField("broker_timestamp") else None
+        stamp = SourceStamp(self._cluster, *place, index, time_ms)
+        return SourceEntry(stamp, count, body, header.schema_version)
+
+
+def authentication(token: str | None) -> dict[str, Any]:
+    """The fields of CONNECT for a token; {} without one."""
+    if token is None:
+        return {}
+    return {"auth_method_name": "token", "auth_data": token.encode()}

@@ -1,0 +1,193 @@
+"""Writes topics to a pulsemark broker, which keeps the source's facts as tags.
+
+The producer says that it is a mirror, and the broker gives it the name of its source's mirror: so
+both know that the other understands. The broker finds the topic's last entry from the source, and
+answers with its position as the last sequence id. A broker that gives another name is Pulsar's: see
+`pulsar_target`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import NoReturn
+
+from ..client import (
+    EntryRefusedError,
+    RawProducer,
+    RequestRefusedError,
+    SendRefusedError,
+    Service,
+)
+from ..metadata.source_stamp import (
+    MIRROR_PRODUCER_PREFIX,
+    MIRROR_PROPERTY,
+    position_of_sequence_id,
+)
+from ..proto import pulsar_api_pb2 as pb
+from ..wire import LATEST, TopicName
+from .broker_source import authentication
+from .entries import Resume, SourceEntry, TopicTarget
+from .errors import (
+    PartitionCountError,
+    TargetNotEmptyError,
+    TargetRefusedError,
+    TopicMissingError,
+)
+
+__all__ = ["BrokerTarget", "BrokerTopic"]
+
+#: Refusals that pass: the topic moves, the connection of an earlier mirror is not gone yet, or the
+#: disk fails. What was refused is sent again after the topic was opened again.
+COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)
+_MISSING = (pb.TopicNotFound, pb.InvalidTopicName)
+LOOK = "pulsemark-mirror-look"
+
+
+class BrokerTarget:
+    """A cluster as a target.
+
+    `append`: mirror also into topics that have other entries. `without_deduplication`: also to a
+    Pulsar broker that does not deduplicate. Raises ServiceUrlError.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str,
+        *,
+        append: bool = False,
+        without_deduplication: bool = False,
+        ssl_context: ssl.SSLContext | None = None,
+        token: str | None = None,
+    ) -> None:
+        self.place = url
+        self.cluster = cluster
+        self.append = append
+        self.without_deduplication = without_deduplication
+        self.service = Service(url, ssl_context=ssl_context, **authentication(token))
+
+    @property
+    def producer_name(self) -> str:
+        """The name of the source's mirror."""
+        return MIRROR_PRODUCER_PREFIX + self.cluster
+
+    def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
+        """Compare with PARTITIONED_METADATA. Raises PartitionCountError, TopicMissingError."""
+        try:
+            here = self.service.first().partitions(topic, create=False)
+        except RequestRefusedError as error:
+            if error.error not in _MISSING:
+                raise
+            here = 0
+        needed = highest + 1 if count is None else count
+        if here != needed and (count is not None or here < needed):
+            raise PartitionCountError(topic, needed, here)
+
+    def open(self, topic: str) -> TopicTarget:
+        """Open the mirror's producer.
+
+        Raises TopicMissingError, TargetRefusedError, TargetNotEmptyError, NoDeduplicationError.
+        """
+        producer = self.producer(topic, None)
+        if producer.name != self.producer_name:
+            from .pulsar_target import PulsarTopic
+
+            producer.close()
+            return PulsarTopic(self, topic)
+        place = position_of_sequence_id(producer.last_sequence_id)
+        if place is None and not self.append and self.has_entries(topic):
+            producer.close()
+            raise TargetNotEmptyError(self.place, topic, self.cluster)
+        next_index = producer.topic_epoch if place is not None else None
+        index = None if next_index is None else next_index - 1
+        return BrokerTopic(self, producer, Resume(place, index))
+
+    def producer(self, topic: str, name: str | None) -> RawProducer:
+        """A producer that says that it is a mirror."""
+        try:
+            return RawProducer(
+                self.service,
+                topic,
+                name=name,
+                properties={MIRROR_PROPERTY: self.cluster},
+                reconnect_attempts=0,
+                gathers=True,
+            )
+        except RequestRefusedError as error:
+            if error.error in COME_AGAIN:
+                raise
+            if error.error in _MISSING:
+                raise TopicMissingError(self.place, topic, str(error)) from error
+            raise TargetRefusedError(self.place, topic, str(error)) from error
+
+    def has_entries(self, topic: str) -> bool:
+        """Whether the topic has any message."""
+        consumer = self.service.connection(topic).subscribe(
+            topic, LOOK, durable=False, start_message_id=LATEST
+        )
+        try:
+            return consumer.get_last_message_id()[0].entry_id >= 0
+        finally:
+            consumer.close()
+
+    def descriptors(self) -> list[int]:
+        """The connections' sockets."""
+        return [each.fileno() for each in self.service.open_connections() if not each.is_closed]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.service.close()
+
+
+class BrokerTopic:
+    """One topic of a broker, written with a RawProducer."""
+
+    def __init__(self, target: BrokerTarget, producer: RawProducer, resume: Resume) -> None:
+        self.resume = resume
+        self._target = target
+        self._producer = producer
+
+    def has_room(self, entry: SourceEntry) -> bool:
+        """Whether the producer's window has room."""
+        return self._producer.has_room(0 if entry.body is None else len(entry.body))
+
+    def put(self, entry: SourceEntry) -> None:
+        """Publish the entry. Raises TargetRefusedError, ClientError."""
+        assert entry.body is not None
+        try:
+            self._publish(entry)
+        except (EntryRefusedError, SendRefusedError) as error:
+            self._refused(error)
+
+    def _publish(self, entry: SourceEntry) -> None:
+        assert entry.body is not None
+        self._producer.publish(
+            entry.body,
+            num_messages=entry.message_count,
+            source=entry.stamp,
+        )
+
+    def stored(self) -> int:
+        """The receipts that have arrived. Raises TargetRefusedError, ClientError."""
+        try:
+            return len(self._producer.receipts())
+        except SendRefusedError as error:
+            self._refused(error)
+
+    def _refused(self, error: EntryRefusedError | SendRefusedError) -> NoReturn:
+        if isinstance(error, SendRefusedError) and error.error in COME_AGAIN:
+            raise error
+        raise TargetRefusedError(self._target.place, self._producer.topic, str(error)) from error
+
+    def add_schema(self, version: int, schema: pb.Schema) -> int:
+        """Register the schema. Raises TargetRefusedError."""
+        connection = self._target.service.connection(self._producer.topic)
+        topic = str(TopicName.parse(self._producer.topic))
+        try:
+            return int.from_bytes(connection.register_schema(topic, schema), "big")
+        except RequestRefusedError as error:
+            raise TargetRefusedError(self._target.place, topic, str(error)) from error
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._producer.close()

@@ -1,0 +1,138 @@
+"""Errors of mirroring. Each names the thing and the value; nothing is copied after one.
+
+MirrorError
+  PlaceError              (a ValueError) neither a broker's URL nor a data folder
+  NoTopicsError           no topic of the source has such a name
+  TopicMissingError       the source or the target has no such topic
+  PartitionCountError     the target's topic has another number of partitions
+  TargetNotEmptyError     the target has entries, and none of them is from this source
+  TargetRefusedError      the target does not take a mirror, or an entry
+  SourceBusyError         another mirror reads with the same subscription
+  OtherSourceError        the source is not the log that the target was mirrored from
+  NoDeduplicationError    a Pulsar broker that would store entries twice
+  SchemaVersionError      the target's schema versions are not those of the source
+  LostError               no connection for too long; nothing is lost, mirroring can go on
+"""
+
+from __future__ import annotations
+
+
+class MirrorError(Exception):
+    """Base of the errors of mirroring."""
+
+
+class PlaceError(MirrorError, ValueError):
+    """`place` is neither a broker's URL nor a data folder, for the `reason`."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place!r}: {reason}")
+        self.place = place
+        self.reason = reason
+
+
+class NoTopicsError(MirrorError):
+    """The source `place` has no topic with one of these `names` (or patterns)."""
+
+    def __init__(self, place: str, names: tuple[str, ...]) -> None:
+        super().__init__(f"{place} has no topic {', '.join(names)}")
+        self.place = place
+        self.names = names
+
+
+class TopicMissingError(MirrorError):
+    """`place` has no `topic`, for the `reason`."""
+
+    def __init__(self, place: str, topic: str, reason: str = "no such topic") -> None:
+        super().__init__(f"{place}: {topic}: {reason}")
+        self.place = place
+        self.topic = topic
+        self.reason = reason
+
+
+class PartitionCountError(MirrorError):
+    """`topic` has `source` partitions in the source, `target` in the target (0: it has none)."""
+
+    def __init__(self, topic: str, source: int, target: int) -> None:
+        super().__init__(
+            f"{topic} has {source} partitions in the source and {target} in the target; "
+            "create it there with the same number"
+        )
+        self.topic = topic
+        self.source = source
+        self.target = target
+
+
+class TargetNotEmptyError(MirrorError):
+    """The target's `topic` has entries, and none of them is from `cluster`."""
+
+    def __init__(self, place: str, topic: str, cluster: str) -> None:
+        super().__init__(
+            f"{place}: {topic} is not empty, and has no entry that was mirrored from cluster "
+            f"{cluster!r}; --append mirrors after what is there"
+        )
+        self.place = place
+        self.topic = topic
+        self.cluster = cluster
+
+
+class TargetRefusedError(MirrorError):
+    """The target does not take a mirror of `topic`, or an entry of it, for the `reason`."""
+
+    def __init__(self, place: str, topic: str, reason: str) -> None:
+        super().__init__(f"{place} refuses {topic}: {reason}")
+        self.place = place
+        self.topic = topic
+        self.reason = reason
+
+
+class SourceBusyError(MirrorError):
+    """The source refuses `subscription` on `topic`, because another consumer has it."""
+
+    def __init__(self, place: str, topic: str, subscription: str, reason: str) -> None:
+        super().__init__(
+            f"{place}: {topic}: subscription {subscription!r} is in use ({reason}); "
+            "each mirror needs its own: --subscription"
+        )
+        self.place = place
+        self.topic = topic
+        self.subscription = subscription
+
+
+class OtherSourceError(MirrorError):
+    """The source of `topic` is not the log that the target was mirrored from."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"{topic}: the target was mirrored from another log: {reason}")
+        self.topic = topic
+        self.reason = reason
+
+
+class NoDeduplicationError(MirrorError):
+    """The target is a Pulsar broker that does not deduplicate `topic`."""
+
+    def __init__(self, place: str, topic: str) -> None:
+        super().__init__(
+            f"{place} does not deduplicate {topic}: a failure could store entries twice; switch "
+            "deduplication on for the namespace, or give --without-deduplication"
+        )
+        self.place = place
+        self.topic = topic
+
+
+class SchemaVersionError(MirrorError):
+    """Version `source` of the topic's schema cannot be, or is not, the same in the target."""
+
+    def __init__(self, topic: str, source: int, reason: str) -> None:
+        super().__init__(f"{topic}: version {source} of the source's schema: {reason}")
+        self.topic = topic
+        self.source = source
+        self.reason = reason
+
+
+class LostError(MirrorError):
+    """There was no connection for `waited_s` seconds. Mirroring goes on where it ended."""
+
+    def __init__(self, waited_s: float, reason: str) -> None:
+        super().__init__(f"no connection for {waited_s:.0f} s: {reason}")
+        self.waited_s = waited_s
+        self.reason = reason

@@ -1,0 +1,198 @@
+"""The loop of a mirror: one thread takes each topic one step further, round and round.
+
+All topics are opened before the first entry goes, so that a mistake is seen before anything is
+written. If a connection is lost, all of them are opened again, and go on where the target is.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..client import (
+    ConnectionLostError,
+    RequestRefusedError,
+    SendRefusedError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from .broker_target import COME_AGAIN
+from .entries import Source, Target
+from .errors import LostError, NoTopicsError
+from .pace import Pace
+from .report import Report
+from .selection import Selection
+from .topic_mirror import TopicMirror
+
+__all__ = ["MirrorRun"]
+
+#: How long a turn without work waits for more, if no socket says that there is some.
+IDLE_S = 0.05
+BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 5.0
+DISCOVERY_S = 5.0
+#: A broker needs 5 s to notice that the connection of an earlier mirror is dead.
+BUSY_S = 10.0
+DRAIN_S = 30.0
+_LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
+
+
+@dataclass(slots=True)
+class MirrorRun:
+    """One run of a mirror.
+
+    Args:
+        source, target, selection, pace, report: what to mirror, and how.
+        once: end when all that was there at the start is mirrored.
+        reconnect_s: how long to try again after a connection was lost.
+        is_stopped: asked between steps; True ends the run in order.
+    """
+
+    source: Source
+    target: Target
+    selection: Selection
+    pace: Pace
+    report: Report
+    once: bool = False
+    reconnect_s: float = 300.0
+    is_stopped: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _topics: dict[str, TopicMirror] = field(default_factory=dict)
+    _discovered_s: float = 0.0
+
+    def run(self) -> bool:
+        """Mirror; whether everything that was there at the start is in the target.
+
+        Raises MirrorError, ClientError, LedgerError, OSError. What was mirrored until then stays,
+        and the next run goes on after it.
+        """
+        try:
+            self._discover(is_first=True)
+            self._open_first()
+            while not self.is_stopped():
+                try:
+                    if self._turn():
+                        return True
+                except _LOST as error:
+                    self._begin_again(error)
+                except (RequestRefusedError, SendRefusedError) as error:
+                    if error.error not in COME_AGAIN:
+                        raise
+                    self._begin_again(error)
+            return self._drain()
+        finally:
+            self._close()
+
+    def topics(self) -> list[str]:
+        """The topics that are mirrored."""
+        return list(self._topics)
+
+    def _turn(self) -> bool:
+        """One step of every topic; whether the run is over."""
+        moved = False
+        for topic in tuple(self._topics.values()):
+            moved |= topic.step()
+            if self.is_stopped():
+                return False
+        self.report.progress()
+        if self.once and self._is_caught_up():
+            return True
+        if not self.once and self.clock() - self._discovered_s > DISCOVERY_S:
+            self._discover()
+            self._open()
+        if not moved:
+            self._wait()
+        return False
+
+    def _is_caught_up(self) -> bool:
+        return all(topic.is_caught_up for topic in self._topics.values())
+
+    def _discover(self, *, is_first: bool = False) -> None:
+        """Find the topics to mirror. Later on, topics may come, and those that go are kept."""
+        self._discovered_s = self.clock()
+        try:
+            found = self.selection.find(self.source, self.target)
+        except NoTopicsError:
+            if is_first:
+                raise
+            found = []
+        for name in found:
+            if name not in self._topics:
+                self._topics[name] = TopicMirror(
+                    name, self.source, self.target, self.pace, self.report
+                )
+                self.report.of(name)
+
+    def _open(self) -> None:
+        for topic in self._topics.values():
+            if not topic.is_open:
+                topic.open()
+
+    def _open_first(self) -> None:
+        """Open all topics. A refusal that may pass is tried again for a short while."""
+        began_s = self.clock()
+        while True:
+            try:
+                self._open()
+            except RequestRefusedError as error:
+                waited_s = self.clock() - began_s
+                if error.error not in COME_AGAIN or waited_s > min(BUSY_S, self.reconnect_s):
+                    raise
+            else:
+                return
+            self._close()
+            self.sleep(BACKOFF_MIN_S)
+
+    def _begin_again(self, lost: Exception) -> None:
+        """Close everything, and open it again until it succeeds. Raises LostError."""
+        self.report.lost(str(lost))
+        began_s, delay_s = self.clock(), BACKOFF_MIN_S
+        while not self.is_stopped():
+            self._close()
+            waited_s = self.clock() - began_s
+            if waited_s > self.reconnect_s:
+                raise LostError(waited_s, str(lost)) from lost
+            self.sleep(delay_s)
+            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+            try:
+                self._open()
+            except _LOST as error:
+                lost = error
+            except RequestRefusedError as error:
+                if error.error not in COME_AGAIN:
+                    raise
+                lost = error
+            else:
+                return
+
+    def _drain(self) -> bool:
+        """Wait until what was put is durable; whether nothing is left to be mirrored."""
+        end_s = self.clock() + DRAIN_S
+        dropped = sum(topic.drop_waiting() for topic in self._topics.values())
+        while any(topic.in_flight for topic in self._topics.values()) and self.clock() < end_s:
+            for topic in self._topics.values():
+                try:
+                    topic.step(takes=False)
+                except _LOST:
+                    return False
+            self._wait()
+        return not dropped and self._is_caught_up()
+
+    def _wait(self) -> None:
+        """Until a socket can be read, the rate limit allows more, or a moment has passed."""
+        wait_s = min(self.pace.wait_s() or IDLE_S, IDLE_S)
+        poll = select.poll()
+        for descriptor in (*self.source.descriptors(), *self.target.descriptors()):
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(wait_s * 1000)
+
+    def _close(self) -> None:
+        for topic in self._topics.values():
+            try:
+                topic.close()
+            except _LOST:
+                continue
+        self.source.close()
+        self.target.close()

@@ -1,0 +1,251 @@
+"""Mirrors one topic: takes entries from the source, in order, and puts them into the target.
+
+The state is what the target says at opening (`Resume`), and the source's entries after it. Nothing
+is kept elsewhere, so a mirror may be killed at any moment.
+
+Entries that the target has are passed over. Between two entries the indexes of the source must go
+on, or, where the source shows none, the positions in a ledger. Where they do not, messages are
+missing in the source, and this is reported as a gap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from ..metadata.source_stamp import position_of_sequence_id
+from .entries import Gap, Place, Resume, Source, SourceEntry, Target, TopicSource, TopicTarget
+from .errors import OtherSourceError
+from .pace import Pace
+from .pulsar_target import PulsarTopic
+from .report import Report
+from .schemas import SchemaCarrier
+
+__all__ = ["TopicMirror"]
+
+TAKE_ENTRIES = 500
+TAKE_BYTES = 4 * 1024 * 1024
+#: Pulsar stores what it knows of sequence ids after each 1,000 entries, by default.
+TAIL_ENTRIES = 20_000
+
+
+class TopicMirror:
+    """One topic. `open` before the first `step`; again after a connection was lost."""
+
+    def __init__(
+        self, topic: str, source: Source, target: Target, pace: Pace, report: Report
+    ) -> None:
+        self.topic = topic
+        self._source = source
+        self._target = target
+        self._pace = pace
+        self._report = report
+        self._reader: TopicSource | None = None
+        self._writer: TopicTarget | None = None
+        self._is_caught_up = False
+
+    def open(self) -> None:
+        """Ask the target how far it has the topic, and begin to read there."""
+        self._writer = self._target.open(self.topic)
+        self._resume = self._writer.resume
+        self._reader = self._source.open(self.topic, self._resume)
+        self._schemas = SchemaCarrier(self.topic, self._reader, self._writer)
+        self._waiting: deque[SourceEntry] = deque()
+        self._in_flight: deque[SourceEntry] = deque()
+        self._passed: Place | None = self._resume.place
+        self._next_index = None if self._resume.index is None else self._resume.index + 1
+        self._has_rewound = False
+        self._is_first = True
+        tail = self._writer.tail if isinstance(self._writer, PulsarTopic) else None
+        self._search = None if tail is None else _TailSearch(tail, self._resume)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can take steps."""
+        return self._reader is not None
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that the source had at the opening is durable in the target."""
+        reader = self._reader
+        return (
+            reader is not None
+            and not self._waiting
+            and not self._in_flight
+            and (self._search is None or self._search.first_seen is None)
+            and reader.is_caught_up(self._passed)
+        )
+
+    def step(self, *, takes: bool = True) -> bool:
+        """Do what can be done without waiting; whether anything was done.
+
+        `takes` False: only what was taken before is finished. Raises MirrorError, ClientError,
+        LedgerError.
+        """
+        assert self._reader is not None
+        settled = self._settle()
+        if takes and not self._waiting:
+            for taken in self._reader.take(TAKE_ENTRIES, TAKE_BYTES):
+                if isinstance(taken, Gap):
+                    self._report.gap(taken)
+                else:
+                    self._waiting.append(taken)
+        if self._search is not None:
+            return self._search_tail() or settled
+        return self._put_waiting() or settled
+
+    @property
+    def in_flight(self) -> int:
+        """Entries that were put and are not known to be durable."""
+        return len(self._in_flight)
+
+    def drop_waiting(self) -> int:
+        """Forget what was taken and not put, because mirroring ends; how many entries."""
+        if not self.is_open:
+            return 0
+        count = len(self._waiting)
+        self._waiting.clear()
+        return count
+
+    def close(self) -> None:
+        """Close both ends."""
+        reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
+        try:
+            if writer is not None:
+                writer.close()
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _settle(self) -> bool:
+        """Tell the source what has become durable."""
+        assert self._reader is not None
+        assert self._writer is not None
+        self._reader.attend()
+        count = self._writer.stored()
+        last = None
+        for _ in range(count):
+            last = self._in_flight.popleft()
+            self._report.mirrored(self.topic, last)
+        if last is not None:
+            self._reader.confirm(last.place)
+        return count > 0
+
+    def _put_waiting(self) -> bool:
+        assert self._writer is not None
+        moved = False
+        while self._waiting:
+            entry = self._waiting[0]
+            if self._resume.has(entry):
+                self._pass(self._waiting.popleft())
+            elif self._must_rewind(entry):
+                return True
+            elif entry.body is None:
+                self._check_gap(self._waiting.popleft())
+            else:
+                if not self._writer.has_room(entry) or self._pace.wait_s():
+                    break
+                self._put(self._waiting.popleft())
+            moved = True
+        return moved
+
+    def _put(self, entry: SourceEntry) -> None:
+        assert self._writer is not None
+        assert entry.body is not None
+        self._schemas.carry(entry.schema_version)
+        self._check_gap(entry)
+        self._pace.spend(len(entry.body), entry.message_count)
+        self._in_flight.append(entry)
+        self._writer.put(entry)
+
+    def _pass(self, entry: SourceEntry) -> None:
+        """An entry that the target has."""
+        self._passed = entry.place
+        if entry.stamp.index is not None:
+            self._next_index = entry.stamp.index + 1
+            known = self._resume.index
+            if entry.place == self._resume.place and known not in (None, entry.stamp.index):
+                reason = f"its entry {entry.place} has index {entry.stamp.index}, not {known}"
+                raise OtherSourceError(self.topic, reason)
+        self._is_first = False
+
+    def _must_rewind(self, entry: SourceEntry) -> bool:
+        """Begin again if the source's own place is after the last sequence id of the target."""
+        known = self._resume.sequence_id
+        if known is None or self._has_rewound or not self._is_first:
+            return False
+        if entry.first_index is not None and entry.first_index <= known + 1:
+            return False
+        assert self._reader is not None
+        self._has_rewound = True
+        self._waiting.clear()
+        # Without indexes the sequence id is a position.
+        self._reader.rewind(position_of_sequence_id(known) if entry.first_index is None else None)
+        return True
+
+    def _check_gap(self, entry: SourceEntry) -> None:
+        """Report what is missing before this entry, and move the place to it."""
+        first, known = entry.first_index, self._next_index
+        if known is None and first is not None and self._resume.is_beginning:
+            known = 0
+        before = self._passed
+        if first is not None and known is not None:
+            if first > known:
+                self._report.gap(Gap(self.topic, f"indexes {known} to {first - 1} are missing"))
+        elif before is not None and before[0] == entry.place[0] and before[1] + 1 < entry.place[1]:
+            what = f"entries {before[0]}:{before[1] + 1} to {before[0]}:{entry.place[1] - 1}"
+            self._report.gap(Gap(self.topic, f"{what} are missing"))
+        self._passed, self._is_first = entry.place, False
+        if entry.stamp.index is not None:
+            self._next_index = entry.stamp.index + 1
+
+    def _search_tail(self) -> bool:
+        """Look for the target's last entry among the source's; then begin again after it."""
+        search, reader = self._search, self._reader
+        assert search is not None
+        assert reader is not None
+        moved = bool(self._waiting)
+        while self._waiting and not search.is_over:
+            if search.first_seen is None and self._must_rewind(self._waiting[0]):
+                return True
+            self._passed = self._waiting[0].place
+            search.look_at(self._waiting.popleft())
+        if search.is_over or (search.first_seen and reader.is_caught_up(self._passed)):
+            found = search.found
+            if found is None and self._resume.sequence_id is None:
+                assert isinstance(self._writer, PulsarTopic)
+                self._writer.check_may_begin()
+            if found is not None:
+                self._resume = Resume(place=found.place, index=found.stamp.index)
+            again = search.first_seen if found is None else found
+            self._search, self._passed, self._next_index = None, self._resume.place, None
+            self._waiting.clear()
+            if again is not None:
+                reader.rewind(again.place)
+            moved = True
+        return moved
+
+
+@dataclass(slots=True)
+class _TailSearch:
+    """Looks for an entry with the bytes of the target's last one."""
+
+    tail: bytes
+    resume: Resume
+    found: SourceEntry | None = None
+    first_seen: SourceEntry | None = None
+    seen_after: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether enough entries were looked at. With nothing else to go by: never enough."""
+        return self.resume.sequence_id is not None and self.seen_after > TAIL_ENTRIES
+
+    def look_at(self, entry: SourceEntry) -> None:
+        """Compare one entry."""
+        self.first_seen = self.first_seen or entry
+        if self.resume.sequence_id is not None and entry.sequence_id > self.resume.sequence_id:
+            self.seen_after += 1
+        body = entry.body
+        if body is not None and len(body) == len(self.tail) and bytes(body) == self.tail:
+            self.found = entry

@@ -1,0 +1,169 @@
+"""kill -9 of the mirror, of the source and of the target: no entry is lost, and none is doubled."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsemark.ledger import FolderReader, LedgerError
+from pulsemark.testing import RawClient
+
+from .conftest import CLUSTER, TOPIC, bodies_of, fill, message
+
+Start = Callable[..., subprocess.Popen[str]]
+LIMIT_S = 60
+ENTRIES = 400
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start `pulsemark ...`; whatever still runs at the end is killed."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def launch(*arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "pulsemark", *map(str, arguments)]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        processes.append(process)
+        return process
+
+    yield launch
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def mirror_arguments(source: object, target: object, *more: str) -> list[object]:
+    """The command line of a mirror of the topic."""
+    cluster = ("--source-cluster", CLUSTER)
+    return ["mirror", source, target, "--topics", TOPIC, *cluster, *more]
+
+
+def count_in(folder: Path) -> int:
+    """Entries of the folder's topic; 0 while there is none."""
+    try:
+        with FolderReader(folder) as reader:
+            return reader.log(TOPIC).next_index
+    except (LedgerError, OSError):
+        return 0
+
+
+def wait_for(reached: Callable[[], bool], what: str) -> None:
+    """Wait until something has happened, for a limited time."""
+    end_s = time.monotonic() + LIMIT_S
+    while not reached():
+        assert time.monotonic() < end_s, f"not within {LIMIT_S} s: {what}"
+        time.sleep(0.02)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """kill -9, and wait for the end."""
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=LIMIT_S)
+
+
+class Standalone:
+    """A broker process on one folder and one port, over all its starts."""
+
+    def __init__(self, start: Start, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.folder = folder
+        self._launch = start
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Its service URL."""
+        return f"pulsar://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, and wait until it serves."""
+        data = ("--data-dir", self.folder, "--port", self.port, "--http-port", 0)
+        self.process = self._launch("standalone", "--json", *data, "--mirror-sources", "*")
+        assert self.process.stdout is not None
+        assert json.loads(self.process.stdout.readline())["service_url"]
+
+    def kill(self) -> None:
+        """kill -9."""
+        kill(self.process)
+
+
+def test_a_killed_mirror_goes_on(start: Start, tmp_path: Path) -> None:
+    """Between folders a mirror that is killed again and again brings every entry once."""
+    source, target = tmp_path / "a", tmp_path / "b"
+    fill(source, [(message(number), 1) for number in range(ENTRIES)], ledger_entries=70)
+    slow = mirror_arguments(source, target, "--once", "--rate-limit", "60msg")
+    for reached in (50, 130, 210):
+        process = start(*slow)
+        wait_for(lambda seen=reached: count_in(target) >= seen, f"{reached} entries")  # type: ignore[misc]
+        kill(process)
+    assert count_in(target) < ENTRIES
+    out, err = start(*mirror_arguments(source, target, "--once", "--verify")).communicate(
+        timeout=LIMIT_S
+    )
+    assert "400 entries are equal" in out
+    assert err == ""
+    assert bodies_of(target) == bodies_of(source)
+
+
+def test_killed_brokers_and_mirrors(start: Start, tmp_path: Path) -> None:
+    """Source, target and mirror are killed in turn while producers publish: the logs are equal."""
+    source, target = (Standalone(start, tmp_path / name) for name in "ab")
+    follow = mirror_arguments(source.url, target.url, "--progress-s", "0.1")
+    mirror = start(*follow)
+    sent = 0
+
+    def publish(count: int) -> None:
+        nonlocal sent
+        with RawClient.from_url(source.url) as client:
+            producer = client.create_producer(TOPIC)
+            for _ in range(count):
+                producer.send_raw(message(sent))
+                sent += 1
+
+    def stored() -> int:
+        """How far the target is, whoever runs just now."""
+        return count_in(target.folder)
+
+    publish(1)
+    kill(mirror)  # perhaps before it saw the topic
+    mirror = start(*follow)
+    for broker in (source, target, None):
+        wait_for(lambda: stored() >= sent, f"{sent} entries")
+        publish(60)
+        if broker is None:
+            kill(mirror)
+            mirror = start(*follow)
+        else:
+            broker.kill()
+            broker.start()
+        publish(20)
+    wait_for(lambda: stored() >= sent, f"{sent} entries")
+    mirror.send_signal(signal.SIGTERM)
+    out, err = mirror.communicate(timeout=LIMIT_S)
+    assert (mirror.returncode, "0 gaps" in out) == (0, True), err
+    assert bodies_of(target.folder) == bodies_of(source.folder)
+    assert len(bodies_of(target.folder)) == sent
+
+
+def test_an_unreachable_place_is_an_error_at_once(start: Start, tmp_path: Path) -> None:
+    """Where no broker listens at the start, the command ends with its address."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        url = f"pulsar://127.0.0.1:{port}"
+        process = start(*mirror_arguments(url, tmp_path / "b"))
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2
+    assert f"cannot connect to {url}" in err
