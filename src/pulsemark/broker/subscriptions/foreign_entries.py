@@ -1,9 +1,9 @@
 """Reads a topic for Pulsar's consumers: entries in Kafka's format become Pulsar's messages.
 
-A consumer must never get the bytes of a Kafka record set, also if the topic's policies are lost with
-the catalog. So every entry is looked at. The stored form of a set begins with four zero bytes, which
-no message of Pulsar's does: there they would be a header of 0 bytes, which lacks required fields. So
-an entry of Pulsar's costs a look at its first byte, and its prefix is not read.
+A consumer must never get the bytes of a Kafka record set, also if the topic's policies are lost
+with the catalog. So every entry is looked at. The stored form of a set begins with four zero bytes,
+which no message of Pulsar's does: there they would be a header of 0 bytes, which lacks required
+fields. So an entry of Pulsar's costs a look at its first byte, and its prefix is not read.
 
 A set that cannot be converted (its records are larger than a message may be, or its codec is not
 installed) is shown as a control entry: it is skipped, and counts as acknowledged.
