@@ -169,6 +169,7 @@ class BrokerTopics:
         self._policies = services.topics.policy_store
         self._namespace = services.config.kafka_namespace
         self._tenant, self._local = check_namespace(self._namespace)
+        self._prefix = f"persistent://{self._namespace}/"
         self._creating = asyncio.Lock()
 
     def _name(self, topic: str) -> TopicName:
@@ -236,7 +237,7 @@ class BrokerTopics:
 
     def settings(self, topic: str) -> Mapping[str, str] | None:
         """The policy `kafka`."""
-        policies = self._policies.of_topics.get(f"persistent://{self._namespace}/{topic}")
+        policies = self._policies.of_topics.get(self._prefix + topic)
         return None if policies is None else policies.get(KAFKA_POLICY)
 
     async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:

@@ -66,10 +66,9 @@ class KafkaPartition:
         """The leader epoch that appends belong to."""
         return self.ledger.epoch
 
-    @property
-    def takes_kafka(self) -> bool:
-        """Whether the topic's entries are in Kafka's format; else Pulsar's clients write it."""
-        return self._topics.settings(self.topic) is not None
+    def rules_for_sets(self) -> EntryRules | None:
+        """As `rules`; None: the topic takes no sets, only Pulsar's clients write to it."""
+        return None if self._topics.settings(self.topic) is None else self.rules()
 
     def rules(self) -> EntryRules:
         """What the topic asks of sets that are produced to it."""

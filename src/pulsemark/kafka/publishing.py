@@ -19,7 +19,7 @@ from ..metadata import BrokerEntryMetadata, Sender, StampError
 from .errors import MESSAGE_LENGTH, Code, KafkaError
 from .names import is_name
 from .partitions import KafkaPartition
-from .records import Produced, RecordSetError, validate_produced
+from .records import EntryRules, Produced, RecordSetError, validate_produced
 from .sequences import Batch as SentBatch
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Part:
     index: int
     records: bytes | None
     partition: KafkaPartition | None = None
+    rules: EntryRules | None = None
     produced: Produced | None = None
     appended: Appended | None = None
     #: The commit of the batch that this one repeats is waited for, too.
@@ -112,14 +113,15 @@ class Publish:
     def _check(self, part: Part) -> None:
         """Check a set. Runs in any thread."""
         assert part.partition is not None
-        if not part.partition.takes_kafka:
+        part.rules = rules = part.partition.rules_for_sets()
+        if rules is None:
             part.refuse(
                 Code.POLICY_VIOLATION,
                 f"{part.topic} has entries in Pulsar's format; its entryFormat must be kafka",
             )
             return
         try:
-            part.produced = validate_produced(part.records, self._version, part.partition.rules())
+            part.produced = validate_produced(part.records, self._version, rules)
         except RecordSetError as error:
             part.refuse(error.code, error.reason)
 
@@ -192,7 +194,7 @@ class Publish:
         figures.sets_in_place += produced.in_place
         figures.add(produced.work)
         part.base_offset = appended.index - produced.message_count + 1
-        if partition.rules().log_append_time:
+        if part.rules is not None and part.rules.log_append_time:
             part.time_ms = appended.time_ms
         partition.last_commit = appended.commit
         if sent is not None and partition.sequences is not None:
