@@ -230,6 +230,9 @@ class Broker:
 
     async def _start_seek_server(self) -> None:
         port = self.config.grpc_port
+        if port is None and self.config.grpc_control_token_file is not None:
+            path = str(self.config.grpc_control_token_file)
+            raise ConfigError("grpc_control_token_file", path, "needs grpc_port, which is not set")
         if port is None:
             return
         from ..finder.errors import BindError

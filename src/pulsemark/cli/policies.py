@@ -4,6 +4,8 @@ The command calls the broker's HTTP port (`--admin-url`). A target `tenant/names
 namespace; any other target is a topic, in short or full form. POLICY is one of
 
 - `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
+- `leaderEpochs`: whether a leader epoch begins when a broker takes the topic over, see
+  docs/control-entries.md;
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
   compacted, see docs/cleaning.md;
 - `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
@@ -36,11 +38,14 @@ ERRORS = (InvalidTopicNameError,)
 STAMPS = "brokerEntryMetadata"
 MIRRORS = "mirrorSources"
 RETENTION = "retention"
+LEADER_EPOCHS = "leaderEpochs"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
 ENTRY_FORMAT = "entryFormat"
-POLICIES = (STAMPS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT)
-OPTIONS = ("stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters", "setting")
+POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT)
+OPTIONS = (
+    "stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters", "setting",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +88,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(setting: argparse.ArgumentParser) -> None:
+    switch = setting.add_argument_group("leaderEpochs").add_mutually_exclusive_group()
+    for option, value, what in (
+        ("--enable", True, "a broker that takes the topic over begins an epoch"),
+        ("--disable", False, "it begins none"),
+    ):
+        switch.add_argument(
+            option, dest="enable", action="store_const", const=value, default=None, help=what
+        )
     retention = setting.add_argument_group("retention: both limits; -1 is without limit")
     retention.add_argument("--time", type=_limit("mhdw"), metavar="N[m|h|d|w]", help="minutes")
     retention.add_argument("--size", type=_limit("MGT"), metavar="N[M|G|T]", help="megabytes")
@@ -151,6 +164,7 @@ def _value(args: argparse.Namespace) -> Any:
     """The policy's value from its options. Raises CliError for those of another policy."""
     belonging = {
         STAMPS: ("stampers", "off", "deliver"),
+        LEADER_EPOCHS: ("enable",),
         RETENTION: ("time", "size"),
         MIRRORS: ("clusters",),
         **{policy: (option,) for policy, option in NUMBERS.items()},
@@ -159,6 +173,9 @@ def _value(args: argparse.Namespace) -> Any:
     for option in OPTIONS:
         if option not in belonging and getattr(args, option) not in (None, False, ""):
             raise CliError(f"--{option} is not an option of {args.policy}")
+    if args.policy != LEADER_EPOCHS and args.enable is not None:
+        option = "enable" if args.enable else "disable"
+        raise CliError(f"--{option} is not an option of {args.policy}")
     if args.policy == STAMPS:
         return _stamps(args)
     if args.policy == MIRRORS and args.clusters is not None:
@@ -166,6 +183,7 @@ def _value(args: argparse.Namespace) -> Any:
     given = [getattr(args, option) for option in belonging]
     if None in given:
         needed = " and ".join(f"--{option}" for option in belonging)
+        needed = "--enable or --disable" if args.policy == LEADER_EPOCHS else needed
         raise CliError(f"{args.policy} needs {needed}")
     if args.policy == ENTRY_FORMAT:
         pairs = [text.partition("=") for text in args.setting]
@@ -200,6 +218,8 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
     elif args.policy == RETENTION and isinstance(found, dict):
         time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
         print(f"time: {time} minutes, size: {size} MB")
+    elif args.policy == LEADER_EPOCHS:
+        print("on" if found else "off")
     else:
         print(found)
 

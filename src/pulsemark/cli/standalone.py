@@ -96,6 +96,13 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
             metavar="PORT",
             help=f"port of {what}, 0 picks a free port (default: {default})",
         )
+    parser.add_argument(
+        "--control-token-file",
+        type=Path,
+        metavar="PATH",
+        help="file with the token of those who may append control entries over gRPC "
+        "(default: no one may)",
+    )
 
 
 def _add_storage(parser: argparse.ArgumentParser) -> None:
@@ -111,6 +118,12 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
         metavar="CLUSTERS",
         help="clusters from which topics without a policy accept mirrors, separated by commas; "
         "* is every cluster (default: none)",
+    )
+    parser.add_argument(
+        "--leader-epochs",
+        action=argparse.BooleanOptionalAction,
+        help="begin a leader epoch when the broker takes over a topic without a policy for it "
+        "(default: no)",
     )
     parser.add_argument(
         "--durability",
@@ -167,6 +180,8 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "http_port": args.http_port,
         "grpc_port": args.grpc_port,
         "kafka_port": args.kafka_port,
+        "grpc_control_token_file": args.control_token_file,
+        "leader_epochs_enabled": args.leader_epochs,
         "advertised_address": args.advertised_address,
         "cluster": args.cluster,
         "stampers": None if args.stampers is None else split_stamper_names(args.stampers),

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Self, TypeVar
 
+from .control_positions import ControlPositions
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import (
     LedgerError,
@@ -20,7 +21,7 @@ from .errors import (
 from .limits import MAX_TOPIC_NAME_BYTES
 from .managed_ledger import ManagedLedger
 from .run import Run
-from .store import DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
+from .store import CONTROL_NOTE_KIND, DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
 from .store_core import StoreCore, StoreSetup
 from .store_state import StoreState
 from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
@@ -126,9 +127,20 @@ class TopicStore(StoreCore):
             self.engine.freeing(self.next_ledger_id),
             index_floor=self._index_floor(name, topic_id, segments),
             cursors=cursors,
+            # The store's own topic of cursors has only control entries.
+            controls=None if cursors is None else self._controls(topic_id, segments),
         )
         self._ledgers[name] = ledger
         return ledger
+
+    def _controls(self, topic_id: int, segments: list[Run]) -> ControlPositions:
+        """Where a topic's control entries are."""
+        key = str(topic_id)
+        controls = ControlPositions(lambda note: self.catalog.put(CONTROL_NOTE_KIND, key, note))
+        note = self.catalog.get(CONTROL_NOTE_KIND, key)
+        if note is not None:
+            controls.load(note, segments)
+        return controls
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
         """Indexes below this are in use, though the newest ledger may be lost.
@@ -186,7 +198,7 @@ class TopicStore(StoreCore):
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
             self._delete_topic(name)
-        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND):
+        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND):
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()

@@ -63,6 +63,8 @@ class BrokerConfig:
     http_port: int | None = 8080
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
     grpc_port: int | None = None
+    #: File with the bearer token that callers of AppendControl must send; None: the call is off.
+    grpc_control_token_file: Path | None = None
     #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
     kafka_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
@@ -102,6 +104,10 @@ class BrokerConfig:
     #: sends without waiting for receipts. Messages that are handled together cost the broker much
     #: less. 0: every publish is handled at once.
     publish_gathering_ms: int = 2
+
+    #: Whether a leader epoch begins when this broker takes a topic over, for topics without a
+    #: policy of their own or of their namespace (docs/control-entries.md).
+    leader_epochs_enabled: bool = False
 
     # Kafka's clients (docs/kafka.md)
     #: Partitions of a topic that a Kafka client creates without saying how many (num.partitions).
@@ -223,6 +229,11 @@ class BrokerConfig:
             amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")
             if amount or spec.name in LOWEST:
                 _check_positive(spec.name, getattr(self, spec.name))
+        if not isinstance(self.leader_epochs_enabled, bool):
+            raise ConfigError(
+                "leader_epochs_enabled", self.leader_epochs_enabled, "must be True or False"
+            )
+        _check_control(self)
         _check_kafka(self)
         _check_storage(self)
         _check_audit(self)
@@ -254,6 +265,12 @@ def _check_storage(config: BrokerConfig) -> None:
         raise ConfigError("memory", memory, "must be a MemoryFolder or None")
     if memory is not None and storage != "memory":
         raise ConfigError("memory", memory, "goes with storage='memory' only")
+
+
+def _check_control(config: BrokerConfig) -> None:
+    path: Any = config.grpc_control_token_file
+    if path is not None and not isinstance(path, Path):
+        raise ConfigError("grpc_control_token_file", path, "must be a pathlib.Path or None")
 
 
 def _check_audit(config: BrokerConfig) -> None:

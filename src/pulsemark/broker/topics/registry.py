@@ -13,6 +13,7 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property
 from typing import Any, TypeVar
 
 from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
@@ -26,6 +27,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
 from .entry_formats import EntryFormats
+from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
@@ -48,6 +50,7 @@ class Topics:
     """The registry of topics.
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
+    `leader_epochs`;
     `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
     that is opened.
     """
@@ -95,6 +98,12 @@ class Topics:
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
+
+    @cached_property
+    def leader_epochs(self) -> LeaderEpochs:
+        """The policy `leaderEpochs`, and the epochs that this broker begins."""
+        leader = leader_name(self.stamp_policies.broker_name, self._store.owner_id)
+        return LeaderEpochs(self, self.policy_store, self._run_blocking, leader=leader)
 
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""
@@ -239,6 +248,7 @@ class Topics:
         )
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
+        await self.leader_epochs.try_to_begin(topic)
         for call in self.on_open:
             call(topic)
         self.open_topics[full] = topic

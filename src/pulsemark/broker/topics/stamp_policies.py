@@ -199,7 +199,7 @@ class StampPolicies:
         self._names = names
         self._partitioned = partitioned
         self._turns = turns
-        self._broker_name = broker_name
+        self.broker_name = broker_name
         store.of_topic_changed.append(self._changed)
 
     def check_stored(self) -> None:
@@ -233,7 +233,7 @@ class StampPolicies:
     def apply_to(self, topic: Topic) -> None:
         """Apply its policy to a topic: its stampers and the delivered fields."""
         policy = self.applied(topic.topic_name)
-        topic.ledger.stampers = _at_broker(policy.chain, self._broker_name)
+        topic.ledger.stampers = _at_broker(policy.chain, self.broker_name)
         topic.delivered_fields = policy.delivered_fields
 
     # -- changing -------------------------------------------------------------------------------
