@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from pulsemark.testing import running_broker
+from pulsemark.testing.raw_kafka import RawKafka
 
 from ..conftest import ledger_of, record_set, records_of
 
@@ -127,3 +131,30 @@ def test_offsets_that_are_not_there_cannot_be_deleted(raw, made):
     assert deleted(raw, made, 2)[0] == 1
     assert deleted(raw, made, -2)[0] == 1
     assert deleted(raw, made, 0, partition=3)[0] == 3
+
+
+def test_each_start_begins_an_epoch_and_clients_of_earlier_ones_are_told(tmp_path):
+    """Where the broker's setting says so: records keep their offsets, control entries take some."""
+    folder, offsets, epochs = tmp_path / "data", [], []
+    for number in range(3):
+        with (
+            running_broker(
+                data_dir=folder, kafka_port=0, http_port=None, leader_epochs_enabled=True
+            ) as broker,
+            RawKafka.from_url(broker.kafka_url) as client,
+        ):
+            topic = MetadataRequest.MetadataRequestTopic(name="t")
+            described = client.call(MetadataRequest, 7, topics=[topic])
+            epochs.append(described.topics[0].partitions[0].leader_epoch)
+            offsets.append(client.produce("t", record_set([b"%d" % number])).base_offset)
+            codes = [client.fetch("t", 0, leader_epoch=epoch).error_code for epoch in epochs]
+            assert codes == [74] * number + [0]
+            found = records_of(client.fetch("t", 0).records)
+            assert [value for offset, value in found if offset in offsets] == [
+                b"%d" % each for each in range(number + 1)
+            ]
+            ended = [ends(client, "t", epoch) for epoch in epochs]
+    assert epochs == sorted(set(epochs))
+    assert offsets == sorted(set(offsets))
+    assert [epoch for _, epoch, _ in ended] == epochs
+    assert all(end <= offset + 1 for (_, _, end), offset in zip(ended, offsets, strict=True))
