@@ -12,6 +12,7 @@ import threading
 import pytest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import InitProducerIdRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerConfig, ConfigError, PortInUseError
@@ -152,6 +153,21 @@ def committed(client, offset):
         topics=[of(name="t", partitions=[part])],
     )
     return answer.topics[0].partitions[0].error_code
+
+
+def test_producer_ids_are_not_given_again_after_the_catalog_was_lost(tmp_path):
+    """Else a new producer's first batch would be taken for one that the log already has."""
+    folder, ids = tmp_path / "data", []
+    fields = {"transactional_id": None, "transaction_timeout_ms": 1}
+    for _ in range(2):
+        with (
+            running_broker(data_dir=folder, kafka_port=0, http_port=None) as broker,
+            RawKafka.from_url(broker.kafka_url) as client,
+        ):
+            ids += [client.call(InitProducerIdRequest, 0, **fields).producer_id for _ in range(2)]
+        for name in folder.glob("catalog.sqlite*"):
+            name.unlink()
+    assert ids == sorted(set(ids))
 
 
 def kill_after(process, enough):

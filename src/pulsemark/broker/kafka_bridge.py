@@ -153,7 +153,9 @@ class BrokerPorts:
 
         async def take() -> int:
             stored = await writer.read("kafka", "next-producer-id")
-            first = 0 if stored is None else int(stored)
+            # Without a number (the folder is new, or its catalog was lost) ids begin above those
+            # that were given before: at most 1,000 in each millisecond.
+            first = self.now_ms() * 1_000 if stored is None else int(stored)
             await writer.write(("kafka", "next-producer-id", str(first + count).encode()))
             return first
 
