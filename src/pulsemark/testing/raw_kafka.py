@@ -1,4 +1,4 @@
-"""A Kafka client that sends what it is told to, one request after the other.
+"""A Kafka client that sends just what a test asks for, one request after the other.
 
     with RawKafka.from_url(broker.kafka_url) as client:
         answer = client.call(MetadataRequest, 4, topics=None)

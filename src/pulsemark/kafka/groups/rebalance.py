@@ -86,7 +86,7 @@ class Rebalancing:
         member.joining = joining
         self.beat(group, member)
         if group.state is State.STABLE and group.choose_protocol() == group.protocol:
-            # Its assignment is kept. It is told the old leader's id, so that it does not assign.
+            # Its assignment is kept. It gets the old leader's id, so that it does not assign.
             joining.reply(replace(group.join_result(member), leader=leader or "", members=()))
             return
         member.join_reply = joining.reply
