@@ -146,6 +146,25 @@ def test_a_fetch_that_takes_long_answers_what_it_has(raw, made, monkeypatch):
     assert records_of(raw.fetch(made, 1).records) == [(1, b"1")]
 
 
+def test_a_failure_of_our_own_is_answered_and_logged(kafka_broker, raw, made, monkeypatch, caplog):
+    """Also for a fetch that waits, and for one set among others: nothing hangs."""
+    kafka = kafka_broker.broker.services.kafka
+    raw.produce(made, record_set([b"a"]))
+    partition = kafka.partitions.get(made, 0)
+
+    def failing(*_, **__):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(partition, "read", failing)
+        assert raw.fetch(made, 0, max_wait_ms=60_000).error_code == -1
+        patched.setattr(partition.ledger, "append", failing)
+        assert raw.produce(made, record_set([b"b"])).error_code == -1
+    assert kafka.ports.budget.bytes_in_flight == 0
+    assert raw.produce(made, record_set([b"b"])).base_offset == 1
+    assert len([each for each in caplog.records if each.exc_info]) == 2
+
+
 def test_a_log_of_mixed_formats_is_readable_by_every_client(raw, topic):
     """Each entry is converted by its own format, whatever the topic's format is by now."""
     from kafka.protocol.admin import AlterConfigsRequest

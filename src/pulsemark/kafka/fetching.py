@@ -206,6 +206,10 @@ class FetchWork:
         except (LedgerError, OSError) as error:
             log.error("%s: could not be read: %s", partition.opened.name, error)
             return Read(Code.KAFKA_STORAGE_ERROR)
+        except Exception:
+            # A fetch that waits must be answered: its connection takes no other request before.
+            log.exception("%s: reading at offset %d failed", partition.opened.name, asked.offset)
+            return Read(Code.UNKNOWN_SERVER_ERROR)
         return read
 
     def _fill(

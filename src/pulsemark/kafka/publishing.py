@@ -145,6 +145,10 @@ class Publish:
                 part.refuse(refusal.code, refusal.message)
             except (LedgerError, StampError) as error:
                 self._failed(part, error)
+            except Exception:
+                # The other sets are appended already: they must be counted and answered.
+                log.exception("%s: a set for %s failed", self._session.address, part.topic)
+                part.refuse(Code.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
             else:
                 assert part.partition is not None
                 if part.partition.last_commit is not None:
