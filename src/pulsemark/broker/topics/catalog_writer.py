@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ...ledger import TopicStore
 from ..background import Background
 
-__all__ = ["CatalogWriter"]
+__all__ = ["CatalogWriter", "Change"]
 
 T = TypeVar("T")
 
