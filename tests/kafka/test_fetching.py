@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
+from pulsemark.kafka import fetching
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
 
 from .conftest import create, ledger_of, record_set, records_of
@@ -189,3 +192,30 @@ def test_a_log_of_mixed_formats_is_readable_by_every_client(raw, topic):
             part = raw.fetch(topic, offset, version=fetch_version)
             got += [found for found in records_of(part.records) if found[0] == offset]
         assert got == [(0, b"zero"), (1, b"one"), (2, b"two"), (3, b"back")]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("max_wait_ms", [0, 60_000])
+def test_a_large_set_is_converted_in_a_thread(
+    kafka_broker, raw, made, monkeypatch, codec, max_wait_ms
+):
+    """The event loop, and so every other client, does not wait for it."""
+    converted_by = []
+
+    def spied(*args):
+        converted_by.append(threading.current_thread())
+        return fetching_of_records(*args)
+
+    fetching_of_records = fetching.fetch
+    values = [b"%d" % number for number in range(3_000)]
+    for _ in range(2):
+        assert raw.produce(made, record_set(values, codec=codec)).error_code == 0
+    monkeypatch.setattr(fetching, "fetch", spied)
+    offset, found = 0, []
+    while offset < 2 * len(values):
+        part = raw.fetch(made, offset, version=3, max_wait_ms=max_wait_ms)
+        found += records_of(part.records)
+        offset = found[-1][0] + 1
+    assert found == [(at, values[at % len(values)]) for at in range(2 * len(values))]
+    assert converted_by
+    assert kafka_broker._thread not in converted_by

@@ -6,24 +6,29 @@ all deadlines of the endpoint: no thread and no timer for each client. The conne
 request meanwhile, so a client has one waiting fetch on each connection.
 
 Stored bytes go out as they are, but for the fields that a fetch writes (`records.fetch`). Entries
-that the client's version cannot read are converted one by one, by their own format.
+that the client's version cannot read are converted one by one, by their own format. A large one is
+converted in a thread, since it would hold up all other clients for seconds: reading stops before
+it, and if it is the first one, the partitions are read again when it is there.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..ledger import Entry, EntryKind, LedgerError
+from ..ledger import Entry, EntryKind, LedgerError, Position
 from ..metadata import Buffer, peek
 from .deadlines import Deadline
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
 from .records import (
     CodecError,
+    Fetched,
     RecordSetError,
     StoredSet,
     UnconvertibleEntryError,
@@ -35,6 +40,7 @@ from .records import (
     pulsar_set,
     read_pulsar,
 )
+from .records.sets import MAX_MAGIC, stored_magic
 
 if TYPE_CHECKING:
     from .session import KafkaSession
@@ -49,6 +55,12 @@ WHOLE_FIRST_BATCH_VERSION = 3
 READ_S = 0.05
 #: After a look that found too little, a fetch waits for so many times as long as the look took.
 LOOKS_SHARE = 10
+#: An entry with more records, or larger when it is decompressed, is converted in a thread.
+CONVERTED_AT_ONCE_RECORDS = 1_000
+CONVERTED_AT_ONCE_BYTES = 128 * 1024
+
+T = TypeVar("T")
+_Place = tuple[KafkaPartition, Position, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +86,15 @@ class Read:
     parts: list[Buffer] = field(default_factory=list)
 
 
+class _NeedsThreadError(Exception):
+    """A large entry has to be converted in a thread first, by `make`."""
+
+    def __init__(self, place: _Place, make: Callable[[], Any]) -> None:
+        super().__init__(place)
+        self.place = place
+        self.make = make
+
+
 class FetchWork:
     """One Fetch request."""
 
@@ -97,6 +118,10 @@ class FetchWork:
         self._is_woken = False
         self._look_s = 0.0
         self._until_s = 0.0
+        #: The large entry at which reading stopped, and what was converted in a thread.
+        self._large: _NeedsThreadError | None = None
+        self._made: dict[_Place, Future[Any]] = {}
+        self._converting: asyncio.Task[None] | None = None
         #: Reading took so long that the rest is left for the next fetch.
         self._is_cut = False
 
@@ -126,6 +151,9 @@ class FetchWork:
         Return whether it was answered.
         """
         reads = self._read_all()
+        if self._large is not None:
+            self._convert()
+            return False
         if max_wait_ms <= 0 or self._is_enough(reads):
             self._answer(reads)
             return True
@@ -156,17 +184,22 @@ class FetchWork:
         began_s = time.monotonic()
         reads = self._read_all()
         self._look_s = time.monotonic() - began_s
-        if self._is_enough(reads):
-            self.give_up()
-            self._answer(reads)
+        if self._large is not None or self._is_enough(reads):
+            self._stop_waiting()
+            self._answer_or_convert(reads)
 
     def _over(self) -> None:
         """The time is over: answer what there is."""
-        self.give_up()
-        self._answer(self._read_all())
+        self._stop_waiting()
+        self._answer_or_convert(self._read_all())
 
     def give_up(self) -> None:
-        """Wait no longer."""
+        """The connection is lost: stop."""
+        self._stop_waiting()
+        if self._converting is not None:
+            self._converting.cancel()
+
+    def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -174,10 +207,47 @@ class FetchWork:
             if asked.partition is not None:
                 asked.partition.waiting.pop(self, None)
 
+    # -- large entries --------------------------------------------------------------------------
+
+    def _answer_or_convert(self, reads: list[Read]) -> None:
+        """Answer, unless the first entry has to be converted in a thread first."""
+        if self._large is None:
+            self._answer(reads)
+        else:
+            self._convert()
+
+    def _convert(self) -> None:
+        """Convert the entry in a thread, read all again, and answer."""
+        self._converting = asyncio.get_running_loop().create_task(self._convert_and_answer())
+
+    async def _convert_and_answer(self) -> None:
+        while (large := self._large) is not None:
+            made: Future[Any] = Future()
+            try:
+                made.set_result(await self._session.endpoint.ports.run_blocking(large.make))
+            except Exception as error:
+                made.set_exception(error)
+            # Only the first entry of an answer is converted here: one at a time is kept.
+            self._made = {large.place: made}
+            reads = self._read_all()
+        self._made = {}
+        self._converting = None
+        self._answer(reads)
+
+    def _result(self, place: _Place, size_bytes: int, records: int, make: Callable[[], T]) -> T:
+        """What `make` returns. Raises _NeedsThreadError: it is large, and was not made yet."""
+        if records <= CONVERTED_AT_ONCE_RECORDS and size_bytes <= CONVERTED_AT_ONCE_BYTES:
+            return make()
+        made = self._made.get(place)
+        if made is None:
+            raise _NeedsThreadError(place, make)
+        return cast("T", made.result())
+
     # -- reading --------------------------------------------------------------------------------
 
     def _read_all(self) -> list[Read]:
         reads = []
+        self._large = None
         self._until_s = time.monotonic() + READ_S
         self._is_cut = False
         rest_bytes = self._max_bytes
@@ -233,7 +303,13 @@ class FetchWork:
                 return
             epoch_of = epoch_of or partition.epochs()
             for entry in entries:
-                parts = self._parts(partition, entry, epoch_of(entry), asked.offset)
+                try:
+                    parts = self._parts(partition, entry, epoch_of(entry), asked.offset)
+                except _NeedsThreadError as large:
+                    self._is_cut = True
+                    if is_first and not read.size_bytes:
+                        self._large = large
+                    return
                 size_bytes = sum(map(len, parts))
                 whole = is_first and not read.size_bytes and self._sends_whole
                 if read.size_bytes + size_bytes > limit_bytes and not whole:
@@ -264,12 +340,12 @@ class FetchWork:
         broker_time = entry.time_ms if partition.rules().log_append_time else None
         if metadata is None or magic_of(metadata.source_format) is None:
             try:
-                return self._converted(entry, epoch, fetch_offset, broker_time)
+                return self._converted(partition, entry, epoch, fetch_offset, broker_time)
             except UnconvertibleEntryError as error:
                 return self._hole(partition, entry, epoch, error.reason)
         stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
         try:
-            fetched = fetch(stored, self._max_magic, fetch_offset)
+            fetched = self._fetched(partition, entry, stored, fetch_offset)
         except CodecError:
             raise
         except RecordSetError as error:
@@ -282,25 +358,52 @@ class FetchWork:
             figures.sets_out += 1
         return fetched.parts
 
+    def _fetched(
+        self, partition: KafkaPartition, entry: Entry, stored: StoredSet, fetch_offset: int
+    ) -> Fetched:
+        """A stored set as the client gets it. Raises RecordSetError, _NeedsThreadError."""
+
+        def make() -> Fetched:
+            return fetch(stored, self._max_magic, fetch_offset)
+
+        # A set of magic 2 that the client understands is not looked into.
+        if stored_magic(stored.body) == MAX_MAGIC == self._max_magic:
+            return make()
+        metadata = peek(entry.prefix)
+        raw_bytes = 0 if metadata is None else metadata.raw_size_bytes
+        place = partition, entry.position, fetch_offset
+        return self._result(place, max(raw_bytes, len(stored.body)), entry.message_count, make)
+
     def _converted(
-        self, entry: Entry, epoch: int, fetch_offset: int, broker_time_ms: int | None
+        self,
+        partition: KafkaPartition,
+        entry: Entry,
+        epoch: int,
+        fetch_offset: int,
+        broker_time_ms: int | None,
     ) -> tuple[Buffer, ...]:
-        """A Pulsar entry as a record set. Raises UnconvertibleEntryError."""
+        """A Pulsar entry as a record set. Raises UnconvertibleEntryError, _NeedsThreadError."""
         prefix = peek(entry.prefix)
         tombstone = prefix is not None and prefix.tombstone
-        records = read_pulsar(entry.body, entry.message_count, tombstone=tombstone)
-        converted = pulsar_set(
-            records,
-            entry.first_index,
-            entry.message_count,
-            self._max_magic,
-            fetch_offset=fetch_offset,
-            leader_epoch=epoch,
-            broker_time_ms=broker_time_ms,
-        )
+
+        def make() -> tuple[int, bytes]:
+            records = read_pulsar(entry.body, entry.message_count, tombstone=tombstone)
+            made = pulsar_set(
+                records,
+                entry.first_index,
+                entry.message_count,
+                self._max_magic,
+                fetch_offset=fetch_offset,
+                leader_epoch=epoch,
+                broker_time_ms=broker_time_ms,
+            )
+            return len(records), made
+
+        place = partition, entry.position, fetch_offset
+        count, converted = self._result(place, len(entry.body), entry.message_count, make)
         figures = self._session.endpoint.figures
         figures.sets_converted += 1
-        figures.converted_records += len(records)
+        figures.converted_records += count
         return (converted,) if converted else ()
 
     def _hole(
