@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import kafka
 import pulsar
 import pytest
 from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from pulsemark.ledger import EntryKind
+from pulsemark.broker.subscriptions.foreign_entries import read_entries
+from pulsemark.kafka import records
+from pulsemark.ledger import EntryKind, Position
 from pulsemark.metadata import payload_of
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_kafka import RawKafka
@@ -206,3 +210,60 @@ def test_fetch_request_versions_are_those_of_the_table():
     from pulsemark.kafka.wire import APIS
 
     assert APIS[FetchRequest.API_KEY].highest == 11
+
+
+def large_set(values, codec=0):
+    """A record set of magic 2."""
+    builder = MemoryRecordsBuilder(magic=2, compression_type=codec, batch_size=1 << 26)
+    for value in values:
+        builder.append(timestamp=1_000, key=None, value=value)
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def produced_sets(both, topic, *sets):
+    """Send record sets to a topic that exists then."""
+    with RawKafka.from_url(both.kafka_url) as raw:
+        wanted = MetadataRequest.MetadataRequestTopic(name=topic)
+        assert raw.call(MetadataRequest, 1, topics=[wanted]).topics[0].error_code == 0
+        for each in sets:
+            assert raw.produce(topic, each).error_code == 0
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover", "KeyShared"])
+def test_a_large_set_is_made_pulsar_messages_in_a_thread(both, client, monkeypatch, kind):
+    """The event loop, and so every other client, does not wait; each message comes once."""
+    converted_by = []
+    convert = records.to_pulsar
+
+    def spied(*args, **options):
+        converted_by.append(threading.current_thread())
+        return convert(*args, **options)
+
+    monkeypatch.setattr(records, "to_pulsar", spied)
+    topic = f"large-{kind}"
+    values = [b"%d" % number for number in range(3_000)]
+    produced_sets(both, topic, *[large_set(values, codec=codec) for codec in (0, 1)])
+    consumer = client.subscribe(
+        f"persistent://public/default/{topic}-partition-0",
+        "s",
+        consumer_type=getattr(pulsar.ConsumerType, kind),
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
+    found = [consumer.receive(WAIT_S * 1000) for _ in range(2 * len(values))]
+    assert [each.data() for each in found] == 2 * values
+    consumer.redeliver_unacknowledged_messages()
+    again = [consumer.receive(WAIT_S * 1000) for _ in range(2 * len(values))]
+    assert sorted(each.data() for each in again) == sorted(2 * values)
+    assert converted_by
+    assert both._thread not in converted_by
+
+
+def test_a_read_gets_no_more_than_it_asked_for_after_conversion(both):
+    """Sets of a few bytes become megabytes; those for one round of dispatch have one or two."""
+    produced_sets(both, "few-bytes", *[large_set([bytes(1_000_000)], codec=1)] * 10)
+    topic = both.broker.services.topics.open_topics[
+        "persistent://public/default/few-bytes-partition-0"
+    ]
+    read = read_entries(topic, topic.ledger, Position(0, 0), max_entries=10, max_bytes=1 << 20)
+    assert len(read) == 2

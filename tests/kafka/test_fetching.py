@@ -204,9 +204,9 @@ def test_a_large_set_is_converted_in_a_thread(
 
     def spied(*args):
         converted_by.append(threading.current_thread())
-        return fetching_of_records(*args)
+        return convert(*args)
 
-    fetching_of_records = fetching.fetch
+    convert = vars(fetching)["fetch"]
     values = [b"%d" % number for number in range(3_000)]
     for _ in range(2):
         assert raw.produce(made, record_set(values, codec=codec)).error_code == 0

@@ -225,7 +225,7 @@ class FetchWork:
             made: Future[Any] = Future()
             try:
                 made.set_result(await self._session.endpoint.ports.run_blocking(large.make))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - `_result` raises it again
                 made.set_exception(error)
             # Only the first entry of an answer is converted here: one at a time is kept.
             self._made = {large.place: made}

@@ -29,6 +29,7 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe
 from ...wire import commands
 from .consumer import Consumer
+from .conversions import BeingConvertedError, Waiting
 from .foreign_entries import read_entries
 from .positions import count_open, messages_in
 from .ranked_consumers import Rank, RankedConsumers
@@ -64,7 +65,7 @@ class Dispatcher(ABC):
         self._messages_per_entry = 1.0
         self._is_closed = False
         self._turn: asyncio.Handle | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry: asyncio.Handle | Waiting | None = None
 
     # -- what each subscription type decides ----------------------------------------------------
 
@@ -167,8 +168,7 @@ class Dispatcher(ABC):
         while self.may_look_ahead():
             # After skipped entries, read in large steps, whatever the permits.
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
-            entries = self.read(self.read_position, count)
-            if not entries:
+            if not (entries := self.read(self.read_position, count)):
                 return []
             last = entries[0]
             for last in entries:
@@ -201,33 +201,35 @@ class Dispatcher(ABC):
         """Entries from `position`; [] at the end and before a damaged entry that stops us."""
         while True:
             try:
-                topic, max_bytes = self.subscription.topic, self.config.dispatch_round_bytes
-                return read_entries(
-                    topic, self.log, position, max_entries=max_entries, max_bytes=max_bytes
-                )
+                return self.read_log(position, max_entries)
             except CorruptEntryError as damage:
                 if not self.steps_over(damage):
                     return []
                 position = damage.next_position
                 self.read_position = max(self.read_position, position)
-            except OSError as error:
+            except (OSError, BeingConvertedError) as error:
                 self.read_failed(error)
                 return []
 
-    def read_failed(self, error: OSError) -> None:
-        """The disk or the process' limits refused a read: try again after RETRY_S."""
-        log.error(
-            "%s: the topic could not be read, trying again in %g s: %s",
-            self.subscription,
-            RETRY_S,
-            error,
+    def read_log(self, position: Position, max_entries: int) -> Sequence[Entry]:
+        """As `read_entries`."""
+        topic, max_bytes = self.subscription.topic, self.config.dispatch_round_bytes
+        return read_entries(
+            topic, self.log, position, max_entries=max_entries, max_bytes=max_bytes, may_wait=True
         )
+
+    def read_failed(self, error: OSError | BeingConvertedError) -> None:
+        """Try again: when the entry was converted; if the disk refused a read, after RETRY_S."""
+        if isinstance(error, BeingConvertedError):
+            self._retry = self._retry or error.call_when_done(self._try_again)
+            return
+        log.error("%s: could not be read, again in %g s: %s", self.subscription, RETRY_S, error)
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether a read failed and will be tried again."""
+        """Whether a read failed, or waits for a conversion, and will be tried again."""
         return self._retry is not None
 
     def _try_again(self) -> None:
@@ -236,8 +238,7 @@ class Dispatcher(ABC):
 
     def steps_over(self, damage: CorruptEntryError) -> bool:
         """Log a damaged entry once. Return whether dispatch goes on after it."""
-        known = self.damaged is not None and self.damaged.position == damage.position
-        if not known:
+        if self.damaged is None or self.damaged.position != damage.position:
             self.damaged = damage
             self.subscription.topic.counters.damaged_entries += 1
             action = (
@@ -311,8 +312,7 @@ class SingleActiveDispatcher(Dispatcher):
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return
-            entries = self.fetch(self.entries_for(consumer.permits))
-            if not entries:
+            if not (entries := self.fetch(self.entries_for(consumer.permits))):
                 return
             sent_bytes += self._send(consumer, entries)
 

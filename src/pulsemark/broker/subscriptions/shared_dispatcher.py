@@ -29,9 +29,9 @@ from ...metadata import Buffer
 from ..long_work import PIECE_IDS
 from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
+from .conversions import BeingConvertedError
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
-from .foreign_entries import read_entries
 from .ready_ring import ReadyRing
 from .replay import ReplayQueue
 
@@ -271,18 +271,12 @@ class SharedDispatcher(Dispatcher):
         at, last = min(wanted), max(wanted)
         while at <= last:
             try:
-                entries = read_entries(
-                    self.subscription.topic,
-                    self.log,
-                    at,
-                    max_entries=last.entry_id - at.entry_id + 1,
-                    max_bytes=self.config.dispatch_round_bytes,
-                )
+                entries = self.read_log(at, last.entry_id - at.entry_id + 1)
             except CorruptEntryError as damage:
                 self.steps_over(damage)
                 at = damage.next_position
                 continue
-            except OSError as error:
+            except (OSError, BeingConvertedError) as error:
                 self.wait_again(position for position in wanted if position >= at)
                 self.read_failed(error)
                 break

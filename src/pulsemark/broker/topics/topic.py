@@ -34,6 +34,7 @@ from ..errors import RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.conversions import Conversions
 from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
@@ -77,6 +78,7 @@ class Topic:
         self.config = config
         self.counters = TopicCounters()
         self.rate_meter = RateMeter()
+        self.conversions = Conversions()
         self.cleaning = TopicCleaning()
         self.producers = TopicProducers(topic_epoch, store_epoch)
         self.subscriptions: dict[str, Subscription] = {
