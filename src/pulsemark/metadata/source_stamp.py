@@ -36,6 +36,9 @@ MIRROR_PROPERTY = "pulsemark.mirror.source-cluster"
 #: The name of a mirror's producer is this and the source's cluster. A broker that understands
 #: mirrors gives this name, so it also tells the mirror that it does.
 MIRROR_PRODUCER_PREFIX = "pulsemark.mirror."
+#: The property with which a mirror's consumer asks for entries as they are stored: record sets of
+#: Kafka's clients are not converted for it.
+STORED_PROPERTY = "pulsemark.mirror.stored-entries"
 
 CLUSTER_SIZE_MAX_BYTES = 255
 _ENTRY_ID_BITS = 28

@@ -7,6 +7,7 @@ docs/mirror.md has its promises.
 
 from .entries import Gap, Resume, SourceEntry
 from .errors import (
+    KafkaEntryError,
     LostError,
     MirrorError,
     NoDeduplicationError,
@@ -30,6 +31,7 @@ from .verify import Comparison, compare
 __all__ = [
     "Comparison",
     "Gap",
+    "KafkaEntryError",
     "LostError",
     "MirrorError",
     "MirrorRun",

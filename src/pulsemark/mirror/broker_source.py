@@ -27,18 +27,21 @@ from ..metadata import (
     message_count_of,
     read_message_metadata,
     split,
+    strip,
 )
-from ..metadata.source_stamp import SourceStamp
+from ..metadata.source_stamp import STORED_PROPERTY, SourceStamp
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import EARLIEST, MessageId
 from .entries import Gap, Place, Resume, SourceEntry
-from .errors import SourceBusyError, TopicMissingError
+from .errors import KafkaEntryError, SourceBusyError, TopicMissingError
 
 __all__ = ["BrokerSource"]
 
 #: About so many bytes are on their way to the mirror, or wait in it, for each topic.
 READ_AHEAD_BYTES = 16 * 1024 * 1024
 PERMITS_MIN, PERMITS_MAX = 16, 50_000
+AS_STORED = {STORED_PROPERTY: "true"}
+"""The consumer's property: a pulsemark broker would else convert record sets of Kafka's clients."""
 _BUSY = (pb.ConsumerBusy,)
 _MISSING = (pb.TopicNotFound, pb.InvalidTopicName, pb.MetadataError)
 
@@ -115,7 +118,11 @@ class BrokerTopic:
         self._topic = topic
         self._waiting: list[RawMessage] = []
         self._consumer: RawConsumer = connection.subscribe(
-            topic, source.subscription, earliest=True, consumer_name=source.subscription
+            topic,
+            source.subscription,
+            earliest=True,
+            consumer_name=source.subscription,
+            properties=AS_STORED,
         )
         self._bytes_read = 0
         self._messages_read = 0
@@ -131,13 +138,17 @@ class BrokerTopic:
         self._allow()
 
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
-        """The messages that have arrived. Raises ConnectionLostError."""
+        """The messages that have arrived. Raises ConnectionLostError, KafkaEntryError."""
         if self._consumer.is_closed and not self._waiting:
             raise ConnectionLostError(f"messages of {self._topic}: the broker closed the consumer")
         taken: list[SourceEntry | Gap] = []
         size_bytes = used = 0
         while used < len(self._waiting) and len(taken) < max_entries and size_bytes < max_bytes:
             message = self._waiting[used]
+            if is_record_set(message.headers_and_payload):
+                if taken:
+                    break  # what is before it is copied first
+                raise KafkaEntryError(self._topic, message.message_id[:2])
             size_bytes += len(message.headers_and_payload)
             taken.append(self._entry(message))
             used += 1
@@ -213,6 +224,11 @@ class BrokerTopic:
             time_ms = prefix.broker_timestamp if prefix.HasField("broker_timestamp") else None
         stamp = SourceStamp(self._cluster, *place, index, time_ms)
         return SourceEntry(stamp, count, body, header.schema_version)
+
+
+def is_record_set(headers_and_payload: bytes) -> bool:
+    """Whether an entry as it is stored is a Kafka record set; no Pulsar message begins so."""
+    return bytes(strip(headers_and_payload)[:4]) == bytes(4)
 
 
 def authentication(token: str | None) -> dict[str, Any]:

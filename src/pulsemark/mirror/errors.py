@@ -9,6 +9,7 @@ MirrorError
   TargetRefusedError      the target does not take a mirror, or an entry
   SourceBusyError         another mirror reads with the same subscription
   OtherSourceError        the source is not the log that the target was mirrored from
+  KafkaEntryError         an entry of the source is a record set of a Kafka client
   NoDeduplicationError    a Pulsar broker that would store entries twice
   SchemaVersionError      the target's schema versions are not those of the source
   LostError               no connection for too long; nothing is lost, mirroring can go on
@@ -105,6 +106,18 @@ class OtherSourceError(MirrorError):
         super().__init__(f"{topic}: the target was mirrored from another log: {reason}")
         self.topic = topic
         self.reason = reason
+
+
+class KafkaEntryError(MirrorError):
+    """Entry `place` of `topic` is a record set of a Kafka client; mirrors copy Pulsar's entries."""
+
+    def __init__(self, topic: str, place: tuple[int, int]) -> None:
+        super().__init__(
+            f"{topic}: entry {place[0]}:{place[1]} is a record set of a Kafka client, and a mirror "
+            "copies only entries of Pulsar's clients; Kafka's MirrorMaker copies such a topic"
+        )
+        self.topic = topic
+        self.place = place
 
 
 class NoDeduplicationError(MirrorError):

@@ -23,10 +23,11 @@ from ..maintenance.verify_catalog import read_property
 from ..metadata import MessageFormatError, peek, read_message_metadata
 from ..metadata.schema_list import unpack_schemas
 from ..metadata.source_stamp import SourceStamp
+from ..proto.broker_entry_pb2 import SOURCE_PULSAR
 from ..proto.pulsar_api_pb2 import Schema
 from ..wire import TopicName
 from .entries import Gap, Place, Resume, SourceEntry
-from .errors import OtherSourceError, TopicMissingError
+from .errors import KafkaEntryError, OtherSourceError, TopicMissingError
 
 __all__ = ["FolderSource"]
 
@@ -95,7 +96,7 @@ class FolderTopic:
         self._end = log.end_position
 
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
-        """The next entries; a damaged entry is a gap."""
+        """The next entries; a damaged entry is a gap. Raises KafkaEntryError."""
         try:
             entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
             if not entries:
@@ -104,10 +105,17 @@ class FolderTopic:
         except CorruptEntryError as error:
             self._next = error.next_position
             return [Gap(self._log.name, f"entry {error.position} is damaged: {error.reason}")]
-        if entries:
-            last = entries[-1].position
-            self._next = Position(last.ledger_id, last.entry_id + 1)
-        return [self._entry(entry) for entry in entries]
+        taken: list[SourceEntry | Gap] = []
+        for entry in entries:
+            try:
+                taken.append(self._entry(entry))
+            except KafkaEntryError:
+                if not taken:
+                    raise
+                break
+            at = entry.position
+            self._next = Position(at.ledger_id, at.entry_id + 1)
+        return taken
 
     def attend(self) -> None:
         """Nothing to do."""
@@ -139,6 +147,8 @@ class FolderTopic:
         stamp = SourceStamp(self._cluster, *entry.position, entry.index, time_ms)
         if entry.kind is not EntryKind.DATA:
             return SourceEntry(stamp, entry.message_count, None)
+        if prefix is not None and prefix.source_format != SOURCE_PULSAR:
+            raise KafkaEntryError(self._log.name, entry.position)
         return SourceEntry(stamp, entry.message_count, entry.body, schema_version_of(entry.body))
 
 

@@ -16,7 +16,8 @@ from ..metadata import message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
 from ..metadata.source_stamp import source_stamp_of
 from ..wire import EARLIEST, MessageId
-from .broker_source import authentication
+from .broker_source import AS_STORED, authentication, is_record_set
+from .errors import KafkaEntryError
 from .places import Options, folder_of
 
 __all__ = ["Comparison", "compare"]
@@ -101,7 +102,9 @@ def _of_folder(log: TopicLog, cluster: str | None) -> Iterator[tuple[Key, int]]:
 
 def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId, int]]:
     """Every message of a broker's topic, by a reader."""
-    consumer = connection.subscribe(topic, READER, durable=False, start_message_id=EARLIEST)
+    consumer = connection.subscribe(
+        topic, READER, durable=False, start_message_id=EARLIEST, properties=AS_STORED
+    )
     try:
         last, _ = consumer.get_last_message_id()
         at: MessageId | None = None
@@ -111,6 +114,8 @@ def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId,
             for message in (consumer.receive(), *consumer.arrived()):
                 at = message.message_id
                 body = strip(message.headers_and_payload)
+                if is_record_set(message.headers_and_payload):
+                    raise KafkaEntryError(topic, (at.ledger_id, at.entry_id))
                 # Permits count messages, and a batch uses up as many as it has.
                 used += max(message_count_of(read_message_metadata(body)), 1)
                 if at[:2] <= last[:2]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, Position
 from ...metadata import Buffer, client_prefix
+from ...metadata.source_stamp import STORED_PROPERTY
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ...wire import commands
 
@@ -80,6 +81,7 @@ class Consumer:
         "reservation",
         "subscription",
         "unacked_messages",
+        "wants_stored",
     )
 
     def __init__(
@@ -99,6 +101,8 @@ class Consumer:
         #: Consumer epoch of Exclusive and Failover; -1: the client does not use epochs.
         self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
         self.properties = {pair.key: pair.value for pair in command.metadata}
+        #: Whether it gets entries in Kafka's format as they are stored.
+        self.wants_stored = STORED_PROPERTY in self.properties
         self.connected_since_ms = connected_since_ms
         #: The topic's compacted form, if the consumer reads that; None: it reads the log.
         self.compacted: CompactedLog | None = None

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 #: How long a topic's small conversions may run in one turn of the event loop.
 TURN_S = 0.01
-#: A result waits so long for its dispatchers; they are called at once.
+#: A result that no dispatcher takes is kept so long; they are called at once.
 KEPT_S = 1.0
 
 
@@ -83,6 +83,8 @@ class Conversions:
             known.add_done_callback(lambda done: self._made(key, done))
         if not known.done():
             raise BeingConvertedError(known)
+        # Others who waited for it are called in this turn, too.
+        asyncio.get_running_loop().call_soon(self._in_threads.pop, key, None)
         return cast("T", known.result())
 
     def _made(self, key: object, done: asyncio.Future[Any]) -> None:

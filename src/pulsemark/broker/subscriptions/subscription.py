@@ -25,10 +25,11 @@ from ..errors import RefusedError
 from ..long_work import PIECE_IDS, LongWork
 from .closing import closing
 from .consumer import Consumer
-from .dispatcher import Dispatcher, SingleActiveDispatcher
+from .dispatcher import Dispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
 from .positions import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
+from .single_active_dispatcher import SingleActiveDispatcher
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic

@@ -1,0 +1,160 @@
+"""The dispatcher of Exclusive and Failover subscriptions: one consumer at a time, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...ledger import Entry, Position
+from ...metadata import Buffer
+from ...proto.pulsar_api_pb2 import CommandSubscribe
+from ...wire import commands
+from .consumer import Consumer
+from .dispatcher import Dispatcher
+from .ranked_consumers import Rank
+
+if TYPE_CHECKING:
+    from .subscription import Subscription
+
+__all__ = ["SingleActiveDispatcher"]
+
+ACTIVE_CONSUMER_CHANGE_SINCE = 12
+
+
+class SingleActiveDispatcher(Dispatcher):
+    """Sends to one consumer at a time, in order. It does not track unacknowledged entries."""
+
+    def __init__(self, subscription: Subscription, sub_type: CommandSubscribe.SubType) -> None:
+        super().__init__(subscription)
+        self.exclusive = sub_type == CommandSubscribe.Exclusive
+        self.active: Consumer | None = None
+        self._switch: asyncio.TimerHandle | None = None
+
+    @property
+    def sole_consumer(self) -> Consumer | None:
+        """The consumer of an Exclusive subscription."""
+        return self.consumers[0] if self.exclusive and self.consumers else None
+
+    def add(self, consumer: Consumer) -> None:
+        """Add a consumer. Exclusive: it is the only one. Failover: it is ordered by rank."""
+        self.consumers.add(consumer)
+        if self._choose():
+            return
+        if not self.exclusive and self.active is not None and self._switch is None:
+            self._tell_active(consumer)
+
+    def remove(self, consumers: Sequence[Consumer]) -> None:
+        """Remove consumers; another one becomes active. It starts at the cursor."""
+        if self.consumers.remove(consumers):
+            self._choose()
+
+    @staticmethod
+    def rank(consumer: Consumer) -> Rank:
+        """The order in which consumers become active."""
+        return consumer.priority_level, consumer.name
+
+    def dispatch(self) -> None:
+        """Send to the active consumer while it has permits and its connection accepts data."""
+        consumer = self.active
+        if consumer is None or self._switch is not None or self.is_stopped:
+            return
+        sent_bytes = 0
+        while consumer.permits > 0 and consumer.connection.writable:
+            if sent_bytes >= self.config.dispatch_round_bytes:
+                self.next_turn()
+                return
+            if not (entries := self.fetch(self.entries_for(consumer.permits))):
+                return
+            sent_bytes += self._send(consumer, entries)
+
+    def read_log(self, position: Position, max_entries: int) -> Sequence[Entry]:
+        """As the base's; a mirror gets all entries as they are stored."""
+        if self.active is None or not self.active.wants_stored:
+            return super().read_log(position, max_entries)
+        max_bytes = self.config.dispatch_round_bytes
+        return self.log.read(position, max_entries=max_entries, max_bytes=max_bytes)
+
+    def offered(self, consumer: Consumer) -> None:
+        """Dispatch if the consumer is the active one."""
+        if consumer is self.active:
+            self.dispatch()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Start again at the first unacknowledged entry: any redelivery must keep the order."""
+        if consumer is self.active and self._switch is None:
+            self.rewind()
+            self.dispatch()
+
+    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+        """Nothing to do: the cursor has the acknowledgement, and nothing else is tracked."""
+
+    def given_up(self, last: Position) -> None:
+        """The cursor knows."""
+
+    def close(self) -> None:
+        """Stop dispatching for ever."""
+        super().close()
+        if self._switch is not None:
+            self._switch.cancel()
+            self._switch = None
+
+    def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
+        buffers: list[Buffer] = []
+        sent_bytes = 0
+        for entry in entries:
+            if consumer.permits <= 0:
+                self.read_position = entry.position
+                break
+            frame, messages = self.frame_entry(consumer, entry, 0)
+            buffers += frame
+            size_bytes = len(entry.stored)
+            consumer.count_sent(messages, size_bytes)
+            self.subscription.count_sent(messages, size_bytes)
+            sent_bytes += self.cost_bytes(entry)
+        consumer.connection.write_gathered(buffers)
+        return sent_bytes
+
+    def _choose(self) -> bool:
+        """Choose the active consumer; True if it is another one than before."""
+        chosen = self._first_in_rank()
+        if chosen is self.active:
+            return False
+        before, self.active = self.active, chosen
+        if self._switch is not None:
+            self._switch.cancel()
+            self._switch = None
+        delay_ms = self.config.active_consumer_failover_delay_ms
+        if chosen is None:
+            pass
+        elif self.exclusive or before is None or delay_ms == 0:
+            self._start()
+        else:
+            # The old consumer may still acknowledge its last entries. After this delay the new
+            # one gets fewer duplicates.
+            self._switch = asyncio.get_running_loop().call_later(delay_ms / 1000, self._start)
+        return True
+
+    def _start(self) -> None:
+        self._switch = None
+        if self.active is not None:
+            self.log = self.subscription.read_as(self.active.compacted)
+        self.rewind()
+        if not self.exclusive:
+            for consumer in self.consumers:
+                self._tell_active(consumer)
+        self.dispatch()
+
+    def _first_in_rank(self) -> Consumer | None:
+        if not self.consumers:
+            return None
+        best_level = self.consumers[0].priority_level
+        of_best = bisect_right(self.consumers, best_level, key=lambda c: c.priority_level)
+        return self.consumers[max(self.subscription.topic.partition_index, 0) % of_best]
+
+    def _tell_active(self, consumer: Consumer) -> None:
+        if consumer.connection.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:
+            consumer.connection.write(
+                commands.active_consumer_change(consumer.consumer_id, consumer is self.active)
+            )
