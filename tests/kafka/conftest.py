@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 
@@ -94,3 +95,12 @@ def ledger_of(broker, topic, partition=0):
     """The ledger of a partition."""
     name = f"persistent://public/default/{topic}-partition-{partition}"
     return broker.broker.services.topics.open_topics[name].ledger
+
+
+def is_on_loop():
+    """Whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
-from pulsemark.kafka import fetching
+from pulsemark.kafka import fetching, shown_entries
+from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
 
-from .conftest import create, ledger_of, record_set, records_of
+from .conftest import create, is_on_loop, ledger_of, record_set, records_of
 
 
 @pytest.mark.parametrize("version", range(12))
@@ -200,22 +202,64 @@ def test_a_large_set_is_converted_in_a_thread(
     kafka_broker, raw, made, monkeypatch, codec, max_wait_ms
 ):
     """The event loop, and so every other client, does not wait for it."""
-    converted_by = []
+    on_loop = []
 
     def spied(*args):
-        converted_by.append(threading.current_thread())
+        on_loop.append(is_on_loop())
         return convert(*args)
 
-    convert = vars(fetching)["fetch"]
+    convert = vars(shown_entries)["fetch"]
     values = [b"%d" % number for number in range(3_000)]
     for _ in range(2):
         assert raw.produce(made, record_set(values, codec=codec)).error_code == 0
-    monkeypatch.setattr(fetching, "fetch", spied)
+    monkeypatch.setattr(shown_entries, "fetch", spied)
     offset, found = 0, []
     while offset < 2 * len(values):
         part = raw.fetch(made, offset, version=3, max_wait_ms=max_wait_ms)
         found += records_of(part.records)
         offset = found[-1][0] + 1
     assert found == [(at, values[at % len(values)]) for at in range(2 * len(values))]
-    assert converted_by
-    assert kafka_broker._thread not in converted_by
+    assert on_loop
+    assert not any(on_loop)
+
+
+def test_a_fetch_whose_time_is_over_reads_no_more_partitions(raw, topic, monkeypatch):
+    """Also if what it reads is too large for the rest of the answer."""
+    create(raw, topic, partitions=20)
+    for partition in range(20):
+        raw.produce(topic, record_set([b"v" * 1000]), partition=partition)
+    size = len(record_set([b"v" * 1000]))
+    reads = []
+    read = KafkaPartition.read
+
+    def spied(self, offset, max_bytes):
+        reads.append(self.index)
+        return read(self, offset, max_bytes)
+
+    clock = SimpleNamespace(monotonic=lambda: 0.6 * fetching.READ_S * len(reads))
+    monkeypatch.setattr(KafkaPartition, "read", spied)
+    monkeypatch.setattr(fetching, "time", clock)
+    asked = [(topic, partition, 0, 1 << 20, -1) for partition in range(20)]
+    answer = raw.call(FetchRequest, 11, **fetch_fields(asked, 0, 1, size + 100))
+    sizes = [len(part.records) for each in answer.responses for part in each.partitions]
+    assert sizes == [size] + [0] * 19
+    assert reads == [0, 1]
+
+
+def test_the_memory_of_unread_answers_counts_whole_reads(kafka_broker, raw, made):
+    """Entries of one read are views on the same bytes, which are kept until the last is sent."""
+    count = 60
+    for _ in range(count):
+        raw.produce(made, record_set([b"v" * 100_000]))
+    kafka = kafka_broker.broker.services.kafka
+    known = set(kafka.sessions)
+    with RawKafka.from_url(kafka_broker.kafka_url) as unread:
+        asked = (made, 0, 0, 1 << 24, -1)
+        unread.send(FetchRequest, 11, **fetch_fields([asked], 0, 1, 1 << 24))
+        until_s = time.monotonic() + 60
+        beyond_bytes = 0
+        while not beyond_bytes and time.monotonic() < until_s:
+            time.sleep(0.02)
+            for each in set(kafka.sessions) - known:
+                beyond_bytes = each.held_output_bytes() - each.unsent_bytes()
+    assert beyond_bytes >= 10 * 100_000

@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
+from pulsemark.kafka import publishing
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import peek
 from pulsemark.proto.broker_entry_pb2 import SourceFormat
@@ -238,3 +239,28 @@ def test_a_failing_disk_is_answered_with_a_storage_error(tmp_path, monkeypatch):
         following = client.produce("t", record_set([b"2"], producer=(1, 0, 2)))
         assert (again.base_offset, following.base_offset) == (1, 2)
         assert not files.violations
+
+
+def test_a_batch_is_not_stored_twice_if_a_commit_fails_while_its_request_is_prepared(
+    kafka_broker, raw, topic, monkeypatch
+):
+    """What was known of producers is dropped then; the client has to try again."""
+    create(raw, topic, partitions=2)
+    batch = record_set([b"a"], producer=(7, 0, 0))
+    assert raw.produce(topic, batch).base_offset == 0
+    validate = vars(publishing)["validate_produced"]
+
+    def spied(*args):
+        server = kafka_broker.broker.services.kafka
+        server.partitions.get(topic, 0).sequences = None  # as after a failed commit
+        return validate(*args)
+
+    monkeypatch.setattr(publishing, "validate_produced", spied)
+    large = record_set([b"v" * 1000] * 500)
+    sets = [(topic, 0, batch), (topic, 1, large)]
+    answer = raw.call(ProduceRequest, 7, **produce_fields(sets, -1))
+    codes = [part.error_code for each in answer.responses for part in each.partition_responses]
+    assert codes == [6, 0]
+    monkeypatch.undo()
+    assert raw.produce(topic, batch).base_offset == 0
+    assert raw.fetch(topic, 0).high_watermark == 1

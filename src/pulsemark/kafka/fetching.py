@@ -19,28 +19,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
-from ..ledger import Entry, EntryKind, LedgerError, Position
-from ..metadata import Buffer, peek
+from ..ledger import Entry, LedgerError
+from ..metadata import Buffer
 from .deadlines import Deadline
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
-from .records import (
-    CodecError,
-    Fetched,
-    RecordSetError,
-    StoredSet,
-    UnconvertibleEntryError,
-    control_batch,
-    empty_batch,
-    fetch,
-    magic_of,
-    max_magic_of,
-    pulsar_set,
-    read_pulsar,
-)
-from .records.sets import MAX_MAGIC, stored_magic
+from .records import CodecError, max_magic_of
+from .shown_entries import NeedsThreadError, ShownEntries
 
 if TYPE_CHECKING:
     from .session import KafkaSession
@@ -55,12 +42,6 @@ WHOLE_FIRST_BATCH_VERSION = 3
 READ_S = 0.05
 #: After a look that found too little, a fetch waits for so many times as long as the look took.
 LOOKS_SHARE = 10
-#: An entry with more records, or larger when it is decompressed, is converted in a thread.
-CONVERTED_AT_ONCE_RECORDS = 1_000
-CONVERTED_AT_ONCE_BYTES = 128 * 1024
-
-T = TypeVar("T")
-_Place = tuple[KafkaPartition, Position, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -86,15 +67,6 @@ class Read:
     parts: list[Buffer] = field(default_factory=list)
 
 
-class _NeedsThreadError(Exception):
-    """A large entry has to be converted in a thread first, by `make`."""
-
-    def __init__(self, place: _Place, make: Callable[[], Any]) -> None:
-        super().__init__(place)
-        self.place = place
-        self.make = make
-
-
 class FetchWork:
     """One Fetch request."""
 
@@ -109,7 +81,7 @@ class FetchWork:
     ) -> None:
         self._session = session
         self._version = version
-        self._max_magic = max_magic_of(version)
+        self._shown = ShownEntries(session.endpoint.figures, max_magic_of(version))
         self.asked = asked
         self._max_bytes = min(max_bytes, session.options.max_fetch_bytes)
         self._min_bytes = min_bytes
@@ -118,9 +90,8 @@ class FetchWork:
         self._is_woken = False
         self._look_s = 0.0
         self._until_s = 0.0
-        #: The large entry at which reading stopped, and what was converted in a thread.
-        self._large: _NeedsThreadError | None = None
-        self._made: dict[_Place, Future[Any]] = {}
+        #: The large entry at which reading stopped.
+        self._large: NeedsThreadError | None = None
         self._converting: asyncio.Task[None] | None = None
         #: Reading took so long that the rest is left for the next fetch.
         self._is_cut = False
@@ -228,20 +199,11 @@ class FetchWork:
             except Exception as error:  # noqa: BLE001 - `_result` raises it again
                 made.set_exception(error)
             # Only the first entry of an answer is converted here: one at a time is kept.
-            self._made = {large.place: made}
+            self._shown.made = {large.place: made}
             reads = self._read_all()
-        self._made = {}
+        self._shown.made = {}
         self._converting = None
         self._answer(reads)
-
-    def _result(self, place: _Place, size_bytes: int, records: int, make: Callable[[], T]) -> T:
-        """What `make` returns. Raises _NeedsThreadError: it is large, and was not made yet."""
-        if records <= CONVERTED_AT_ONCE_RECORDS and size_bytes <= CONVERTED_AT_ONCE_BYTES:
-            return make()
-        made = self._made.get(place)
-        if made is None:
-            raise _NeedsThreadError(place, make)
-        return cast("T", made.result())
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -253,6 +215,9 @@ class FetchWork:
         rest_bytes = self._max_bytes
         is_first = True
         for asked in self.asked:
+            # Reading what is too large for the rest of the answer takes time, too.
+            if not is_first and time.monotonic() > self._until_s:
+                self._is_cut = True
             read = self._read_one(asked, rest_bytes, is_first=is_first)
             rest_bytes -= read.size_bytes
             is_first = is_first and not read.size_bytes
@@ -304,8 +269,8 @@ class FetchWork:
             epoch_of = epoch_of or partition.epochs()
             for entry in entries:
                 try:
-                    parts = self._parts(partition, entry, epoch_of(entry), asked.offset)
-                except _NeedsThreadError as large:
+                    parts = self._shown.parts(partition, entry, epoch_of(entry), asked.offset)
+                except NeedsThreadError as large:
                     self._is_cut = True
                     if is_first and not read.size_bytes:
                         self._large = large
@@ -326,90 +291,3 @@ class FetchWork:
     @property
     def _sends_whole(self) -> bool:
         return self._version >= WHOLE_FIRST_BATCH_VERSION
-
-    def _parts(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int
-    ) -> tuple[Buffer, ...]:
-        """What the client gets of an entry."""
-        if entry.kind is EntryKind.CONTROL:
-            metadata = peek(entry.prefix)
-            kind = 0 if metadata is None else metadata.control_type
-            batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch)
-            return (batch,) if batch else ()
-        metadata = peek(entry.prefix)
-        broker_time = entry.time_ms if partition.rules().log_append_time else None
-        if metadata is None or magic_of(metadata.source_format) is None:
-            try:
-                return self._converted(partition, entry, epoch, fetch_offset, broker_time)
-            except UnconvertibleEntryError as error:
-                return self._hole(partition, entry, epoch, error.reason)
-        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
-        try:
-            fetched = self._fetched(partition, entry, stored, fetch_offset)
-        except CodecError:
-            raise
-        except RecordSetError as error:
-            return self._hole(partition, entry, epoch, str(error))
-        figures = self._session.endpoint.figures
-        figures.add(fetched.work)
-        if fetched.work.converted_records:
-            figures.sets_converted += 1
-        else:
-            figures.sets_out += 1
-        return fetched.parts
-
-    def _fetched(
-        self, partition: KafkaPartition, entry: Entry, stored: StoredSet, fetch_offset: int
-    ) -> Fetched:
-        """A stored set as the client gets it. Raises RecordSetError, _NeedsThreadError."""
-
-        def make() -> Fetched:
-            return fetch(stored, self._max_magic, fetch_offset)
-
-        # A set of magic 2 that the client understands is not looked into.
-        if stored_magic(stored.body) == MAX_MAGIC == self._max_magic:
-            return make()
-        metadata = peek(entry.prefix)
-        raw_bytes = 0 if metadata is None else metadata.raw_size_bytes
-        place = partition, entry.position, fetch_offset
-        return self._result(place, max(raw_bytes, len(stored.body)), entry.message_count, make)
-
-    def _converted(
-        self,
-        partition: KafkaPartition,
-        entry: Entry,
-        epoch: int,
-        fetch_offset: int,
-        broker_time_ms: int | None,
-    ) -> tuple[Buffer, ...]:
-        """A Pulsar entry as a record set. Raises UnconvertibleEntryError, _NeedsThreadError."""
-        prefix = peek(entry.prefix)
-        tombstone = prefix is not None and prefix.tombstone
-
-        def make() -> tuple[int, bytes]:
-            records = read_pulsar(entry.body, entry.message_count, tombstone=tombstone)
-            made = pulsar_set(
-                records,
-                entry.first_index,
-                entry.message_count,
-                self._max_magic,
-                fetch_offset=fetch_offset,
-                leader_epoch=epoch,
-                broker_time_ms=broker_time_ms,
-            )
-            return len(records), made
-
-        place = partition, entry.position, fetch_offset
-        count, converted = self._result(place, len(entry.body), entry.message_count, make)
-        figures = self._session.endpoint.figures
-        figures.sets_converted += 1
-        figures.converted_records += count
-        return (converted,) if converted else ()
-
-    def _hole(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str
-    ) -> tuple[Buffer, ...]:
-        """Offsets that consumers jump over."""
-        log.info("%s: left out at offset %d: %s", partition.opened.name, entry.index, reason)
-        batch = empty_batch(entry.first_index, entry.message_count, self._max_magic, epoch)
-        return (batch,) if batch else ()

@@ -172,6 +172,9 @@ class Publish:
         if not partition.opened.is_open:
             raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
         sent = _sent_batch(produced)
+        if sent is not None and partition.sequences is None:
+            # A commit failed after `prepare`: whether this batch was stored must be found out.
+            raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the log is being read; try again")
         if sent is not None and partition.sequences is not None:
             repeated = partition.sequences.check(sent)
             if repeated is not None:

@@ -246,7 +246,7 @@ class KafkaSession(asyncio.Protocol):
         elif size_bytes < JOIN_BELOW_BYTES * len(buffers):
             transport.write(b"".join(buffers))
         else:
-            self._largest_buffer_bytes = max(map(len, buffers))
+            self._largest_buffer_bytes = max(map(_held_bytes, buffers))
             transport.writelines(buffers)
         self._ports.output.wrote(self)
 
@@ -273,7 +273,7 @@ class KafkaSession(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def held_output_bytes(self) -> int:
-        """The memory of that data. A buffer is held until its last byte is sent."""
+        """The memory of that data. What a view shows a part of is held until it is sent."""
         unsent_bytes = self.unsent_bytes()
         return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
 
@@ -346,3 +346,8 @@ class KafkaSession(asyncio.Protocol):
             give_up()
         if self._task is not None:
             self._task.cancel()
+
+
+def _held_bytes(buffer: Buffer) -> int:
+    """The memory that a buffer keeps: entries of one read are views on the same bytes."""
+    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)

@@ -47,13 +47,7 @@ class Subscription:
     """One named subscription of a topic."""
 
     def __init__(
-        self,
-        topic: Topic,
-        name: str,
-        cursor: Cursor,
-        *,
-        durable: bool,
-        is_stored: bool,
+        self, topic: Topic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
     ) -> None:
         self.topic = topic
         self.name = name

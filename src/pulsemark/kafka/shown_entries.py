@@ -1,0 +1,158 @@
+"""What a Kafka client gets of an entry: the stored set, a converted one, or a hole.
+
+A large conversion would hold up all other clients for seconds, so it is left to a thread: the
+caller gets a `NeedsThreadError` with the function to run there, puts its result into `made`, and
+asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
+
+from ..ledger import Entry, EntryKind, Position
+from ..metadata import Buffer, peek
+from .figures import Figures
+from .partitions import KafkaPartition
+from .records import (
+    CodecError,
+    Fetched,
+    RecordSetError,
+    StoredSet,
+    UnconvertibleEntryError,
+    control_batch,
+    empty_batch,
+    fetch,
+    magic_of,
+    pulsar_set,
+    read_pulsar,
+)
+from .records.sets import MAX_MAGIC, stored_magic
+
+__all__ = ["NeedsThreadError", "ShownEntries"]
+
+log = logging.getLogger(__name__)
+
+#: An entry with more records, or larger when it is decompressed, is converted in a thread.
+CONVERTED_AT_ONCE_RECORDS = 1_000
+CONVERTED_AT_ONCE_BYTES = 128 * 1024
+
+T = TypeVar("T")
+Place = tuple[KafkaPartition, Position, int]
+
+
+class NeedsThreadError(Exception):
+    """A large entry has to be converted in a thread first, by `make`."""
+
+    def __init__(self, place: Place, make: Callable[[], Any]) -> None:
+        super().__init__(place)
+        self.place = place
+        self.make = make
+
+
+class ShownEntries:
+    """Entries as the clients of one version of Fetch get them."""
+
+    def __init__(self, figures: Figures, max_magic: int) -> None:
+        self._figures = figures
+        self._max_magic = max_magic
+        #: What was made in a thread.
+        self.made: dict[Place, Future[Any]] = {}
+
+    def parts(
+        self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int
+    ) -> tuple[Buffer, ...]:
+        """What the client gets of an entry. Raises CodecError, NeedsThreadError."""
+        if entry.kind is EntryKind.CONTROL:
+            metadata = peek(entry.prefix)
+            kind = 0 if metadata is None else metadata.control_type
+            batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch)
+            return (batch,) if batch else ()
+        metadata = peek(entry.prefix)
+        broker_time = entry.time_ms if partition.rules().log_append_time else None
+        if metadata is None or magic_of(metadata.source_format) is None:
+            try:
+                return self._converted(partition, entry, epoch, fetch_offset, broker_time)
+            except UnconvertibleEntryError as error:
+                return self._hole(partition, entry, epoch, error.reason)
+        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
+        try:
+            fetched = self._fetched(partition, entry, stored, fetch_offset)
+        except CodecError:
+            raise
+        except RecordSetError as error:
+            return self._hole(partition, entry, epoch, str(error))
+        figures = self._figures
+        figures.add(fetched.work)
+        if fetched.work.converted_records:
+            figures.sets_converted += 1
+        else:
+            figures.sets_out += 1
+        return fetched.parts
+
+    def _fetched(
+        self, partition: KafkaPartition, entry: Entry, stored: StoredSet, fetch_offset: int
+    ) -> Fetched:
+        """A stored set as the client gets it. Raises RecordSetError, NeedsThreadError."""
+
+        def make() -> Fetched:
+            return fetch(stored, self._max_magic, fetch_offset)
+
+        # A set of magic 2 that the client understands is not looked into.
+        if stored_magic(stored.body) == MAX_MAGIC == self._max_magic:
+            return make()
+        metadata = peek(entry.prefix)
+        raw_bytes = 0 if metadata is None else metadata.raw_size_bytes
+        place = partition, entry.position, fetch_offset
+        return self._result(place, max(raw_bytes, len(stored.body)), entry.message_count, make)
+
+    def _converted(
+        self,
+        partition: KafkaPartition,
+        entry: Entry,
+        epoch: int,
+        fetch_offset: int,
+        broker_time_ms: int | None,
+    ) -> tuple[Buffer, ...]:
+        """A Pulsar entry as a record set. Raises UnconvertibleEntryError, NeedsThreadError."""
+        prefix = peek(entry.prefix)
+        tombstone = prefix is not None and prefix.tombstone
+
+        def make() -> tuple[int, bytes]:
+            records = read_pulsar(entry.body, entry.message_count, tombstone=tombstone)
+            made = pulsar_set(
+                records,
+                entry.first_index,
+                entry.message_count,
+                self._max_magic,
+                fetch_offset=fetch_offset,
+                leader_epoch=epoch,
+                broker_time_ms=broker_time_ms,
+            )
+            return len(records), made
+
+        place = partition, entry.position, fetch_offset
+        count, converted = self._result(place, len(entry.body), entry.message_count, make)
+        figures = self._figures
+        figures.sets_converted += 1
+        figures.converted_records += count
+        return (converted,) if converted else ()
+
+    def _hole(
+        self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str
+    ) -> tuple[Buffer, ...]:
+        """Offsets that consumers jump over."""
+        log.info("%s: left out at offset %d: %s", partition.opened.name, entry.index, reason)
+        batch = empty_batch(entry.first_index, entry.message_count, self._max_magic, epoch)
+        return (batch,) if batch else ()
+
+    def _result(self, place: Place, size_bytes: int, records: int, make: Callable[[], T]) -> T:
+        """What `make` returns. Raises NeedsThreadError: it is large, and was not made yet."""
+        if records <= CONVERTED_AT_ONCE_RECORDS and size_bytes <= CONVERTED_AT_ONCE_BYTES:
+            return make()
+        made = self.made.get(place)
+        if made is None:
+            raise NeedsThreadError(place, make)
+        return cast("T", made.result())
