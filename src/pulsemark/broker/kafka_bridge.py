@@ -36,6 +36,8 @@ __all__ = ["KafkaServer"]
 T = TypeVar("T")
 
 JOURNAL = "kafka-groups"
+PROPERTY_KIND = "kafka"
+"""The kind of the catalog's properties that only this endpoint uses."""
 
 CODES = {
     ServerError.TopicNotFound: Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -55,10 +57,6 @@ async def _translated(work: Awaitable[T]) -> T:
         raise KafkaError(code, refusal.message) from refusal
     except (LedgerError, OSError) as error:
         raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
-
-
-PROPERTY_KIND = "kafka"
-"""The kind of the catalog's properties that only this endpoint uses."""
 
 
 class KafkaServer:
