@@ -25,10 +25,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import LedgerError
+from ...ledger import LedgerError, StaleEpochError
 from ...metadata import StampError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
+from ..background import Background
 from ..commits import durable
 from ..errors import BrokerError, RefusedError
 from .name_locks import NameLocks
@@ -76,15 +77,17 @@ class LeaderEpochs:
         topics: Topics,
         store: PolicyStore,
         run_blocking: Callable[..., Awaitable[Any]],
+        background: Background,
         *,
         leader: str,
     ) -> None:
-        """`leader` names this broker in the epochs that it begins."""
+        """`leader` names this broker in the epochs that it begins, in the `background`."""
         self.default = topics.config.leader_epochs_enabled
         self.leader = leader
         self._store = store
         self._topics = topics
         self._run_blocking = run_blocking
+        self._background = background
         self._beginning = NameLocks()
 
     # -- the policy -----------------------------------------------------------------------------
@@ -133,21 +136,25 @@ class LeaderEpochs:
 
         Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
         """
-        if not self.applied(topic.topic_name):
-            return
+        if self.applied(topic.topic_name):
+            # To its end: the next caller must not begin another one while this one is stored.
+            await self._background.run_to_end(self._begin_alone(topic))
+
+    async def _begin_alone(self, topic: Topic) -> None:
+        ledger = topic.ledger
         async with self._beginning.held(topic.name):
-            ledger = topic.ledger
-            if not ledger.was_taken_over:
-                return
-            begin = partial(ledger.begin_epoch, ledger.epoch + 1, leader=self.leader)
-            try:
-                begun = await self._run_blocking(begin)
-            except (LedgerError, StampError, OSError, ValueError) as error:
-                raise RefusedError(
-                    ServerError.PersistenceError,
-                    f"{topic.name}: its leader epoch could not begin: {error}",
-                ) from error
-            await durable(begun.commit)
+            while ledger.was_taken_over:
+                begin = partial(ledger.begin_epoch, ledger.epoch + 1, leader=self.leader)
+                try:
+                    begun = await self._run_blocking(begin)
+                except StaleEpochError:
+                    continue  # a controller began one meanwhile
+                except (LedgerError, StampError, OSError, ValueError) as error:
+                    raise RefusedError(
+                        ServerError.PersistenceError,
+                        f"{topic.name}: its leader epoch could not begin: {error}",
+                    ) from error
+                await durable(begun.commit)
 
     async def try_to_begin(self, topic: Topic) -> None:
         """As `begin_if_due`, but a failure is only logged: the next producer tries again."""
