@@ -14,12 +14,13 @@ import pytest
 from pulsemark.broker import BrokerThread, ConfigError
 from pulsemark.finder import (
     InvalidFieldError,
+    NotPossibleError,
     PermissionDeniedError,
     SeekClient,
     UnauthenticatedError,
 )
 from pulsemark.ledger import StaleEpochError, TopicNotFoundError
-from pulsemark.metadata import control_of, payload_of
+from pulsemark.metadata import StamperChain, control_of, payload_of
 from pulsemark.proto.broker_entry_pb2 import (
     CONTROL_CHECKPOINT,
     CONTROL_LEADER_CHANGE,
@@ -316,6 +317,42 @@ def test_a_topic_that_does_not_exist_is_not_made(seek: SeekClient) -> None:
     topic = "persistent://public/default/absent"
     with pytest.raises(TopicNotFoundError, match=topic):
         seek.append_control(topic, CONTROL_TXN_START, "t")
+
+
+def test_no_epoch_follows_the_highest(seek: SeekClient, raw: RawClient, topic: str) -> None:
+    """The refusal says so; other control entries are still taken."""
+    raw.create_producer(topic)
+    seek.append_control(topic, CONTROL_LEADER_CHANGE, "last", epoch=2**32 - 1)
+    with pytest.raises(NotPossibleError, match="highest"):
+        seek.append_control(topic, CONTROL_LEADER_CHANGE, "one more")
+    assert seek.append_control(topic, CONTROL_CHECKPOINT, "c").epoch == 2**32 - 1
+
+
+class _Failing:
+    """A plugin's stamper that fails for control entries."""
+
+    name = "failing"
+    stamps_control = True
+
+    def stamp(self, context: Any, metadata: Any) -> None:
+        raise RuntimeError("no ink")
+
+
+@pytest.mark.parametrize("kind", [CONTROL_CHECKPOINT, CONTROL_LEADER_CHANGE])
+def test_a_stamper_that_fails_is_named(
+    seek: SeekClient, raw: RawClient, broker: BrokerThread, topic: str, kind: Any
+) -> None:
+    """Nothing is stored, and the caller learns which stamper it was, as a producer does."""
+    raw.create_producer(topic).send(b"x")
+
+    async def use(running: Any) -> None:
+        open_topic = running.services.topics.open_topics[topic]
+        open_topic.ledger.stampers = StamperChain([_Failing()])
+
+    broker.call(use)
+    with pytest.raises(NotPossibleError, match=r"failing.*no ink"):
+        seek.append_control(topic, kind, "c")
+    assert seek.epochs(topic).next_index == 1
 
 
 def test_without_a_token_file_the_call_is_off() -> None:
