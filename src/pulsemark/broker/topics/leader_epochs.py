@@ -14,7 +14,7 @@ the control entry takes an index, and consumers of Pulsar that count on indexes 
 miss it. If it is switched on for an open topic that was taken over before, the epoch begins then.
 
 If the control entry cannot be stored, the topic is opened all the same, since its entries can be
-read. But no producer can be opened until the epoch has begun.
+read. But no producer can be opened until the epoch has begun, and those that are open are closed.
 """
 
 from __future__ import annotations
@@ -157,11 +157,15 @@ class LeaderEpochs:
                 await durable(begun.commit)
 
     async def try_to_begin(self, topic: Topic) -> None:
-        """As `begin_if_due`, but a failure is only logged: the next producer tries again."""
+        """As `begin_if_due`, but a failure is logged, and closes the producers that are open.
+
+        When they are opened again, they try again.
+        """
         try:
             await self.begin_if_due(topic)
         except RefusedError as refusal:
             log.warning("%s; producers are refused until it has", refusal.message)
+            await self._topics.turns.work(topic.producers.disconnecting())
 
 
 def leader_name(broker_name: str, owner_id: str) -> str:
