@@ -207,6 +207,20 @@ def test_compaction_leaves_them_out(
     assert figures(http, topic, "s")[0] == len(sent)
 
 
+def test_cleaning_counts_messages_without_them(
+    raw: RawClient, seek: SeekClient, topic: str, http: Callable[..., Any]
+) -> None:
+    """Entries of both kinds are removed, but only messages are counted as such."""
+    sent = mixed(raw, seek, topic)
+    assert http("DELETE", path_of(topic, "/truncate")).status == 204
+    seek.append_control(topic, CONTROL_CHECKPOINT, "after")
+    seek.append_control(topic, CONTROL_LEADER_CHANGE, "another")
+    assert http("DELETE", path_of(topic, "/truncate")).status == 204
+    cleaned = http("GET", path_of(topic, "/stats")).json["cleaning"]
+    assert cleaned["messagesRemoved"] == len(sent)
+    assert cleaned["entriesRemoved"] == len(sent) * 3 + 3
+
+
 def test_they_are_listed_with_what_they_say(seek: SeekClient, raw: RawClient, topic: str) -> None:
     """In order, with a limit, from a position on; messages are not among them."""
     mixed(raw, seek, topic, messages=3)
