@@ -124,3 +124,13 @@ def test_without_the_right_token(pulsemark: Command, broker: BrokerThread, tmp_p
         or "UNAVAILABLE"
         in pulsemark("control", "epochs", "orders", "--grpc", "127.0.0.1:1").error()
     )
+
+
+@pytest.mark.parametrize(
+    "target", ["", "here", "127.0.0.1:99999", "127.0.0.1:0", ":1", "\udcff:1", "http://a:1", "a:b"]
+)
+@pytest.mark.parametrize("command", [("control", "epochs", "orders"), ("seek", "orders", "-5m")])
+def test_an_address_that_is_none(pulsemark: Command, command: Any, target: str) -> None:
+    """It is refused in one line; no other port is called with the token."""
+    error = pulsemark(*command, "--grpc", target).error()
+    assert f"{target!r} is not of the form HOST:PORT" in error

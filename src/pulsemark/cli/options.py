@@ -36,6 +36,15 @@ def port_number(text: str) -> int:
     return int(text)
 
 
+def grpc_target(text: str) -> str:
+    """HOST:PORT of a gRPC service; an IPv6 address in brackets."""
+    host, _, port = text.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= HIGHEST_PORT
+    if not (is_port and host and host.isascii() and host.isprintable() and "/" not in host):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
+    return text
+
+
 def positive(text: str) -> int:
     """A whole number from 1 up."""
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
