@@ -189,6 +189,21 @@ def test_official_clients_see_none(
         reader.close()
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_reader_of_the_latest_message_gets_it(
+    client: pulsar.Client, seek: SeekClient, raw: RawClient, topic: str, compacted: bool
+) -> None:
+    """It starts inclusively at the end, after which only control entries follow."""
+    sent = mixed(raw, seek, topic)
+    reader = client.create_reader(
+        topic, pulsar.MessageId.latest, start_message_id_inclusive=True, is_read_compacted=compacted
+    )
+    assert reader.has_message_available()
+    assert reader.read_next(10_000).data() == sent[-1]
+    assert not reader.has_message_available()
+    reader.close()
+
+
 def test_compaction_leaves_them_out(
     raw: RawClient, seek: SeekClient, topic: str, http: Callable[..., Any]
 ) -> None:
