@@ -134,3 +134,14 @@ def test_an_address_that_is_none(pulsemark: Command, command: Any, target: str) 
     """It is refused in one line; no other port is called with the token."""
     error = pulsemark(*command, "--grpc", target).error()
     assert f"{target!r} is not of the form HOST:PORT" in error
+
+
+def test_tags_stay_in_their_line(pulsemark: Command, tmp_path: Path) -> None:
+    """A value cannot end the line or command the terminal; letters of all languages are shown."""
+    with LocalStore.open(tmp_path) as store:
+        tags = {"a": b"1\n2\x1b[31m", "b": "Zürich\u202e".encode()}
+        store.open_topic(TOPIC).append_control(CONTROL_USER, "x", tags=tags).commit.wait(10)
+    for command in (("control", "list", "orders", "--data-dir"), ("dump", "orders", "--data-dir")):
+        text = pulsemark(*command, tmp_path).out
+        assert len(text.splitlines()) == 3
+        assert r"a=1\n2\x1b[31m b=Zürich\u202e" in text

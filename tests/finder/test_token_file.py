@@ -15,7 +15,7 @@ def test_a_file_that_never_ends_is_refused(tmp_path: Path) -> None:
     """Only as much is read as a token may have."""
     path = tmp_path / "token"
     os.mkfifo(path)
-    written = []
+    written: list[int] = []
 
     def write_on() -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import CliError
@@ -94,3 +95,13 @@ def read_token(path: Path | None) -> str | None:
 def json_line(fields: object) -> str:
     """One line of JSON; other characters than ASCII are not escaped."""
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def escaped(text: str) -> str:
+    """Text for people, in one line: what a terminal would act on is escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def tags_text(tags: Mapping[str, object]) -> str:
+    """Tags for people, in one line."""
+    return " ".join(escaped(f"{name}={value}") for name, value in tags.items())

@@ -282,8 +282,7 @@ def test_a_caller_that_goes_away_leaves_the_beginning_to_the_next_one(
         topic = topics.open_topics[TOPIC]
         monkeypatch.setattr(catalog, "put", slow)
         gone = asyncio.ensure_future(topics.leader_epochs.begin_if_due(topic))
-        while not is_storing.is_set():
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(is_storing.wait, 60)
         gone.cancel()
         following = asyncio.ensure_future(topics.leader_epochs.begin_if_due(topic))
         await asyncio.sleep(0.05)
