@@ -8,7 +8,8 @@ namespace; any other target is a topic, in short or full form. POLICY is one of
   docs/control-entries.md;
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
   compacted, see docs/cleaning.md;
-- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md.
+- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
+- `entryFormat`, of topics only: in which format Kafka's record sets are stored, see docs/kafka.md.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
@@ -40,8 +41,11 @@ RETENTION = "retention"
 LEADER_EPOCHS = "leaderEpochs"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
-POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS)
-OPTIONS = ("stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters")
+ENTRY_FORMAT = "entryFormat"
+POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT)
+OPTIONS = (
+    "stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters", "setting",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_limits(setting)
     setting.add_argument_group("mirrorSources").add_argument(
         "--clusters", metavar="NAMES", help="separated by commas; * is every cluster"
+    )
+    setting.add_argument_group("entryFormat").add_argument(
+        "--setting",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a topic setting by Kafka's name, such as message.format.version=0.10.0; without "
+        "a value, its default. May be given several times",
     )
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
 
@@ -124,6 +135,8 @@ def _action(
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
+    if args.policy == ENTRY_FORMAT and ("://" not in name or args.action == "unset"):
+        raise CliError("entryFormat is a policy of topics, and stays once it is set")
     url = f"{admin_url(args.admin_url)}{path}/{args.policy}"
     if args.action == "get":
         if args.applied and "://" not in name:
@@ -155,6 +168,7 @@ def _value(args: argparse.Namespace) -> Any:
         RETENTION: ("time", "size"),
         MIRRORS: ("clusters",),
         **{policy: (option,) for policy, option in NUMBERS.items()},
+        ENTRY_FORMAT: ("setting",),
     }[args.policy]
     for option in OPTIONS:
         if option not in belonging and getattr(args, option) not in (None, False, ""):
@@ -171,6 +185,9 @@ def _value(args: argparse.Namespace) -> Any:
         needed = " and ".join(f"--{option}" for option in belonging)
         needed = "--enable or --disable" if args.policy == LEADER_EPOCHS else needed
         raise CliError(f"{args.policy} needs {needed}")
+    if args.policy == ENTRY_FORMAT:
+        pairs = [text.partition("=") for text in args.setting]
+        return {name: value or None for name, _, value in pairs}
     if args.policy == RETENTION:
         return {"retentionTimeInMinutes": args.time, "retentionSizeInMB": args.size}
     return given[0]
@@ -194,6 +211,8 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
         print(json_line({"target": name, "policy": args.policy, "value": found}))
     elif found is None:
         print("not set")
+    elif args.policy == ENTRY_FORMAT and isinstance(found, dict):
+        print("\n".join(f"{key}={value}" for key, value in sorted(found.items())) or "defaults")
     elif args.policy == MIRRORS and isinstance(found, list):
         print(",".join(map(str, found)) or "none")
     elif args.policy == RETENTION and isinstance(found, dict):

@@ -190,6 +190,7 @@ class LedgerWriter(TopicLog):
         epoch: int | None = None,
         sender: Sender | None = None,
         follows: Appended | None = None,
+        wakes: bool = True,
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
@@ -198,7 +199,8 @@ class LedgerWriter(TopicLog):
         in Pulsar. ``base`` are prefix fields of the store itself, written even without stamps.
         ``epoch`` is the leader epoch in which the caller believes to lead, ``sender`` the producer
         whose connection sent the entry, for stampers. ``follows`` is an earlier append without
-        which this one must not be stored (FencedError). Waits while too much is pending.
+        which this one must not be stored (FencedError). Without ``wakes`` the committer sleeps on
+        until ``CommitterThread.wake``. Waits while too much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
         wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
@@ -208,8 +210,7 @@ class LedgerWriter(TopicLog):
         """
         if self._state.is_over:
             self._state.check()
-        if type(body) is not bytes:
-            body = plain_body(self.name, body)
+        body = body if type(body) is bytes else plain_body(self.name, body)
         if kind is not EntryKind.DATA:
             kind = check_kind(self.name, kind)
         if type(message_count) is not int or not 0 <= message_count <= MAX_MESSAGE_COUNT:
@@ -230,13 +231,15 @@ class LedgerWriter(TopicLog):
                     check_place(self.name, tail, epoch, follows)
                 record = self._builder.build(entry, tail)
                 if type(record) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
-                    appended = self._add(tail, record)
+                    appended = self._add(tail, record, wakes=wakes)
                     if kind and message_count:
                         self.controls.add(appended.position)
                     return appended
             self.store.uninterrupted.run(partial(self._make_room, entry))
 
-    def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
+    def _add(
+        self, tail: Tail, record: Record, group: Group | None = None, *, wakes: bool = True
+    ) -> Appended:
         """Under the lock: append a record that was built at ``tail`` to the group that gathers."""
         parts, row, size_bytes, next_index, age_ms, clock_ms = record
         pending = self._pending
@@ -250,7 +253,7 @@ class LedgerWriter(TopicLog):
                 or group.batch.size_bytes >= MAX_BATCH_BYTES
             ):
                 assert run is not None
-                group = self._group = pending.group(self, run, tail.offset)
+                group = self._group = pending.group(self, run, tail.offset, wakes)
         batch = group.batch
         append_time_ms, entry_time_ms, _, end = row
         added_bytes = end - tail.offset

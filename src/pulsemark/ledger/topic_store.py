@@ -27,6 +27,9 @@ from .store_state import StoreState
 from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
 
 _log = logging.getLogger(__name__)
+
+INTERNAL_TOPIC_PREFIX = "internal/"
+"""Names of logs that programs keep for themselves (`TopicStore.open_internal`)."""
 T = TypeVar("T")
 
 
@@ -78,6 +81,13 @@ class TopicStore(StoreCore):
         if _is_reserved(name):
             raise ReservedTopicError(name)
         return self.open_view(name, create=create)
+
+    def open_internal(self, name: str) -> ManagedLedger:
+        """A log that a program keeps for itself beside the topics. It is created at its first use.
+
+        Topics' lists do not name it, and no client can use it. Raises as `open_topic`.
+        """
+        return self.open_view(INTERNAL_TOPIC_PREFIX + name)
 
     def open_view(self, name: str, *, create: bool = True) -> ManagedLedger:
         """As `open_topic`, for a compacted view's own topic (see `current_view`)."""
@@ -270,4 +280,4 @@ class TopicStore(StoreCore):
 
 
 def _is_reserved(name: str) -> bool:
-    return name == CURSOR_TOPIC or name.startswith(VIEW_TOPIC_PREFIX)
+    return name == CURSOR_TOPIC or name.startswith((VIEW_TOPIC_PREFIX, INTERNAL_TOPIC_PREFIX))

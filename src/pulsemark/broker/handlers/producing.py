@@ -166,7 +166,7 @@ def handle_send(session: Session, event: Send) -> None:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
         if sender.mirror is None:
             appended = topic.ledger.append(
-                body, message_count=command.num_messages, sender=sender.sender
+                body, message_count=command.num_messages, sender=sender.sender, wakes=False
             )
         elif (mirrored := append_mirrored(session, topic, sender, command, body)) is None:
             return

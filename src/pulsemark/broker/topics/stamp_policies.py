@@ -206,6 +206,7 @@ class StampPolicies:
         self._partitioned = partitioned
         self._turns = turns
         self.broker_name = broker_name
+        store.of_topic_changed.append(self._changed)
 
     def check_stored(self) -> None:
         """Import the stampers of all stored policies, and log those that are missing. Blocks."""
@@ -256,7 +257,7 @@ class StampPolicies:
         """
         await self._store.set_in_topic(name, POLICY_NAME, _shown(policy))
 
-    def changed(self, policy: str, name: TopicName) -> None:
+    def _changed(self, policy: str, name: TopicName) -> None:
         """A topic's policy has changed: a new one holds for it and its partitions."""
         if policy == POLICY_NAME:
             self._apply(str(name))
