@@ -189,6 +189,27 @@ def test_official_clients_see_none(
         reader.close()
 
 
+def test_a_reader_after_the_tail_was_cut_off(
+    client: pulsar.Client, broker: BrokerThread, raw: RawClient, topic: str
+) -> None:
+    """It ends at the last message that is left, though it was told a later one before."""
+    producer = raw.create_producer(topic)
+    for number in range(3):
+        producer.send(b"%d" % number)
+    assert client.create_reader(topic, pulsar.MessageId.earliest).has_message_available()
+
+    async def cut(running: Any) -> None:
+        ledger = running.services.topics.open_topics[topic].ledger
+        ledger.truncate_tail(1, epoch=1)
+
+    broker.call(cut)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(10_000).data())
+    assert found == [b"0"]
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_reader_of_the_latest_message_gets_it(
     client: pulsar.Client, seek: SeekClient, raw: RawClient, topic: str, compacted: bool

@@ -33,7 +33,6 @@ from ..background import Background
 from ..commits import durable
 from ..errors import BrokerError, RefusedError
 from .name_locks import NameLocks
-from .policy_store import PolicyStore
 
 if TYPE_CHECKING:
     from .registry import Topics
@@ -75,7 +74,6 @@ class LeaderEpochs:
     def __init__(
         self,
         topics: Topics,
-        store: PolicyStore,
         run_blocking: Callable[..., Awaitable[Any]],
         background: Background,
         *,
@@ -84,7 +82,7 @@ class LeaderEpochs:
         """`leader` names this broker in the epochs that it begins, in the `background`."""
         self.default = topics.config.leader_epochs_enabled
         self.leader = leader
-        self._store = store
+        self._store = topics.policy_store
         self._topics = topics
         self._run_blocking = run_blocking
         self._background = background
