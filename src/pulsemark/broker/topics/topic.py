@@ -88,7 +88,7 @@ class Topic:
         self.tombstone_stage = 1
         #: Prefix fields that clients get in addition to time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
-        #: The log's last position when the last message's id was found, that id, and the cuts before.
+        #: When the last message's id was found: the log's last position, that id, its tail's cuts.
         self._last_id: tuple[Position, MessageId, int] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
