@@ -106,6 +106,8 @@ class Service:
                 self._connections[place, through] = connection = self._open(place, through)
             except OSError as error:
                 reason = error.strerror or str(error)
+            except UnicodeError as error:  # a host name that cannot be asked for
+                reason = str(error)
             else:
                 return connection
         raise UnreachableError(f"{self._scheme}://{','.join(places)}", reason)

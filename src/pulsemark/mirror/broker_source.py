@@ -11,6 +11,7 @@ Entries come with index and broker time if the source has them and shows them to
 from __future__ import annotations
 
 import ssl
+import time
 from typing import Any
 
 from ..client import (
@@ -39,6 +40,8 @@ __all__ = ["BrokerSource"]
 #: About so many bytes are on their way to the mirror, or wait in it, for each topic.
 READ_AHEAD_BYTES = 16 * 1024 * 1024
 PERMITS_MIN, PERMITS_MAX = 16, 50_000
+#: After so long without a message the source is asked whether it still has what is to come.
+QUIET_S = 1.0
 _BUSY = (pb.ConsumerBusy,)
 _MISSING = (pb.TopicNotFound, pb.InvalidTopicName, pb.MetadataError)
 
@@ -120,6 +123,8 @@ class BrokerTopic:
         self._bytes_read = 0
         self._messages_read = 0
         self._permits = 0
+        self._quiet_since_s = time.monotonic()
+        self._passed: Place = resume.place or (-1, -1)
         if resume.place is not None:
             self._seek(MessageId(*resume.place))
         elif resume.sequence_id is None:
@@ -141,15 +146,39 @@ class BrokerTopic:
             size_bytes += len(message.headers_and_payload)
             taken.append(self._entry(message))
             used += 1
+            self._passed = message.message_id[:2]
         del self._waiting[:used]
         self._allow()
+        if not taken and not self.is_caught_up(self._passed):
+            taken += self._removed()
         return taken
+
+    def _removed(self) -> list[Gap]:
+        """What the source had at the opening and has no more, after a while without messages."""
+        if time.monotonic() - self._quiet_since_s < QUIET_S:
+            return []
+        self._quiet_since_s = time.monotonic()
+        last, _ = self._consumer.get_last_message_id()
+        self.attend()
+        if self._waiting:  # they were on their way when the source was asked
+            return []
+        there = (last.ledger_id, last.entry_id) if last.entry_id >= 0 else None
+        expected = self._last
+        assert expected is not None
+        if there is not None and there >= expected:
+            return []
+        self._last = there
+        what = f"entries up to {expected[0]}:{expected[1]} were removed before they were mirrored"
+        return [Gap(self._topic, what)]
 
     def attend(self) -> None:
         """Read what has arrived. Raises ConnectionLostError."""
         self._connection.pump()
         self._connection.unsolicited.clear()
-        self._waiting += self._consumer.arrived()
+        arrived = self._consumer.arrived()
+        self._waiting += arrived
+        if arrived:
+            self._quiet_since_s = time.monotonic()
 
     def confirm(self, place: Place) -> None:
         """Acknowledge everything up to here."""
@@ -162,6 +191,7 @@ class BrokerTopic:
     def rewind(self, place: Place | None = None) -> None:
         """Begin again, with the entry at `place` or after it; None: with the first one."""
         self._waiting.clear()
+        self._passed = (-1, -1)
         self._seek(EARLIEST if place is None else MessageId(*place))
         self._permits = 0
         self._allow()

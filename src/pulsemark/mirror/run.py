@@ -93,7 +93,8 @@ class MirrorRun:
         """One step of every topic; whether the run is over."""
         moved = False
         for topic in tuple(self._topics.values()):
-            moved |= topic.step()
+            # With `once`: what comes later is left to the next run, or a busy source has no end.
+            moved |= topic.step(takes=not (self.once and topic.has_taken_all))
             if self.is_stopped():
                 return False
         self.report.progress()

@@ -1,0 +1,107 @@
+"""Sources and targets that change while a mirror runs: it ends, and says what is missing."""
+
+from __future__ import annotations
+
+import urllib.request
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pulsemark.broker import BrokerThread
+from pulsemark.ledger import LocalStore
+from pulsemark.metadata import StamperChain
+from pulsemark.mirror import RateLimit
+from pulsemark.testing import running_broker
+
+from .conftest import TOPIC, Mirror, bodies_of, message, publish
+
+PATH = "/admin/v2/persistent/public/default/orders"
+
+
+def delete(broker: BrokerThread, what: str) -> None:
+    """Send DELETE for the topic, or for something of it."""
+    request = urllib.request.Request(f"{broker.http_url}{PATH}{what}", method="DELETE")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 204
+
+
+def test_a_mirror_can_be_stopped_while_it_reconnects(source: BrokerThread, mirror: Mirror) -> None:
+    """SIGTERM while the target is away ends the mirror in order, with entries without receipts."""
+    publish(source, range(1, 400))
+    turns = count()
+    with running_broker(mirror_sources=("*",)) as target:
+
+        def is_stopped() -> bool:
+            turn = next(turns)
+            if turn == 3:
+                target.close()
+            return turn > 8
+
+        done = mirror(source.service_url, target.service_url, once=False, is_stopped=is_stopped)
+    assert not done.complete
+    assert done.report.reconnections == 1
+
+
+def test_a_busy_source_does_not_keep_a_run_from_its_end(tmp_path: Path, mirror: Mirror) -> None:
+    """With `once` a run ends after what was there, although the source grows faster than that."""
+    turns = count()
+    with LocalStore.open(tmp_path / "a") as store:
+        ledger = store.open_topic(TOPIC)
+        ledger.stampers = StamperChain.from_names(["broker-time", "index"])
+
+        def grow(entries: int) -> None:
+            for number in range(entries):
+                ledger.append(message(number), message_count=1).commit.wait(30)
+
+        def is_stopped() -> bool:
+            grow(3)
+            return next(turns) > 400
+
+        grow(20)
+        limit = RateLimit(15, is_messages=True)
+        done = mirror(tmp_path / "a", tmp_path / "b", limit=limit, is_stopped=is_stopped)
+    assert done.complete
+    assert done.entries >= 20
+
+
+def test_a_source_that_loses_its_end_does_not_keep_a_run_from_its_end(
+    source: BrokerThread,
+    target: BrokerThread,
+    mirror: Mirror,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Entries that were there at the start and are removed before they come are a gap."""
+    monkeypatch.setattr("pulsemark.mirror.broker_source.PERMITS_MAX", 16)
+    publish(source, range(1, 200))
+    turns = count()
+
+    def is_stopped() -> bool:
+        turn = next(turns)
+        if turn == 2:
+            delete(source, "/truncate")
+        return turn > 600
+
+    done = mirror(source.service_url, target.service_url, is_stopped=is_stopped)
+    assert done.complete
+    assert done.entries < 199
+    (line,) = [line for line in done.lines if line.startswith("gap")]
+    assert "were removed before they were mirrored" in line
+
+
+def test_a_source_that_was_made_anew_is_not_passed_over_in_silence(
+    source: BrokerThread, target: BrokerThread, mirror: Mirror
+) -> None:
+    """Its entries are mirrored; that indexes go back is a gap, since its end was never seen."""
+    publish(source, range(1, 20))
+    mirror(source.service_url, target.service_url)
+    delete(source, "?force=true")
+    publish(source, range(50, 55))
+    done = mirror(source.service_url, target.service_url)
+    assert done.entries == 5
+    assert [line.split(": ", 2)[2] for line in done.lines] == [
+        "indexes go back from 25 to 2: the source's topic was made anew, or its tail was cut off"
+    ]
+    assert done.report.sum().gaps == 1
+    assert mirror(source.service_url, target.service_url).report.sum().gaps == 0
+    assert len(bodies_of(target.data_dir)) == 24
