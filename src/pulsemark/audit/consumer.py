@@ -148,6 +148,8 @@ class ConsumerAudit:
         self._max_rows = max_rows
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
+        #: One post at a time: an older one that comes later would replace newer rows.
+        self._posting = threading.Lock()
         self._topics: dict[str, _TopicCounts] = {}
         self._seen: dict[tuple[str, int, int, int], None] = {}
         self._remembered_ids = remembered_ids
@@ -161,6 +163,8 @@ class ConsumerAudit:
         stamp = self._stamp_of(message)
         if stamp is None:
             time_ms, index = message.publish_timestamp(), -1
+            if not 0 <= time_ms < MAX_TIME_MS:
+                time_ms = self._clock.now_ms()
             tags: Mapping[str, FieldValue] = {
                 **message.properties(),
                 "producer_name": message.producer_name(),
@@ -232,23 +236,34 @@ class ConsumerAudit:
     def post(self) -> int:
         """Post what was counted since the last post; returns how many rows.
 
-        A post that fails changes nothing: the next one has its rows too. Raises AuditPostError.
+        A post that fails changes nothing: the next one has its rows too. A topic that cannot be
+        posted keeps no other from it. Raises AuditPostError, the first one, at the end.
         """
-        posted = 0
-        for topic in tuple(self._topics):
+        posted, failed = 0, None
+        with self._posting:
+            for topic in tuple(self._topics):
+                try:
+                    posted += self._post(topic)
+                except AuditPostError as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+        return posted
+
+    def _post(self, topic: str) -> int:
+        mine = self._topics[topic]
+        starts: set[int] = set()
+        try:
             with self._lock:
-                mine = self._topics[topic]
                 starts, mine.unposted = mine.unposted, set()
                 rows = self._rows(mine.counts, starts)
-            try:
-                for at in range(0, len(rows), ROWS_PER_POST):
-                    self._send(topic, rows[at : at + ROWS_PER_POST])
-            except AuditPostError:
-                with self._lock:
-                    mine.unposted |= starts
-                raise
-            posted += len(rows)
-        return posted
+            for at in range(0, len(rows), ROWS_PER_POST):
+                self._send(topic, rows[at : at + ROWS_PER_POST])
+        except BaseException:  # also a signal's
+            with self._lock:
+                mine.unposted |= starts
+            raise
+        return len(rows)
 
     def _send(self, topic: str, rows: list[AuditRow]) -> None:
         domain, _, rest = topic.partition("://")
