@@ -150,6 +150,7 @@ def test_a_failed_post_keeps_its_rows() -> None:
     ("options", "field"),
     [
         ({"tier": "broker"}, "tier"),
+        ({"tier": "all"}, "tier"),
         ({"tier": ""}, "tier"),
         ({"source": "a\n"}, "source"),
         ({"tags": "a,,b"}, "tag"),
@@ -269,4 +270,14 @@ def test_an_impossible_publish_time_is_no_time(publish_ms: int) -> None:
     audit.received(Received(Id(1), publish_ms))
     (row,) = audit.rows(NAME)
     assert row.bucket_start_ms == NOW_MS - NOW_MS % 60_000
+    assert row_from_json(row.to_json()) == row
+
+
+def test_a_value_that_no_row_can_have_is_in_the_rest() -> None:
+    """Too long, or not Unicode: the broker would refuse every later post."""
+    audit = made(tags="a")
+    for value in ("x" * 257, "\ud800"):
+        audit.received(Received(Id(1), own={"a": value}))
+    (row,) = audit.rows(NAME)
+    assert (row.is_rest, row.count) == (True, 2)
     assert row_from_json(row.to_json()) == row

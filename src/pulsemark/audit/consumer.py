@@ -37,7 +37,14 @@ from .counts import MAX_ROWS, Counts, Key
 from .errors import AuditInputError, AuditPostError
 from .groups import shown
 from .report import Labels, row_of
-from .rows import BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_bucket_ms, parse_tags
+from .rows import (
+    MAX_TIME_MS,
+    AuditRow,
+    check_name,
+    check_other_tier,
+    parse_bucket_ms,
+    parse_tags,
+)
 
 REMEMBERED_IDS = 65_536
 ROWS_PER_POST = 200
@@ -129,8 +136,7 @@ class ConsumerAudit:
         clock: Clock | None = None,
     ) -> None:
         given = labels or Labels()
-        if check_name("tier", tier) == BROKER_TIER:
-            raise AuditInputError("tier", tier, "is counted by the broker itself")
+        check_other_tier(tier)
         if urlsplit(admin_url).scheme not in ("http", "https"):
             raise AuditInputError("admin_url", admin_url, "is not like http://127.0.0.1:8080")
         self._url = admin_url.rstrip("/")

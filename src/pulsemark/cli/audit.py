@@ -26,7 +26,7 @@ from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
 from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
 from .errors import CliError
-from .options import add_data_dir, add_json, full_topic, json_line
+from .options import add_data_dir, add_json, full_topic, json_line, plain
 from .times import parse_time, show_time
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _headings(found: Report) -> list[str]:
 
 
 def _cells(row: AuditRow, found: Report) -> list[str]:
-    values = ["(rest)" if row.is_rest else row.tags.get(name) or "-" for name in found.tags]
+    values = ["(rest)" if row.is_rest else plain(row.tags.get(name) or "-") for name in found.tags]
     numbers: list[int | None] = [row.count, row.control_count, row.bytes]
     numbers += [row.min_index, row.max_index]
     if not found.tags:
@@ -240,7 +240,7 @@ def _compare(args: argparse.Namespace, topic: str) -> int:
 
 
 def _compared_cells(row: Comparison, found: Report) -> list[str]:
-    values = ["(rest)" if row.is_rest else row.tags.get(name) or "-" for name in found.tags]
+    values = ["(rest)" if row.is_rest else plain(row.tags.get(name) or "-") for name in found.tags]
     numbers = [row.broker_count, row.tier_count, row.lost, row.doubled, row.late]
     verdict = "WRONG" if row.is_problem else "ok" if row.is_judged else "not judged"
     return [show_time(row.bucket_start_ms), row.tier, *values, *map(str, numbers), verdict]

@@ -81,6 +81,11 @@ def read_token(path: Path | None) -> str | None:
     return token.decode("ascii")
 
 
+def plain(text: str) -> str:
+    """A client's text in a line for people: without line ends and other control characters."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def json_line(fields: object) -> str:
     """One line of JSON; other characters than ASCII are not escaped."""
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
