@@ -105,3 +105,15 @@ def test_a_source_that_was_made_anew_is_not_passed_over_in_silence(
     assert done.report.sum().gaps == 1
     assert mirror(source.service_url, target.service_url).report.sum().gaps == 0
     assert len(bodies_of(target.data_dir)) == 24
+
+
+def test_a_target_that_loses_its_entries_gets_none_again(
+    source: BrokerThread, target: BrokerThread, mirror: Mirror
+) -> None:
+    """After truncation or retention in the target, mirroring goes on where it was."""
+    publish(source, range(1, 20))
+    assert mirror(source.service_url, target.service_url).entries == 19
+    delete(target, "/truncate")
+    publish(source, range(20, 25))
+    done = mirror(source.service_url, target.service_url)
+    assert (done.entries, done.report.sum().gaps) == (5, 0)

@@ -46,7 +46,7 @@ async def make_services(
         run_blocking,
         catalog_writer,
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, auditor, schemas),
+        after_delete=lambda name: _forget(name, topics, auditor, schemas, run_blocking),
         broker_name=service_url.partition("://")[2],
     )
     auditor = Auditor(topics, config, store.committer.read_turns.are_due)
@@ -70,8 +70,11 @@ async def make_services(
     )
 
 
-async def _forget(name: TopicName, auditor: Auditor, schemas: Schemas) -> None:
+async def _forget(
+    name: TopicName, topics: Topics, auditor: Auditor, schemas: Schemas, run_blocking: RunBlocking
+) -> None:
     """A topic was deleted: what was kept about it goes, too."""
+    await run_blocking(topics.mirror_places.forget, str(name))
     await auditor.forget(str(name))
     await schemas.forget(name)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
+from ...finder.mirror_places import MirrorPlaces
 from ...ledger import LedgerError, TopicNotFoundError, TopicStore
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
@@ -79,7 +80,8 @@ class Topics:
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
-        self.on_open: list[Callable[[Topic], None]] = []
+        self.mirror_places = MirrorPlaces(store.catalog)
+        self.on_open: list[Callable[[Topic], None]] = [self._watch_mirrors]
         self.names = TopicNames()
         self.turns = Turns()
         self.catalog_writer = catalog_writer
@@ -252,6 +254,9 @@ class Topics:
         self.open_topics[full] = topic
         self.names.add(full)
         return topic
+
+    def _watch_mirrors(self, topic: Topic) -> None:
+        self.mirror_places.watch(topic.ledger)
 
     # -- creating and deleting ------------------------------------------------------------------
 
