@@ -1,18 +1,22 @@
 """The CPU cost of a published message in the broker, at a fixed rate, by part.
 
-    python bench/bench_cost.py [--rates N ...] [--seconds N] [--rounds N] [--peer URL PID]
+    python bench/bench_cost.py [--rates N ...] [--seconds N] [--rounds N] [--against FOLDER]
+                               [--pulsar-perf HOME]
 
 At a low rate each message wakes the broker separately. So the cost of a wake-up becomes visible: a
 turn of the event loop, the hand-over to the committer thread and back, a sync, a write. A simple
 sender sends one frame of 100 bytes at a time, unbatched, at its due time. The CPU time of each
 thread comes from /proc. "Wake-ups" counts how often a thread slept and continued.
 
-On a busy machine the sender is late and sends several frames at once, which then cost less. Check
-"writes of the sender" before you compare.
+On a busy machine the sender would be late and send several frames at once, which then cost less.
+So sender and broker run before all ordinary processes, if the user may set that. Check that
+"writes of the sender" is close to 1 before you compare.
 
-The limit of each row is ``null_broker.py``, which stores nothing and has one thread. It shows the
-cost of the protocol and the sockets in a Python process. ``--peer`` measures another broker on this
-machine, for example Apache Pulsar, under the same load.
+The peer of each row is ``null_broker.py``, which stores nothing and has one thread: the cost of the
+protocol and the sockets in a Python process. With ``--against`` it is the broker of another
+checkout of this project, under the same load in turns. ``--pulsar-perf`` takes Apache Pulsar's own
+client for the sender, from an unpacked distribution; it takes a processor for itself. TMPDIR says
+on which disk the data is.
 """
 
 from __future__ import annotations
@@ -23,16 +27,19 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from bench_produce import Sender, running_broker, send_frame
+from bench_produce import Sender, run_first, running_broker, send_frame
 from report import Figure, lower, show
 
 RATES = (3_000, 15_000)
 WARM_UP_S = 1.0
+PERF_WARM_UP_S = 10.0
 PREPARED = 20_000
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -90,6 +97,9 @@ def measure(url: str, pid: int, rate: int, seconds: float) -> tuple[int, int, di
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=run_sender, args=(url, rate, seconds, theirs))
     process.start()
+    assert process.pid is not None
+    run_first(pid, 1)
+    run_first(process.pid, 2)
     try:
         ours.recv()
         before = thread_use(pid)
@@ -144,6 +154,23 @@ def cost_of(pid: int, messages: int, writes: int, used: dict[int, Spent]) -> Cos
     )
 
 
+def perf_rate(home: Path, url: str, pid: int, rate: int, seconds: float) -> Cost:
+    """The cost while pulsar-perf publishes. It reports no writes, and counts warm-up for itself."""
+    options = ["-s", "100", "-db", "-r", str(rate), "-time", str(int(PERF_WARM_UP_S + seconds + 5))]
+    topic = f"persistent://public/default/cost-{os.getpid()}"
+    command = [str(home / "bin" / "pulsar-perf"), "produce", "-u", url, *options, topic]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(PERF_WARM_UP_S)
+        before, began = thread_use(pid), time.perf_counter()
+        time.sleep(seconds)
+        after, taken_s = thread_use(pid), time.perf_counter() - began
+    finally:
+        process.wait(PERF_WARM_UP_S + seconds + 60)
+    used = {thread: spent.since(before.get(thread, NOTHING)) for thread, spent in after.items()}
+    return cost_of(pid, int(rate * taken_s), 0, used)
+
+
 def median(costs: Sequence[Cost], part: str) -> float:
     """The median of one part over the rounds."""
     return float(statistics.median(getattr(cost, part) for cost in costs))
@@ -155,51 +182,53 @@ def main() -> None:
     parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="messages per second")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peer", nargs=2, metavar=("URL", "PID"), help="another running broker")
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout")
+    parser.add_argument("--pulsar-perf", type=Path, metavar="HOME", help="a distribution")
     arguments = parser.parse_args()
+    against, home = arguments.against, arguments.pulsar_perf
+    peer = partial(running_broker, against) if against or home else null_broker
+    peer_name = str(against) if against else "null broker"
     ours: dict[int, list[Cost]] = {}
-    limits: dict[int, list[Cost]] = {}
-    peers: dict[int, list[float]] = {}
+    peers: dict[int, list[Cost]] = {}
     for _ in range(arguments.rounds):
         for rate in arguments.rates:
-            for costs, broker in ((ours, running_broker), (limits, null_broker)):
+            for costs, broker in ((peers, peer), (ours, running_broker)):
                 with broker() as (pid, url):
-                    got = measure(url, pid, rate, arguments.seconds)
-                costs.setdefault(rate, []).append(cost_of(pid, *got))
-            if arguments.peer:
-                url, pid = arguments.peer[0], int(arguments.peer[1])
-                messages, _, used = measure(url, pid, rate, arguments.seconds)
-                total_s = sum(spent.total_s for spent in used.values())
-                peers.setdefault(rate, []).append(total_s / messages * 1e6)
+                    if home is not None:
+                        cost = perf_rate(home, url, pid, rate, arguments.seconds)
+                    else:
+                        cost = cost_of(pid, *measure(url, pid, rate, arguments.seconds))
+                costs.setdefault(rate, []).append(cost)
     figures: list[Figure] = []
     for rate in arguments.rates:
-        figures += figures_of(f"{rate:,}/s", ours[rate], limits[rate], peers.get(rate))
+        figures += figures_of(f"{rate:,}/s", ours[rate], peers[rate], peer_name)
     show("cost of a published message", figures)
 
 
+PARTS = {
+    "CPU": ("total_us", "us/message"),
+    "CPU of the loop's thread": ("loop_us", "us/message"),
+    "CPU of the committer's thread": ("committer_us", "us/message"),
+    "CPU in the kernel": ("system_us", "us/message"),
+    "wake-ups of the loop": ("loop_wake_ups", "1/message"),
+    "wake-ups of the committer": ("committer_wake_ups", "1/message"),
+    "writes of the sender": ("writes", "1/message"),
+}
+
+
 def figures_of(
-    rate: str, ours: Sequence[Cost], limits: Sequence[Cost], peers: Sequence[float] | None
+    rate: str, ours: Sequence[Cost], peers: Sequence[Cost], peer_name: str
 ) -> list[Figure]:
-    """The rows of one rate."""
-
-    def row(name: str, part: str, unit: str, limit: str | None) -> Figure:
-        peer = median(limits, limit) if limit else None
-        return lower(f"{name}, {rate}", median(ours, part), peer, unit, "null broker" * bool(limit))
-
-    rows = [
-        row("CPU", "total_us", "us/message", "total_us"),
-        row("CPU of the loop's thread", "loop_us", "us/message", "loop_us"),
-        row("CPU of the committer's thread", "committer_us", "us/message", None),
-        row("CPU in the kernel", "system_us", "us/message", "system_us"),
-        row("wake-ups of the loop", "loop_wake_ups", "1/message", "loop_wake_ups"),
-        row("wake-ups of the committer", "committer_wake_ups", "1/message", None),
-        row("writes of the sender", "writes", "1/message", "writes"),
-    ]
-    if peers:
-        total_us = median(ours, "total_us")
-        rows.insert(
-            1, lower(f"CPU, {rate}", total_us, statistics.median(peers), "us/message", "peer")
-        )
+    """The rows of one rate: medians, and for the whole CPU the lowest and highest, too."""
+    rows = []
+    for name, (part, unit) in PARTS.items():
+        note = peer_name
+        if part == "total_us":
+            note += "".join(
+                f"; {min(c.total_us for c in costs):.1f} to {max(c.total_us for c in costs):.1f}"
+                for costs in (ours, peers)
+            )
+        rows.append(lower(f"{name}, {rate}", median(ours, part), median(peers, part), unit, note))
     return rows
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -51,10 +52,14 @@ def pss_mib(pid: int) -> float:
     raise SystemExit("the kernel does not tell PSS")
 
 
-def start(command: list[str]) -> tuple[subprocess.Popen[str], dict[str, str], float]:
+def start(
+    command: list[str], environment: dict[str, str] | None = None
+) -> tuple[subprocess.Popen[str], dict[str, str], float]:
     """Start and wait until healthy; return the process, its ready line, and milliseconds."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | (environment or {})
+    )
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())
     with urllib.request.urlopen(f"{ready['http_url']}/admin/v2/clusters") as reply:

@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench_produce import Sender, cpu_s, send_frame
+from bench_produce import Sender, cpu_s, run_first, send_frame
 from bench_startup import broker, start, stop
 from report import Figure, lower, show
 
@@ -159,6 +159,7 @@ def measure(subscriptions: int, messages: int, cache_mb: int) -> Cost:
         config = Path(folder) / "broker.conf"
         config.write_text(f"managedLedgerCacheSizeMB={cache_mb}\n", encoding="ascii")
         process, ready, _ = start(broker(f"{folder}/data", "--config", str(config)))
+        run_first(process.pid, 1)
         try:
             return _run(process.pid, ready, subscriptions, rounds)
         finally:
@@ -177,6 +178,8 @@ def _run(pid: int, ready: dict[str, str], subscriptions: int, rounds: Sequence[i
         children.insert(0, multiprocessing.Process(target=run_consumers, args=arguments))
     for child in children:
         child.start()
+        assert child.pid is not None
+        run_first(child.pid, 2)
     if subscriptions:
         receiving.recv()
     used = 0.0

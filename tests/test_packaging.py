@@ -114,6 +114,13 @@ def test_layers_are_kept() -> None:
             "from ..topics.topic import Topic",
             "Rooms of the broker",
         ),
+        ("kafka/astray.py", "from ..broker import Broker", "Layers"),
+        ("kafka/wire/astray.py", "import socket", "Kafka's protocol does no I/O"),
+        (
+            "pipeline/astray.py",
+            "from ..kafka.wire import Connection",
+            "Spark knows nothing of Kafka",
+        ),
         ("unheard_of/__init__.py", '"""A package no contract names."""', "Layers"),
     ],
 )

@@ -35,8 +35,8 @@ from pulsemark.ledger import (
 from pulsemark.ledger.local.io.folder import FOLDER_VERSION, LOCK_NAME, MARKER_NAME
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SEGMENT_VERSION
-from pulsemark.metadata import StamperChain
-from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
+from pulsemark.metadata import BrokerEntryMetadata, StamperChain
+from pulsemark.proto.broker_entry_pb2 import CONTROL, CONTROL_TXN_COMMIT
 from pulsemark.testing.clock import SettableClock
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
 
@@ -84,7 +84,9 @@ def fill_topics(store: LocalStore, clock: SettableClock) -> None:
             mixed.stampers = stamps()
         if number == 4:
             mixed.stampers = stamps("broker-time", "index")
-    orders.append_control(CONTROL_TXN_COMMIT, tags={"txn": b"\x00\x01"})
+    commit = BrokerEntryMetadata(entry_kind=CONTROL, control_type=CONTROL_TXN_COMMIT)
+    commit.application_tags.add(key="txn", value=b"\x00\x01")
+    orders.append(b"", kind=EntryKind.CONTROL, base=commit)  # as earlier versions did: no name
     audit.append(b"no message at all", kind=EntryKind.DATA)
     audit.append(b"", message_count=0).commit.wait()
     add_cursors(orders, mixed)

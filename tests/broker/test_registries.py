@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.long_work import at_once
-from pulsemark.broker.topics.registry import TopicInUseError
+from pulsemark.broker.topics.topic import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_broker import SimulatedBroker

@@ -290,7 +290,7 @@ def test_tags(tmp_path: Path, pulsemark: Command) -> None:
         sender = Sender("till-1", {"region": "eu"})
         body = unbatched_message(b"x", publish_time_ms=1)
         ledger.append(body, message_count=2, sender=sender)
-        ledger.append_control(CONTROL_TXN_COMMIT, tags={"raw": b"\xff"}).commit.wait(10)
+        ledger.append_control(CONTROL_TXN_COMMIT, "t", tags={"raw": b"\xff"}).commit.wait(10)
     finally:
         store.close()
     data, control = pulsemark("dump", store.folder, "--json").json()
@@ -308,5 +308,6 @@ def test_tags(tmp_path: Path, pulsemark: Command) -> None:
     at = heading.index("tags")
     assert first[at:] == "message_count=2 region=eu producer_name=till-1"
     assert second[at:].split() == [
-        "message_count=1", "entry_kind=CONTROL", "control_type=CONTROL_TXN_COMMIT", "raw=ff"
+        "message_count=1", "entry_kind=CONTROL", "control_type=CONTROL_TXN_COMMIT", "raw=ff",
+        "control_name=t",
     ]  # fmt: skip

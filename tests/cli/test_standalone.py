@@ -77,7 +77,9 @@ def test_standalone_serves_and_stops(start: Start, tmp_path: Path, number: Any) 
     data_dir = tmp_path / "data"
     process = start("standalone", "--json", "--data-dir", data_dir, *FREE_PORTS, "--grpc-port", "0")
     places = ready(process)
-    assert places.keys() == {"service_url", "http_url", "grpc_url", "data_dir", "pid"}
+    assert places.keys() == {
+        "service_url", "http_url", "grpc_url", "kafka_url", "data_dir", "pid",
+    }  # fmt: skip
     assert places["pid"] == process.pid
     assert places["data_dir"] == str(data_dir)
     with urllib.request.urlopen(f"{places['http_url']}/admin/v2/clusters") as reply:

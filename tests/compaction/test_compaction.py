@@ -57,7 +57,7 @@ from pulsemark.metadata import (
     verify_checksum,
 )
 from pulsemark.metadata.compression import CompressionUnavailableError
-from pulsemark.proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, SOURCE_KAFKA_MAGIC_1
+from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT, SOURCE_KAFKA_MAGIC_1
 from pulsemark.proto.pulsar_api_pb2 import CompressionType, EncryptionKeys, SingleMessageMetadata
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
@@ -174,7 +174,7 @@ class Other:
     def append(self, topic: ManagedLedger, clock_ms: int) -> None:
         """Append it."""
         if self.kind == "control":
-            topic.append_control(CONTROL_LEADER_CHANGE)
+            topic.append_control(CONTROL_CHECKPOINT, "c")
         elif self.kind == "marker":
             topic.append(unbatched_message(b"m", publish_time_ms=1, key="a", marker_type=10))
         elif self.kind == "no message":

@@ -13,12 +13,19 @@ from pulsemark.finder.errors import (
     DeadlineExceededError,
     InvalidFieldError,
     NotPossibleError,
+    PermissionDeniedError,
     SeekCallError,
     ServerUnavailableError,
     SubscriptionNotFoundError,
     UnauthenticatedError,
 )
-from pulsemark.ledger import CorruptEntryError, Position, StoreClosedError, TopicNotFoundError
+from pulsemark.ledger import (
+    CorruptEntryError,
+    Position,
+    StaleEpochError,
+    StoreClosedError,
+    TopicNotFoundError,
+)
 from pulsemark.proto import seek_pb2 as pb
 
 TOPIC = "persistent://public/default/orders"
@@ -33,6 +40,7 @@ ERRORS = [
     ),
     (NotPossibleError("no broker here"), grpc.StatusCode.FAILED_PRECONDITION),
     (CursorBusyError(TOPIC, "audit"), grpc.StatusCode.ABORTED),
+    (StaleEpochError(TOPIC, 3, 4), grpc.StatusCode.FAILED_PRECONDITION),
 ]
 
 
@@ -82,6 +90,7 @@ def test_details_have_the_layout_of_google_rpc_status() -> None:
     ("code", "kind"),
     [
         (grpc.StatusCode.UNAUTHENTICATED, UnauthenticatedError),
+        (grpc.StatusCode.PERMISSION_DENIED, PermissionDeniedError),
         (grpc.StatusCode.UNAVAILABLE, ServerUnavailableError),
         (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExceededError),
         (grpc.StatusCode.INTERNAL, SeekCallError),
@@ -135,5 +144,8 @@ def test_an_unforeseen_error_has_no_code() -> None:
 def test_every_call_of_the_proto_file_has_a_path() -> None:
     """Paths come from the descriptor and look as HTTP/2 wants them."""
     names = [method.name for method in rpc.SERVICE.methods]
-    assert names == ["SeekByTime", "SeekByIndex", "Range", "ReadEntries", "ResetCursor", "Audit"]
+    assert names == [
+        "SeekByTime", "SeekByIndex", "Range", "ReadEntries", "ResetCursor",
+        "AppendControl", "Epochs", "Audit",
+    ]  # fmt: skip
     assert rpc.path("Range") == "/pulsemark.seek.v1.SeekService/Range"

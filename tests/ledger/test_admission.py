@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pulsemark.ledger import EARLIEST, Appended, Batch, Commit, FencedError, StoreOptions
-from pulsemark.ledger.admission import check_follows
+from pulsemark.ledger.admission import check_place
+from pulsemark.ledger.commit.tail import Tail
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
 TOPIC = "persistent://public/default/t"
@@ -43,13 +44,18 @@ def test_what_follows_a_failed_entry_is_refused(simulated: SimulatedStore) -> No
     assert [bytes(e.body) for e in topic.read(EARLIEST)] == [b"first", b"other", b"last"]
 
 
+def tail_of(ledger_id: int) -> Tail:
+    """The tail of a log whose next entry goes to this ledger."""
+    return Tail(ledger_id, None, 0, 0, 0, 0, 0, 0, 0, 0, epoch=0)
+
+
 def test_a_failure_that_is_not_yet_known_is_seen_by_the_ledger() -> None:
     """A pending entry must be in the ledger that goes on; a stored one may be in any."""
     commit = Commit(None, Batch(None))
     commit.done = False
     pending = Appended(4, 0, 0, 0, commit)
-    check_follows(TOPIC, pending, 4)
+    check_place(TOPIC, tail_of(ledger_id=4), None, pending)
     with pytest.raises(FencedError, match="a new ledger began"):
-        check_follows(TOPIC, pending, 5)
+        check_place(TOPIC, tail_of(ledger_id=5), None, pending)
     commit.done = True
-    check_follows(TOPIC, pending, 5)
+    check_place(TOPIC, tail_of(ledger_id=5), None, pending)

@@ -312,6 +312,28 @@ def test_removed_entries_are_not_kept(open_store, remove, gone, there):
     assert [number for number in there if topic.recent.read(places[number], 1, 1)] == there
 
 
+def test_what_a_waiting_thread_commits_is_kept(open_store):
+    """A thread that appends and waits commits by itself, and readers at the end share that, too."""
+    store = open_store()
+    topic = store.open_topic(ORDERS)
+    topic.append(b"first").commit.wait()
+    position = after(topic.read(EARLIEST)[-1])
+
+    def write():
+        for number in range(20):
+            topic.append(b"%d" % number).commit.wait()
+
+    for _ in range(3):
+        assert topic.read(position) == []
+        writing = threading.Thread(target=write)
+        writing.start()
+        writing.join(60)
+        entries = topic.read(position, max_entries=100)
+        assert [bytes(entry.body) for entry in entries] == [b"%d" % n for n in range(20)]
+        position = after(entries[-1])
+    assert store.tail_cache.hit_entries == 60
+
+
 def test_topic_without_a_reader_at_its_end_keeps_nothing(store):
     """Such a topic takes no memory, nor does one whose reader has left."""
     topic, cache = store.open_topic(ORDERS), store.tail_cache

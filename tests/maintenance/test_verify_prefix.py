@@ -81,7 +81,7 @@ def test_stamps_that_the_ledger_writes_agree(open_store, names):
     ledger = store.open_topic(TOPIC)
     ledger.stampers = StamperChain.from_names(names)
     ledger.append(unbatched_message(b"order", publish_time_ms=1), message_count=3)
-    ledger.append_control(CONTROL_TXN_COMMIT, tags={"k": b"v"})
+    ledger.append_control(CONTROL_TXN_COMMIT, "t", tags={"k": b"v"})
     ledger.append(b"bare").commit.wait(10)
     store.close()
     assert not [f for f in verify_folder(store.folder) if isinstance(f, findings.WrongRecord)]

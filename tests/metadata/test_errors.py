@@ -23,6 +23,11 @@ EXAMPLES = [
         "field 5 is not stamper 'x''s own: why",
     ),
     (
+        errors.ControlError("control_name", "a\nb", "why"),
+        {"field": "control_name", "value": "a\nb", "reason": "why"},
+        "control_name 'a\\nb': why",
+    ),
+    (
         errors.StampingError("x", "t", "why"),
         {"stamper": "x", "topic": "t", "reason": "why"},
         "t: stamper 'x' failed: why",

@@ -61,6 +61,11 @@ class BrokerThread:
         return self.broker.grpc_url
 
     @property
+    def kafka_url(self) -> str:
+        """`host:port` for Kafka's clients; "" without them."""
+        return self.broker.kafka_url
+
+    @property
     def data_dir(self) -> Path:
         """The data folder. Raises NoDataFolderError for a broker in memory."""
         return self.broker.data_dir

@@ -1,4 +1,5 @@
-"""The seek service inside a broker: it searches the broker's topics and resets their cursors.
+"""The seek service inside a broker: it searches the broker's topics, resets their cursors, and
+appends control entries.
 
 The service searches on worker threads and asks for topics there. Topics are opened on the event
 loop. Importing this module imports grpc, so the broker imports it only if a port is configured.
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from ..audit.errors import AuditInputError
 from ..audit.report import Report
+from ..finder.control import AppendControl, ControlAppended, ControlRequest
 from ..finder.errors import (
     CursorBusyError,
     InvalidFieldError,
@@ -19,9 +21,21 @@ from ..finder.errors import (
 )
 from ..finder.server import SeekServer, ServerOptions
 from ..finder.service import AuditReport
-from ..ledger import Position, TopicLog, TopicNotFoundError
+from ..finder.token_file import TokenFileError, read_token
+from ..ledger import (
+    Appended,
+    LedgerError,
+    ManagedLedger,
+    Position,
+    StaleEpochError,
+    TopicLog,
+    TopicNotFoundError,
+)
+from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
-from .errors import RefusedError
+from .commits import durable
+from .configuration.config import BrokerConfig
+from .errors import ConfigError, RefusedError
 from .services import Services
 from .subscriptions.seek import SeekTarget, reset_subscription
 from .topics.registry import Topics
@@ -30,7 +44,7 @@ __all__ = ["make_seek_server"]
 
 
 def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
-    """A seek server over the broker's topics, not started yet."""
+    """A seek server over the broker's topics, not started yet. Raises ConfigError."""
 
     async def reset_cursor(topic_name: str, subscription_name: str, position: Position) -> None:
         try:
@@ -53,11 +67,66 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
             port=port,
             max_concurrent_calls=services.config.max_grpc_calls,
             max_streams=services.config.max_grpc_streams,
+            control_token=_control_token(services.config),
         ),
         normalise=lambda name: str(TopicName.parse(name)),
         reset_cursor=reset_cursor,
+        append_control=_appending_control(services),
         audit=_audit_of(services),
     )
+
+
+def _control_token(config: BrokerConfig) -> str | None:
+    path = config.grpc_control_token_file
+    if path is None:
+        return None
+    try:
+        return read_token(path)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+        raise ConfigError("grpc_control_token_file", str(path), reason) from error
+    except TokenFileError as error:
+        raise ConfigError("grpc_control_token_file", str(path), error.reason) from error
+
+
+def _appending_control(services: Services) -> AppendControl:
+    """Appends control entries to the broker's topics. Durable when it returns."""
+
+    async def append_control(topic_name: str, request: ControlRequest) -> ControlAppended:
+        try:
+            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
+            epochs = services.topics.leader_epochs
+            await epochs.begin_if_due(topic)
+            appended, epoch = await services.run_blocking(
+                _append, topic.ledger, request, epochs.leader
+            )
+            await durable(appended.commit)
+        except RefusedError as refusal:
+            if isinstance(refusal.__cause__, LedgerError):
+                raise refusal.__cause__ from None
+            if refusal.code == ServerError.TopicNotFound:
+                raise TopicNotFoundError(topic_name) from refusal
+            raise NotPossibleError(refusal.message) from refusal
+        return ControlAppended(appended.position, appended.index, appended.time_ms, epoch)
+
+    return append_control
+
+
+def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tuple[Appended, int]:
+    """Append, and return the entry's leader epoch, too. Blocks. Raises LedgerError."""
+    while True:
+        epoch = request.epoch
+        if epoch is None:
+            epoch = ledger.epoch + 1 if request.is_leader_change else ledger.epoch
+        kind, name, tags = request.control_type, request.name, request.tags
+        try:
+            if request.is_leader_change:
+                return ledger.begin_epoch(epoch, leader=name or leader, tags=tags), epoch
+            return ledger.append_control(kind, name, tags=tags, epoch=epoch), epoch
+        except StaleEpochError:
+            if request.epoch is not None:
+                raise
+            # Another epoch began meanwhile.
 
 
 def _audit_of(services: Services) -> AuditReport:

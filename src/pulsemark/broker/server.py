@@ -28,7 +28,7 @@ import logging
 import shutil
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -45,19 +45,19 @@ from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseE
 from .housekeeping import Housekeeping
 from .making import make_services
 from .services import Services
+from .waiting import wait_until
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
+    from .kafka_bridge import KafkaServer
 
 __all__ = ["Broker"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-RunBlocking = Callable[..., Awaitable[Any]]
 
 EXECUTOR_THREADS = 4
-POLL_S = 0.005
 
 
 class Broker:
@@ -72,6 +72,7 @@ class Broker:
         self._binary: Listener | None = None
         self._http: Listener | None = None
         self._seek_server: SeekServer | None = None
+        self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
         self._state = "new"
 
@@ -100,6 +101,13 @@ class Broker:
     def grpc_url(self) -> str:
         """`host:port` of the seek service; "" without gRPC."""
         return self._seek_server.target if self._seek_server is not None else ""
+
+    @property
+    def kafka_url(self) -> str:
+        """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
+        if self._kafka is None:
+            return ""
+        return f"{_url_host(self._advertised_host())}:{self._kafka.port}"
 
     @property
     def data_dir(self) -> Path:
@@ -164,10 +172,12 @@ class Broker:
             http_url=self.http_url,
         )
         await self._start_seek_server()
+        if self._kafka is not None:
+            await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
         self._services.cleaning.start()
         self._services.auditor.start()
-        for listener in (self._binary, self._http):
+        for listener in (self._binary, self._http, self._kafka):
             if listener is not None:
                 listener.start()
 
@@ -196,8 +206,9 @@ class Broker:
             )
 
         def has_room(arriving: int) -> bool:
-            binary, http = len(self.services.sessions), len(self.services.http_connections)
-            arrived = binary + arriving
+            services = self.services
+            http = len(services.http_connections)
+            arrived = len(services.sessions) + services.kafka_connections + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
         self._binary = Listener(
@@ -208,6 +219,9 @@ class Broker:
                 config.host, config.http_port, self._http_protocol, has_room=has_room
             )
 
+        if config.kafka_port is not None:
+            self._kafka = _kafka_server(config, has_room)
+
     def _http_protocol(self) -> asyncio.BaseProtocol:
         # Imported with the first HTTP connection: most brokers in tests never get one.
         from .http.connection import HttpConnection
@@ -216,6 +230,9 @@ class Broker:
 
     async def _start_seek_server(self) -> None:
         port = self.config.grpc_port
+        if port is None and self.config.grpc_control_token_file is not None:
+            path = str(self.config.grpc_control_token_file)
+            raise ConfigError("grpc_control_token_file", path, "needs grpc_port, which is not set")
         if port is None:
             return
         from ..finder.errors import BindError
@@ -241,21 +258,28 @@ class Broker:
         self._state = "closing"
         try:
             await self._stop_accepting()
-            # Both at the same time: they share the configured timeout.
-            await asyncio.gather(self._stop_seek_server(), self._close_sessions())
+            # All at the same time: they share the configured timeout.
+            await asyncio.gather(
+                self._stop_seek_server(), self._stop_kafka(), self._close_sessions()
+            )
             await self._persist_cursors()
         finally:
             await self._close_store()
             self._state = "closed"
 
     async def _stop_accepting(self) -> None:
-        for listener in (self._binary, self._http):
+        listeners = (self._binary, self._http, self._kafka and self._kafka.listener)
+        for listener in listeners:
             if listener is not None:
                 await listener.close()
 
     async def _stop_seek_server(self) -> None:
         if self._seek_server is not None:
             await self._seek_server.stop()
+
+    async def _stop_kafka(self) -> None:
+        if self._kafka is not None:
+            await self._kafka.close()
 
     async def _close_sessions(self) -> None:
         if self._housekeeping is not None:
@@ -267,14 +291,14 @@ class Broker:
         for session in tuple(sessions):
             session.stop_reading()
         deadline_s = asyncio.get_running_loop().time() + self.config.shutdown_timeout_ms / 1000
-        await _wait_until(lambda: not any(session.is_busy for session in sessions), deadline_s)
+        await wait_until(lambda: not any(session.is_busy for session in sessions), deadline_s)
         for topic in self._services.topics.open_topics.values():
             topic.producers.close()
         for session in tuple(sessions):
             session.finish()
         for connection in tuple(self._services.http_connections):
             connection.close()
-        await _wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
+        await wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
         for session in tuple(sessions):
             session.abort()
         self._services.output.close()
@@ -320,14 +344,15 @@ class Broker:
         await self.close()
 
 
-async def _wait_until(condition: Callable[[], bool], deadline_s: float) -> None:
-    """Return when the condition holds, or when the loop's time reaches `deadline_s`."""
-    loop = asyncio.get_running_loop()
-    while (began_s := loop.time()) < deadline_s:
-        if condition():
-            return
-        # Checking thousands of connections takes time itself, so wait in proportion.
-        await asyncio.sleep(max(POLL_S, 4 * (loop.time() - began_s)))
+def _kafka_server(config: BrokerConfig, has_room: Callable[[int], bool]) -> KafkaServer:
+    """The listener for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
+    try:
+        # With kafka-python it takes 30 MB, which most brokers do not need.
+        from .kafka_bridge import KafkaServer
+    except ImportError as error:
+        reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
+        raise ConfigError("kafka_port", config.kafka_port, reason) from error
+    return KafkaServer(config, has_room)
 
 
 def _running(part: T | None, state: str) -> T:

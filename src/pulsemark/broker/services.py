@@ -14,6 +14,7 @@ from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
+    from ..kafka.endpoint import Endpoint
     from .audit.auditor import Auditor
     from .cleaning.worker import Cleaning
     from .connection.session import Session
@@ -50,6 +51,8 @@ class Services:
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)
     http_connections: set[HttpConnection] = field(default_factory=set)
+    #: The endpoint for Kafka's clients; None without `kafka_port`.
+    kafka: Endpoint | None = None
     #: The metrics page that is being made. Requests that come meanwhile get the same page.
     metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0
@@ -57,7 +60,12 @@ class Services:
     @property
     def is_idle(self) -> bool:
         """Whether no client is connected. gRPC clients are not counted."""
-        return not self.sessions and not self.http_connections
+        return not (self.sessions or self.http_connections or self.kafka_connections)
+
+    @property
+    def kafka_connections(self) -> int:
+        """How many Kafka clients are connected."""
+        return 0 if self.kafka is None else len(self.kafka.sessions)
 
     def new_producer_name(self) -> str:
         """A producer name that was never used on this data folder before."""

@@ -31,7 +31,8 @@ EXIT_BROKEN_PIPE = 141
 # Command -> its line in the overview. Its module has the same name, with _ for -.
 COMMANDS = {
     "standalone": "run a broker over a data folder",
-    "policies": "show or change the stamps of a namespace's or topic's entries",
+    "policies": "show or change the policies of a namespace or topic",
+    "control": "add and list control entries, and list leader epochs",
     "seek": "find the first entry at or after a time",
     "dump": "print the entries of a data folder, a topic or a segment file",
     "verify": "read a whole data folder and report what is damaged",

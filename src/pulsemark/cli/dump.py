@@ -5,6 +5,8 @@ topic of that folder. The dump needs no broker and takes no lock. While a broker
 the dump ends at the last entry that was durable when the dump began. A single segment file is read
 without the rest of the folder, so the dump shows all whole records in it.
 
+With `--control` only control entries are printed: type and name, leader epoch and tags.
+
 A damaged record is printed as damaged, and the dump continues after it. The exit code is then 1.
 """
 
@@ -17,7 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from ..ledger import CorruptFileError, FolderReader, LedgerError, Position, TopicLog
+from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
+from .control_rows import ControlPrinter, control_fields
 from .errors import CliError
 from .options import add_data_dir, add_json, full_topic, json_line, not_negative, positive
 from .records import Damage, Row, headless_segments, log_rows, segment_rows
@@ -46,12 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--from-time", metavar="TIME", help="first entry at or after TIME")
     parser.add_argument("--limit", type=positive, metavar="N", help="at most N entries per topic")
+    parser.add_argument(
+        "--control", action="store_true", help="only control entries, with what they say"
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the records. Returns 1 if a record was damaged."""
-    printer = _JsonPrinter() if args.json else _TextPrinter()
+    printer: _Printer = _JsonPrinter()
+    if not args.json:
+        printer = ControlPrinter() if args.control else _TextPrinter()
     path = Path(args.target)
     if args.data_dir is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
@@ -88,7 +96,7 @@ def _dump_topic(
     try:
         log = reader.log(topic)
         rows = log_rows(log, _start(log, args))
-        return _print_rows(topic, islice(rows, args.limit), printer)
+        return _print_rows(topic, islice(_wanted(rows, args), args.limit), printer)
     except CorruptFileError as error:
         printer.damage(topic, Damage(None, None, str(error)))
         return 1
@@ -117,7 +125,14 @@ def _dump_segment(path: Path, args: argparse.Namespace, printer: _Printer) -> in
         for row in rows
         if args.start is None or row.position is None or row.position >= args.start
     )
-    return _print_rows(topic, islice(wanted, args.limit), printer)
+    return _print_rows(topic, islice(_wanted(wanted, args), args.limit), printer)
+
+
+def _wanted(rows: Iterator[Row | Damage], args: argparse.Namespace) -> Iterator[Row | Damage]:
+    """With `--control`, control entries and damage; a damaged entry may have been one."""
+    if not args.control:
+        return rows
+    return (row for row in rows if isinstance(row, Damage) or row.kind is EntryKind.CONTROL)
 
 
 def _print_rows(topic: str, rows: Iterator[Row | Damage], printer: _Printer) -> int:
@@ -172,9 +187,14 @@ class _JsonPrinter:
         """Print nothing: each row names its topic."""
 
     def row(self, topic: str, row: Row) -> None:
+        control = control_fields(row.control)
+        row.control = None
         fields = asdict(row)
         ledger_id, entry_id = fields.pop("position")
         del fields["tags"]  # `prefix` has them too, sorted by their kinds
+        del fields["control"]
+        if control is not None:
+            fields["control"] = control
         fields["kind"] = row.kind.name.lower()
         print(json_line({"topic": topic, "ledger_id": ledger_id, "entry_id": entry_id, **fields}))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from pathlib import Path
 
 from .errors import CliError
@@ -74,11 +73,13 @@ def read_token(path: Path | None) -> str | None:
     """
     if path is None:
         return None
-    token = path.read_bytes().strip()
-    if not re.fullmatch(rb"[!-~]+", token):
-        what = "it is empty" if not token else "a token is printable ASCII without spaces"
-        raise CliError(f"{path} does not hold a token: {what}")
-    return token.decode("ascii")
+    from ..finder.token_file import TokenFileError
+    from ..finder.token_file import read_token as read
+
+    try:
+        return read(path)
+    except TokenFileError as error:
+        raise CliError(str(error)) from error
 
 
 def plain(text: str) -> str:

@@ -4,9 +4,12 @@ The command calls the broker's HTTP port (`--admin-url`). A target `tenant/names
 namespace; any other target is a topic, in short or full form. POLICY is one of
 
 - `brokerEntryMetadata`: the stamps of the entries, see docs/stamps.md;
+- `leaderEpochs`: whether a leader epoch begins when a broker takes the topic over, see
+  docs/control-entries.md;
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
   compacted, see docs/cleaning.md;
-- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md.
+- `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
+- `entryFormat`, of topics only: in which format Kafka's record sets are stored, see docs/kafka.md.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
@@ -35,10 +38,14 @@ ERRORS = (InvalidTopicNameError,)
 STAMPS = "brokerEntryMetadata"
 MIRRORS = "mirrorSources"
 RETENTION = "retention"
+LEADER_EPOCHS = "leaderEpochs"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
-POLICIES = (STAMPS, RETENTION, *NUMBERS, MIRRORS)
-OPTIONS = ("stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters")
+ENTRY_FORMAT = "entryFormat"
+POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT)
+OPTIONS = (
+    "stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters", "setting",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +77,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     setting.add_argument_group("mirrorSources").add_argument(
         "--clusters", metavar="NAMES", help="separated by commas; * is every cluster"
     )
+    setting.add_argument_group("entryFormat").add_argument(
+        "--setting",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a topic setting by Kafka's name, such as message.format.version=0.10.0; without "
+        "a value, its default. May be given several times",
+    )
     _action(actions, "unset", "go back to what the namespace, or the broker, has")
 
 
 def _add_limits(setting: argparse.ArgumentParser) -> None:
+    switch = setting.add_argument_group("leaderEpochs").add_mutually_exclusive_group()
+    for option, value, what in (
+        ("--enable", True, "a broker that takes the topic over begins an epoch"),
+        ("--disable", False, "it begins none"),
+    ):
+        switch.add_argument(
+            option, dest="enable", action="store_const", const=value, default=None, help=what
+        )
     retention = setting.add_argument_group("retention: both limits; -1 is without limit")
     retention.add_argument("--time", type=_limit("mhdw"), metavar="N[m|h|d|w]", help="minutes")
     retention.add_argument("--size", type=_limit("MGT"), metavar="N[M|G|T]", help="megabytes")
@@ -113,6 +135,8 @@ def _action(
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
+    if args.policy == ENTRY_FORMAT and ("://" not in name or args.action == "unset"):
+        raise CliError("entryFormat is a policy of topics, and stays once it is set")
     url = f"{admin_url(args.admin_url)}{path}/{args.policy}"
     if args.action == "get":
         if args.applied and "://" not in name:
@@ -140,13 +164,18 @@ def _value(args: argparse.Namespace) -> Any:
     """The policy's value from its options. Raises CliError for those of another policy."""
     belonging = {
         STAMPS: ("stampers", "off", "deliver"),
+        LEADER_EPOCHS: ("enable",),
         RETENTION: ("time", "size"),
         MIRRORS: ("clusters",),
         **{policy: (option,) for policy, option in NUMBERS.items()},
+        ENTRY_FORMAT: ("setting",),
     }[args.policy]
     for option in OPTIONS:
         if option not in belonging and getattr(args, option) not in (None, False, ""):
             raise CliError(f"--{option} is not an option of {args.policy}")
+    if args.policy != LEADER_EPOCHS and args.enable is not None:
+        option = "enable" if args.enable else "disable"
+        raise CliError(f"--{option} is not an option of {args.policy}")
     if args.policy == STAMPS:
         return _stamps(args)
     if args.policy == MIRRORS and args.clusters is not None:
@@ -154,7 +183,11 @@ def _value(args: argparse.Namespace) -> Any:
     given = [getattr(args, option) for option in belonging]
     if None in given:
         needed = " and ".join(f"--{option}" for option in belonging)
+        needed = "--enable or --disable" if args.policy == LEADER_EPOCHS else needed
         raise CliError(f"{args.policy} needs {needed}")
+    if args.policy == ENTRY_FORMAT:
+        pairs = [text.partition("=") for text in args.setting]
+        return {name: value or None for name, _, value in pairs}
     if args.policy == RETENTION:
         return {"retentionTimeInMinutes": args.time, "retentionSizeInMB": args.size}
     return given[0]
@@ -178,11 +211,15 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
         print(json_line({"target": name, "policy": args.policy, "value": found}))
     elif found is None:
         print("not set")
+    elif args.policy == ENTRY_FORMAT and isinstance(found, dict):
+        print("\n".join(f"{key}={value}" for key, value in sorted(found.items())) or "defaults")
     elif args.policy == MIRRORS and isinstance(found, list):
         print(",".join(map(str, found)) or "none")
     elif args.policy == RETENTION and isinstance(found, dict):
         time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
         print(f"time: {time} minutes, size: {size} MB")
+    elif args.policy == LEADER_EPOCHS:
+        print("on" if found else "off")
     else:
         print(found)
 

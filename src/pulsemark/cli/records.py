@@ -20,8 +20,10 @@ from ..ledger.local.segment.scan import ScannedRecord, scan_records
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..metadata import (
     ChecksumError,
+    Control,
     MessageFormatError,
     PrefixError,
+    control_of,
     prefix_fields,
     printable,
     read_message_metadata,
@@ -53,6 +55,8 @@ class Row:
     crc: str = "none"
     #: All fields of the prefix by name; a third party's by number if its plugin is not installed.
     prefix: dict[str, object] = field(default_factory=dict)
+    #: What a control entry says; None for other entries, and where the prefix says nothing.
+    control: Control | None = None
     #: The prefix's fields except time and index, and application tags by their own names.
     tags: dict[str, object] = field(default_factory=dict)
 
@@ -206,6 +210,7 @@ def _add_prefix(row: Row, prefix: memoryview) -> None:
             row.prefix[name] = {tag: printable(content) for tag, content in value.items()}
         else:
             row.prefix[name] = printable(value)
+    row.control = control_of(prefix)
     row.tags = {name: printable(value) for name, value in tags.items()}
     time_ms = fields.get("broker_timestamp")
     row.broker_timestamp_ms = time_ms if isinstance(time_ms, int) else None

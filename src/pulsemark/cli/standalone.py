@@ -1,9 +1,9 @@
 """`pulsemark standalone`: run a broker in this process until SIGINT or SIGTERM.
 
 When the broker is ready, it prints one line with its addresses: text, or with `--json` one object
-with service_url, http_url, grpc_url (null without gRPC), data_dir (null in memory) and pid. Nothing
-else is written to stdout. So a program can start a broker, read one line and continue. Logs go to
-stderr.
+with service_url, http_url, grpc_url and kafka_url (null if not served), data_dir (null in memory)
+and pid. Nothing else is written to stdout. So a program can start a broker, read one line and
+continue. Logs go to stderr.
 
 `--config FILE` reads Pulsar's `broker.conf` or `standalone.conf`, see
 `broker.configuration.settings`. The command line overrides the file, and the file overrides the
@@ -88,6 +88,7 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         ("--port", "6650", "Pulsar's binary protocol"),
         ("--http-port", "8080", "lookup, admin and metrics over HTTP"),
         ("--grpc-port", "not served", "the seek service over gRPC"),
+        ("--kafka-port", "not served", "Kafka's protocol"),
     ):
         parser.add_argument(
             option,
@@ -95,6 +96,13 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
             metavar="PORT",
             help=f"port of {what}, 0 picks a free port (default: {default})",
         )
+    parser.add_argument(
+        "--control-token-file",
+        type=Path,
+        metavar="PATH",
+        help="file with the token of those who may append control entries over gRPC "
+        "(default: no one may)",
+    )
 
 
 def _add_storage(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +118,12 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
         metavar="CLUSTERS",
         help="clusters from which topics without a policy accept mirrors, separated by commas; "
         "* is every cluster (default: none)",
+    )
+    parser.add_argument(
+        "--leader-epochs",
+        action=argparse.BooleanOptionalAction,
+        help="begin a leader epoch when the broker takes over a topic without a policy for it "
+        "(default: no)",
     )
     parser.add_argument(
         "--durability",
@@ -165,6 +179,9 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "port": args.port,
         "http_port": args.http_port,
         "grpc_port": args.grpc_port,
+        "kafka_port": args.kafka_port,
+        "grpc_control_token_file": args.control_token_file,
+        "leader_epochs_enabled": args.leader_epochs,
         "advertised_address": args.advertised_address,
         "cluster": args.cluster,
         "stampers": None if args.stampers is None else split_stamper_names(args.stampers),
@@ -233,6 +250,7 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
             "service_url": broker.service_url,
             "http_url": broker.http_url,
             "grpc_url": broker.grpc_url or None,
+            "kafka_url": broker.kafka_url or None,
             "data_dir": data_dir,
             "pid": os.getpid(),
         }
@@ -241,5 +259,7 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
     places = [broker.service_url, broker.http_url]
     if broker.grpc_url:
         places.append(f"grpc {broker.grpc_url}")
+    if broker.kafka_url:
+        places.append(f"kafka {broker.kafka_url}")
     where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
     print(f"pulsemark is ready: {where}", flush=True)

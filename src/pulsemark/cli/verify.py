@@ -67,6 +67,7 @@ def _as_json(checked: Checked, count: Counter[Severity]) -> str:
             "segments": checked.segments,
             "entries": checked.entries,
             "messages": checked.messages,
+            "control_entries": checked.control_entries,
             "size_bytes": checked.size_bytes,
             **{f"{severity.name.lower()}_count": count[severity] for severity in Severity},
         }
@@ -83,7 +84,9 @@ def _as_text(checked: Checked, count: Counter[Severity]) -> str:
         )
         if count[severity]
     ]
+    control = f"{checked.control_entries} control entries, " if checked.control_entries else ""
     return (
         f"{checked.topics} topics, {checked.segments} segments, {checked.entries} entries, "
-        f"{checked.messages} messages, {checked.size_bytes} bytes: {', '.join(found) or 'clean'}"
+        f"{checked.messages} messages, {control}{checked.size_bytes} bytes: "
+        f"{', '.join(found) or 'clean'}"
     )

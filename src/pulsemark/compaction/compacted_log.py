@@ -237,11 +237,27 @@ class CompactedLog:
             return self.log.entry_after(max(start, view.after_horizon), count - in_view)
         return _row_at(view, row, row.ordinal + count).position
 
+    def is_control(self, position: Position) -> bool:
+        """Whether a control entry is at ``position``."""
+        return self.log.is_control(position)
+
+    def control_positions(self, start: Position, end: Position) -> list[Position]:
+        """The control entries in [start, end); a view has none."""
+        return self.log.control_positions(self._after_view(start), end)
+
+    def control_count(self, start: Position, end: Position) -> int:
+        """How many control entries are in [start, end)."""
+        return self.log.control_count(self._after_view(start), end)
+
+    def _after_view(self, start: Position) -> Position:
+        view = self._current()
+        return start if view is None else max(start, view.after_horizon)
+
     @property
-    def epoch(self) -> tuple[int, int]:
+    def tail_cuts(self) -> tuple[int, int]:
         """Changes whenever entries may have been removed: with a cut tail, or a new view."""
         view = self._current()
-        return self.log.epoch, view.generation if view is not None else 0
+        return self.log.tail_cuts, view.generation if view is not None else 0
 
     @_of_view_or_log
     def index_before(self, view: CompactedView, position: Position) -> int:

@@ -20,6 +20,7 @@ from .errors import (
     DeadlineExceededError,
     InvalidFieldError,
     NotPossibleError,
+    PermissionDeniedError,
     SeekCallError,
     ServerUnavailableError,
     SubscriptionNotFoundError,
@@ -29,6 +30,7 @@ from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange,
 
 if TYPE_CHECKING:
     from .client import ClientTls, CursorPlace, SeekClient
+    from .control import ControlAppended, ControlRequest
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import RemoteEntry
     from .server import SeekServer, ServerOptions, ServerTls
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BindError",
     "ClientTls",
+    "ControlAppended",
+    "ControlRequest",
     "CursorBusyError",
     "CursorPlace",
     "DeadlineExceededError",
@@ -49,6 +53,7 @@ __all__ = [
     "MessageStamp",
     "MessageStamps",
     "NotPossibleError",
+    "PermissionDeniedError",
     "RemoteEntry",
     "SearchMethod",
     "SeekCallError",
@@ -63,6 +68,8 @@ __all__ = [
 
 _LAZY = {
     "ClientTls": "client",
+    "ControlAppended": "control",
+    "ControlRequest": "control",
     "CursorPlace": "client",
     "MessageNotStoredError": "message_stamps",
     "MessageStamp": "message_stamps",

@@ -10,7 +10,7 @@ call itself derive from `SeekCallError`. Several threads may share one client.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,9 +20,17 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ..audit.report import Report
-from ..ledger import Position
+from ..ledger import EpochHistory, Position
 from ..proto import seek_pb2 as pb
+from ..proto.broker_entry_pb2 import ControlType
 from . import audit_messages, messages, rpc
+from .control import (
+    ControlAppended,
+    ControlRequest,
+    appended_of,
+    history_of,
+    request_message,
+)
 from .errors import SeekCallError
 from .messages import EntryAssembler, RemoteEntry
 from .search import Found, IndexPlace, IndexRange, SearchMethod
@@ -96,6 +104,8 @@ class SeekClient:
         self._by_index = self._unary("SeekByIndex")
         self._range = self._unary("Range")
         self._reset_cursor = self._unary("ResetCursor")
+        self._append_control = self._unary("AppendControl")
+        self._epochs = self._unary("Epochs")
         self._audit = self._unary("Audit")
         self._read_entries = self._channel.unary_stream(
             rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
@@ -155,17 +165,21 @@ class SeekClient:
         end: Position | None = None,
         max_entries: int | None = None,
         prefixes_only: bool = False,
+        control_only: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[RemoteEntry]:
         """The entries from ``start`` (default: the first) to before ``end`` (default: all), lazily.
 
-        The call starts when the first entry is read. Leaving the loop early ends it on the server
-        too. Raises CorruptEntryError at a damaged entry, after all entries before it.
+        With ``control_only`` only control entries come, and only they count for ``max_entries``;
+        `control_of(entry.prefix)` says what they are. The call starts when the first entry is read.
+        Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
+        entry, after all entries before it.
         """
         request = pb.ReadEntriesRequest(
             topic=topic,
             max_entries=max_entries or 0,
             content=pb.CONTENT_PREFIXES if prefixes_only else pb.CONTENT_ENTRIES,
+            control_only=control_only,
         )
         if start is not None:
             request.start.CopyFrom(rpc.position_message(start))
@@ -209,6 +223,35 @@ class SeekClient:
             request.position.CopyFrom(rpc.position_message(position))
         response = self._call(self._reset_cursor, request, timeout_s)
         return CursorPlace(rpc.position_of(response.position), response.batch_index, response.end)
+
+    def append_control(
+        self,
+        topic: str,
+        control_type: ControlType,
+        name: str = "",
+        *,
+        tags: Mapping[str, bytes] | None = None,
+        epoch: int | None = None,
+        timeout_s: float | None = None,
+    ) -> ControlAppended:
+        """Add a control entry, durably: see `metadata.control` for its parts.
+
+        A change of leader begins the leader epoch ``epoch`` (None: the next one). For other types
+        ``epoch`` is the one in which the caller believes to lead. If the call fails without an
+        answer, the entry may be stored or not. Raises PermissionDeniedError, UnauthenticatedError,
+        StaleEpochError.
+        """
+        request = ControlRequest(control_type, name, tags or {}, epoch)
+        return appended_of(
+            self._call(self._append_control, request_message(topic, request), timeout_s)
+        )
+
+    def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
+        """Where each leader epoch of a topic begins, and where the last one ends.
+
+        `ledger.common_point` compares the epochs of two logs.
+        """
+        return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
 
     def audit(
         self,

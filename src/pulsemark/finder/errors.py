@@ -73,6 +73,10 @@ class UnauthenticatedError(SeekCallError):
     """The bearer token is missing or wrong."""
 
 
+class PermissionDeniedError(SeekCallError):
+    """The call is off at this server, or the bearer token is not for it."""
+
+
 class ServerUnavailableError(SeekCallError, ConnectionError):
     """No server answers at the target, or the topic is being closed or moved: try again."""
 

@@ -24,6 +24,7 @@ from ..ledger import (
     FencedError,
     LedgerError,
     Position,
+    StaleEpochError,
     StoreClosedError,
     TopicNotFoundError,
     UnsupportedVersionError,
@@ -34,6 +35,7 @@ from .errors import (
     DeadlineExceededError,
     InvalidFieldError,
     NotPossibleError,
+    PermissionDeniedError,
     SeekCallError,
     ServerFullError,
     ServerUnavailableError,
@@ -110,7 +112,7 @@ def encode(error: Exception) -> tuple[grpc.StatusCode, str, Metadata] | None:
     code = _code_of(error)
     if code is None:
         return None
-    text = str(error)
+    text = error.details if isinstance(error, SeekCallError) else str(error)
     detail = _detail_of(error)
     if detail is None:
         return code, text, ()
@@ -130,6 +132,7 @@ def decode(
                 return error
     kinds: dict[grpc.StatusCode, type[SeekCallError]] = {
         grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
+        grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
         grpc.StatusCode.UNAVAILABLE: ServerUnavailableError,
         grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
     }
@@ -142,6 +145,8 @@ def _code_of(error: Exception) -> grpc.StatusCode | None:
             return grpc.StatusCode.INVALID_ARGUMENT
         case TopicNotFoundError() | SubscriptionNotFoundError():
             return grpc.StatusCode.NOT_FOUND
+        case PermissionDeniedError():
+            return grpc.StatusCode.PERMISSION_DENIED
         case IndexOutOfRangeError():
             return grpc.StatusCode.OUT_OF_RANGE
         case CorruptEntryError() | CorruptFileError():
@@ -187,6 +192,9 @@ def _detail_of(error: Exception) -> pb.ErrorDetail | None:
                 reason=error.reason,
             )
             return kind(damaged_entry=damaged)
+        case StaleEpochError():
+            stale = kind.StaleEpoch(topic=error.topic, epoch=error.epoch, current=error.current)
+            return kind(stale_epoch=stale)
         case NotPossibleError(reason=reason):
             return kind(not_possible=kind.NotPossible(reason=reason))
     return None
@@ -221,6 +229,9 @@ def _error_of(trailer: bytes) -> Exception | None:
                 position_of(damaged.next_position),
                 damaged.reason,
             )
+        case "stale_epoch":
+            stale = detail.stale_epoch
+            return StaleEpochError(stale.topic, stale.epoch, stale.current)
         case "not_possible":
             return NotPossibleError(detail.not_possible.reason)
     return None

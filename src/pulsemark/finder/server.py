@@ -6,8 +6,10 @@ loop may do other work too; `standalone.py` runs the server on its own loop.
 - Health (grpc.health.v1) answers for "" and for the service. It changes to NOT_SERVING when the
   server begins to stop. It is the only call that needs no token, because probes cannot send one.
 - Reflection lets tools such as grpcurl call the service without its proto file.
-- The token is compared in constant time. Without TLS, everyone on the network path can read it. So
+- Tokens are compared in constant time. Without TLS, everyone on the network path can read them. So
   a server that is reachable from other machines logs a warning if it has a token but no TLS.
+- AppendControl, the only call that writes entries, has a token of its own; without one it is off.
+  That token is good for every other call, too. The other token is not good for AppendControl.
 - Requests are small: a request larger than MAX_REQUEST_BYTES is refused before it is parsed.
 - Single calls and streams have separate limits, so streams never block single calls. A stream whose
   client does not read is ended (`stream_slots`).
@@ -23,7 +25,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +35,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from . import rpc
+from .control import AppendControl
 from .errors import BindError
 from .service import (
     MAX_CALLS,
@@ -58,6 +61,7 @@ SPARE_CALLS = 64
 MAX_CONNECTIONS = 1_000
 _PING_INTERVAL_MS = 30_000
 _PING_TIMEOUT_MS = 20_000
+APPEND_CONTROL = rpc.path("AppendControl")
 HEALTH_PREFIX = f"/{health.SERVICE_NAME}/"
 _CLIENT_PING_INTERVAL_MS = 10_000
 
@@ -81,7 +85,10 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 0
     tls: ServerTls | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
+    """What callers must send; None: everyone may call, except AppendControl."""
+    control_token: str | None = field(default=None, repr=False)
+    """What callers of AppendControl must send; None: the call is off."""
     max_concurrent_calls: int = MAX_CALLS
     """The most single calls at a time; more are refused with RESOURCE_EXHAUSTED."""
     max_streams: int = MAX_STREAMS
@@ -93,8 +100,9 @@ class ServerOptions:
     """How long running calls may still take when the server stops."""
 
     def __post_init__(self) -> None:
-        if self.token is not None:
-            rpc.bearer(self.token)
+        for token in (self.token, self.control_token):
+            if token is not None:
+                rpc.bearer(token)
         for name in ("max_concurrent_calls", "max_streams", "search_threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1, is {getattr(self, name)}")
@@ -110,12 +118,14 @@ class SeekServer:
         *,
         normalise: Normalise = full_name,
         reset_cursor: ResetCursor | None = None,
+        append_control: AppendControl | None = None,
         audit: AuditReport | None = None,
     ) -> None:
         self._source = source
         self._options = options or ServerOptions()
         self._normalise = normalise
         self._reset_cursor = reset_cursor
+        self._append_control = append_control
         self._audit = audit
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
@@ -142,7 +152,7 @@ class SeekServer:
         options = self._options
         credentials = _server_credentials(options.tls) if options.tls else None
         server = grpc.aio.server(
-            interceptors=(_TokenGate(options.token),) if options.token else (),
+            interceptors=(_TokenGate(options),) if _has_tokens(options) else (),
             # Above the service's own limits, which count calls, streams and ended streams apart.
             maximum_concurrent_rpcs=options.max_concurrent_calls
             + options.max_streams
@@ -165,7 +175,7 @@ class SeekServer:
         await self._register(server)
         await server.start()
         self._server = server
-        if options.token and not options.tls and not _is_loopback(options.host):
+        if _has_tokens(options) and not options.tls and not _is_loopback(options.host):
             _log.warning(
                 "gRPC on %s accepts its token without TLS, so others on the network can read it: "
                 "configure a certificate and a key",
@@ -182,6 +192,8 @@ class SeekServer:
             streams=StreamSlots(self._options.max_streams, self._options.stream_stall_timeout_s),
             normalise=self._normalise,
             reset_cursor=self._reset_cursor,
+            append_control=self._append_control,
+            may_append=self._options.control_token is not None,
             audit=self._audit,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
@@ -218,29 +230,54 @@ class SeekServer:
         await self.stop()
 
 
+def _has_tokens(options: ServerOptions) -> bool:
+    return options.token is not None or options.control_token is not None
+
+
 class _TokenGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Accepts calls with `authorization: Bearer <token>`, and health checks."""
 
-    def __init__(self, token: str) -> None:
-        self._wanted = rpc.bearer(token).encode()
+    def __init__(self, options: ServerOptions) -> None:
+        self._token, self._control = (
+            None if token is None else rpc.bearer(token).encode()
+            for token in (options.token, options.control_token)
+        )
         # A stream handler can refuse calls of every kind without waiting for their request.
-        self._refusal = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._unknown = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._forbidden = grpc.stream_stream_rpc_method_handler(_forbid)
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        if details.method.startswith(HEALTH_PREFIX) or self._is_right(details.invocation_metadata):
+        given = _credentials(details.invocation_metadata)
+        may_write = _is(given, self._control)
+        if details.method.startswith(HEALTH_PREFIX) or may_write:
             return await continuation(details)
-        return self._refusal
+        if self._token is not None and not _is(given, self._token):
+            return self._unknown
+        if details.method == APPEND_CONTROL and self._control is not None:
+            return self._unknown if self._token is None else self._forbidden
+        return await continuation(details)
 
-    def _is_right(self, metadata: Any) -> bool:
-        given = [value for key, value in metadata or () if key == "authorization"]
-        if len(given) != 1:
-            return False
-        value = given[0].encode() if isinstance(given[0], str) else given[0]
-        return hmac.compare_digest(value, self._wanted)
+
+def _credentials(metadata: Any) -> bytes:
+    """What the caller sends as `authorization`; b"" if it is not sent exactly once."""
+    given = [value for key, value in metadata or () if key == "authorization"]
+    if len(given) != 1:
+        return b""
+    return given[0].encode() if isinstance(given[0], str) else bytes(given[0])
+
+
+def _is(given: bytes, wanted: bytes | None) -> bool:
+    return wanted is not None and hmac.compare_digest(given, wanted)
+
+
+async def _forbid(_requests: Any, context: CallContext) -> None:
+    await context.abort(
+        grpc.StatusCode.PERMISSION_DENIED, "the bearer token is not for AppendControl", ()
+    )
 
 
 async def _refuse(_requests: Any, context: CallContext) -> None:

@@ -1,4 +1,4 @@
-"""The seek service's six calls, over a source of topics, on asyncio.
+"""The seek service's calls, over a source of topics, on asyncio.
 
 Files are read on worker threads, never on the loop. A search takes microseconds if its index and
 pages are in memory. But it may need a disk read, or scan a segment at the first call for a folder,
@@ -28,7 +28,8 @@ import grpc
 from ..ledger import EARLIEST, Position, TopicLog
 from ..proto import seek_pb2 as pb
 from . import audit_messages, messages, rpc
-from .errors import InvalidFieldError, NotPossibleError, ServerFullError
+from .control import AppendControl, appended_message, control_request, history_message
+from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .search import Finder
 from .stream import ReadPlan, entry_responses
 from .stream_slots import StreamSlots
@@ -111,8 +112,11 @@ class SeekServicer:
         streams: StreamSlots | None = None,
         normalise: Normalise = full_name,
         reset_cursor: ResetCursor | None = None,
+        append_control: AppendControl | None = None,
+        may_append: bool = False,
         audit: AuditReport | None = None,
     ) -> None:
+        """``may_append``: callers that have come this far may use AppendControl."""
         self._source = source
         self._executor = executor
         #: The number of running single calls, and its limit.
@@ -121,6 +125,8 @@ class SeekServicer:
         self._streams = streams or StreamSlots(MAX_STREAMS, STALL_TIMEOUT_S)
         self._normalise = normalise
         self._reset_cursor = reset_cursor
+        self._append_control = append_control
+        self._may_append = may_append
         self._audit = audit
 
     async def seek_by_time(
@@ -164,6 +170,7 @@ class SeekServicer:
             end=messages.place(request.end, "end") if request.HasField("end") else None,
             max_entries=messages.not_negative(request.max_entries, "max_entries") or None,
             prefixes_only=messages.prefixes_only(request.content),
+            control_only=request.control_only,
         )
         with self._streams.open(context) as slot:
             responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
@@ -181,6 +188,24 @@ class SeekServicer:
         response = await self._target(topic, request)
         await self._reset_cursor(topic, subscription, rpc.position_of(response.position))
         return response
+
+    async def append_control(
+        self, request: pb.AppendControlRequest, context: CallContext
+    ) -> pb.AppendControlResponse:
+        """Add a control entry (AppendControl)."""
+        if self._append_control is None:
+            raise NotPossibleError("this server only reads; the broker can append")
+        if not self._may_append:
+            raise PermissionDeniedError(
+                "PERMISSION_DENIED", "AppendControl is off: this server has no token for it"
+            )
+        topic = self._topic(request.topic)
+        return appended_message(await self._append_control(topic, control_request(request)))
+
+    async def epochs(self, request: pb.EpochsRequest, context: CallContext) -> pb.EpochsResponse:
+        """Where each leader epoch begins (Epochs)."""
+        topic = self._topic(request.topic)
+        return history_message(await self._run(lambda _: self._source.log(topic).epoch_history()))
 
     async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
         """What the broker counted of a topic (Audit)."""
@@ -253,6 +278,8 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
         "SeekByIndex": servicer.seek_by_index,
         "Range": servicer.range,
         "ResetCursor": servicer.reset_cursor,
+        "AppendControl": servicer.append_control,
+        "Epochs": servicer.epochs,
         "Audit": servicer.audit,
     }
     handlers: dict[str, Any] = {

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from ..ledger import CorruptEntryError, Entry, IoCount, Position, RecordHead, TopicLog
+from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
 from ..ledger.rows import DamagedRecordError
 from ..proto import seek_pb2 as pb
 from .messages import int64, tag_messages
@@ -45,6 +45,8 @@ class ReadPlan:
     end: Position | None
     max_entries: int | None
     prefixes_only: bool
+    control_only: bool = False
+    """Only control entries; only they count for the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,22 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
     place = plan.start
     left = plan.max_entries
     while left is None or left > 0:
-        items = read(log, place, READ_ENTRIES if left is None else min(left, READ_ENTRIES))
+        limit = READ_ENTRIES if left is None or plan.control_only else min(left, READ_ENTRIES)
+        items = read(log, place, limit)
         wanted = [i for i in items if plan.end is None or i.head.position < plan.end]
-        yield from _pack(_with_pauses(log, wanted))
+        sent = wanted
+        if plan.control_only:
+            sent = [i for i in wanted if i.head.kind is EntryKind.CONTROL][:left]
+            # Also without an entry to send: the caller may stop between two messages.
+            yield pb.ReadEntriesResponse()
+        yield from _pack(_with_pauses(log, sent))
+        if left is not None:
+            left -= len(sent)
         if wanted:
-            last = wanted[-1].head.position
+            last = (sent[-1] if left == 0 else wanted[-1]).head.position
             place = Position(last.ledger_id, last.entry_id + 1)
         if not items or len(wanted) < len(items):
             break
-        if left is not None:
-            left -= len(wanted)
     end = log.last_position
     yield pb.ReadEntriesResponse(
         next_position=position_message(place), end=end is None or end < place

@@ -8,7 +8,7 @@ docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work 
 from .commit.commit import Appended, Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
-from .epochs import EpochStart
+from .epochs import EpochHistory, EpochStart, common_point
 from .errors import (
     AlreadyStampedError,
     CallbackError,
@@ -60,6 +60,7 @@ __all__ = [
     "Entry",
     "EntryKind",
     "EntryTooLargeError",
+    "EpochHistory",
     "EpochStart",
     "FencedError",
     "FolderLockedError",
@@ -88,4 +89,5 @@ __all__ = [
     "TopicNotFoundError",
     "TopicStore",
     "UnsupportedVersionError",
+    "common_point",
 ]

@@ -11,7 +11,13 @@ from ..metadata import (
     verify_checksum,
 )
 from .entry import EntryKind
-from .errors import AlreadyStampedError, EntryTooLargeError, FencedError, InvalidEntryError
+from .errors import (
+    AlreadyStampedError,
+    EntryTooLargeError,
+    FencedError,
+    InvalidEntryError,
+    StaleEpochError,
+)
 from .limits import (
     BODY_CRC_OURS,
     BODY_CRC_PRODUCER,
@@ -22,6 +28,7 @@ from .limits import (
 
 if TYPE_CHECKING:
     from .commit.commit import Appended
+    from .commit.tail import Tail
 
 _MESSAGE_MAGIC = MESSAGE_MAGIC.to_bytes(2, "big")
 _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
@@ -78,17 +85,30 @@ def body_check_of(topic: str, body: Buffer) -> int:
     return BODY_CRC_OURS
 
 
-def check_follows(topic: str, earlier: Appended, ledger_id: int) -> None:
-    """Raise FencedError unless an earlier append is stored, or still can be. Under the lock.
+def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | None) -> None:
+    """Raise if the log's end is not where the caller believes to append. Under the lock.
 
-    ``ledger_id`` is where the next entry goes. A failure ends the ledger before it is known to the
-    commit: so an entry that is not yet stored must be in the same ledger.
+    StaleEpochError: the log has another epoch. FencedError: ``follows``, an earlier append, is not
+    stored and will not be. A failure ends the ledger before it is known to the commit: so an entry
+    that is not yet stored must be in the ledger to which the next entry goes.
     """
-    commit = earlier.commit
-    if commit.error is not None:
-        raise FencedError(topic, f"the entry before it failed: {commit.error}")
-    if not commit.done and earlier.ledger_id != ledger_id:
+    if epoch is not None and epoch != tail.epoch:
+        raise StaleEpochError(topic, epoch, tail.epoch)
+    if follows is None:
+        return
+    if follows.commit.error is not None:
+        raise FencedError(topic, f"the entry before it failed: {follows.commit.error}")
+    if not follows.commit.done and follows.ledger_id != tail.ledger_id:
         raise FencedError(topic, "a new ledger began before the entry before it was stored")
+
+
+def checked(
+    topic: str, body: object, message_count: object, kind: int
+) -> tuple[Buffer, int, int, EntryKind]:
+    """Body, body check, message count and kind of an entry, checked. Raises as those above."""
+    plain = plain_body(topic, body)
+    count, known = check_count(topic, message_count), check_kind(topic, kind)
+    return plain, body_check_of(topic, plain), count, known
 
 
 def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int) -> NoReturn:

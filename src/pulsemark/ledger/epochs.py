@@ -1,7 +1,10 @@
 """Leader epochs: which leader began at which index, and cutting a log's tail back to an index.
 
-Each epoch begins a ledger, so the runs' own headers say which epoch begins at which index;
-nothing else is stored.
+Each epoch begins a ledger, so the runs' own headers say which epoch begins at which index. The
+epoch's first entry, its mark, names the leader. Nothing else is stored.
+
+`common_point` is the truncation rule of the proposal for enriched message metadata (KAFKA-1211): a
+follower cuts its log only back to where its epochs and the leader's end to be the same.
 """
 
 from __future__ import annotations
@@ -9,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..metadata import PrefixError, control_of
 from .errors import StaleEpochError
 from .position import Position
+from .rows import DamagedRecordError, IoCount
 from .run import Run
 
 
@@ -21,16 +26,79 @@ class EpochStart:
     epoch: int
     first_index: int
     position: Position
+    leader: str = ""
+    """As the epoch's mark says; empty if it says nothing, was removed, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochHistory:
+    """The epochs of a log, oldest first, and the index at which the last one ends."""
+
+    starts: tuple[EpochStart, ...]
+    next_index: int
+
+    def end_of(self, number: int) -> int:
+        """The index at which the epoch ``starts[number]`` ends."""
+        following = self.starts[number + 1 : number + 2]
+        return following[0].first_index if following else self.next_index
 
 
 def epoch_starts(runs: Sequence[Run]) -> list[EpochStart]:
-    """Where each leader epoch that has entries begins, oldest first."""
+    """Where each leader epoch that has entries begins, oldest first. Reads the epochs' marks."""
     starts: list[EpochStart] = []
     for run in runs:
         epoch = run.header.epoch
         if not starts or epoch > starts[-1].epoch:
-            starts.append(EpochStart(epoch, run.first_index, run.first_position))
+            first, leader = run.first_position, _leader_of(run)
+            starts.append(EpochStart(epoch, run.first_index, first, leader))
     return starts
+
+
+def _leader_of(run: Run) -> str:
+    """The leader that the mark in a run's first row names; "" if there is none."""
+    if not run.header.epoch or run.header.segment_no or run.cut_rows:
+        return ""
+    try:
+        control = control_of(run.head(0, IoCount()).prefix)
+    except (DamagedRecordError, FileNotFoundError, PrefixError):
+        return ""
+    begins = control is not None and control.leader_epoch == run.header.epoch
+    return control.name if control is not None and begins else ""
+
+
+def common_point(one: EpochHistory, other: EpochHistory) -> int | None:
+    """The index up to which two logs are the same; None if they have no epoch in common.
+
+    Finds the highest epoch that both logs have: the one with the same number, the same first index
+    and the same leader. Both logs hold what that leader wrote, so they are equal up to where the
+    epoch ends first. A follower drops everything from that index on and goes on with the leader's
+    entries. A log whose head was removed has its first epoch from a later index on.
+
+    Two epochs with one number are different if their marks name different leaders. If a mark was
+    removed, only the numbers and first indexes can be compared: then each number must be given to
+    one leader only. Entries before the first epoch (epoch 0) are taken to have one writer.
+    """
+    if not one.starts or not other.starts:
+        return (other if one.starts else one).next_index
+    numbers = {start.epoch: number for number, start in enumerate(other.starts)}
+    for mine in reversed(range(len(one.starts))):
+        theirs = numbers.get(one.starts[mine].epoch)
+        if theirs is not None and _are_same(one.starts, mine, other.starts, theirs):
+            return min(one.end_of(mine), other.end_of(theirs))
+    first = one.starts[0].first_index
+    return first if first == other.starts[0].first_index else None
+
+
+def _are_same(
+    mine: Sequence[EpochStart], number: int, theirs: Sequence[EpochStart], their_number: int
+) -> bool:
+    """Whether two epochs with one number are the same epoch."""
+    one, other = mine[number], theirs[their_number]
+    if one.leader and other.leader and one.leader != other.leader:
+        return False
+    if one.first_index == other.first_index:
+        return True
+    return number == 0 if one.first_index > other.first_index else their_number == 0
 
 
 MAX_EPOCH = 2**32 - 1
@@ -41,8 +109,21 @@ def check_epoch(topic: str, epoch: int, current: int) -> None:
     """Raise StaleEpochError unless ``epoch`` is above ``current``, ValueError above 2^32-1."""
     if epoch <= current:
         raise StaleEpochError(topic, epoch, current)
+    check_highest(epoch)
+
+
+def check_highest(epoch: int) -> None:
+    """Raise ValueError for an epoch above 2^32-1."""
     if epoch > MAX_EPOCH:
         raise ValueError(f"a leader epoch must be at most {MAX_EPOCH}, not {epoch}")
+
+
+def check_not_before(topic: str, epoch: int, kept: Sequence[Run]) -> None:
+    """Raise StaleEpochError below the last epoch of ``kept``, ValueError above 2^32-1."""
+    current = kept[-1].header.epoch if kept else 0
+    if epoch < current:
+        raise StaleEpochError(topic, epoch, current)
+    check_highest(epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ An entry gets its position, time and index at append, under the store's lock, an
 ``time = max(clock, last)``, ``index = last + messages``. Entries that cannot be made durable are
 not removed one by one. Instead the ledger is fenced at its last durable entry, and the topic
 continues in a new ledger, whose header says how many entries of the previous one count. So indexes
-have no gaps, and none is given twice. Every opening of a topic begins a new ledger, too.
-
-Every change is made in this order: first all that may fail, then one run of assignments that
-nothing can interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
+have no gaps, and none is given twice. Every opening of a topic begins a new ledger, too. A change
+is made in this order: first all that may fail, then one run of assignments that nothing can
+interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from dataclasses import replace
 from functools import partial
 
 from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
-from .admission import body_check_of, check_count, check_follows, check_kind, plain_body
+from .admission import body_check_of, check_count, check_kind, check_place, plain_body
 from .commit.commit import Appended, Group
 from .commit.pending import MAX_BATCH_BYTES
 from .commit.record_builder import NewEntry, Record, RecordBuilder
 from .commit.tail import LEDGER, Tail
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind
-from .errors import CatalogError, StaleEpochError, StoreClosedError
+from .errors import CatalogError, StoreClosedError
 from .limits import MAX_MESSAGE_COUNT
 from .position import Position
 from .run import Run, RunHeader
@@ -191,15 +190,17 @@ class LedgerWriter(TopicLog):
         epoch: int | None = None,
         sender: Sender | None = None,
         follows: Appended | None = None,
+        wakes: bool = True,
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
         ``body`` is a producer's headers-and-payload (or any contiguous buffer). It must not change
         until then. An entry with ``message_count`` 0 or below takes no index and gets no prefix, as
         in Pulsar. ``base`` are prefix fields of the store itself, written even without stamps.
-        ``epoch`` is the leader epoch in which the caller believes to lead. ``sender`` is the
-        producer whose connection sent the entry, for stampers. ``follows`` is an earlier append
-        without which this one must not be stored (FencedError). Waits while too much is pending.
+        ``epoch`` is the leader epoch in which the caller believes to lead, ``sender`` the producer
+        whose connection sent the entry, for stampers. ``follows`` is an earlier append without
+        which this one must not be stored (FencedError). Without ``wakes`` the committer sleeps on
+        until ``CommitterThread.wake``. Waits while too much is pending.
 
         Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
         wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
@@ -209,8 +210,7 @@ class LedgerWriter(TopicLog):
         """
         if self._state.is_over:
             self._state.check()
-        if type(body) is not bytes:
-            body = plain_body(self.name, body)
+        body = body if type(body) is bytes else plain_body(self.name, body)
         if kind is not EntryKind.DATA:
             kind = check_kind(self.name, kind)
         if type(message_count) is not int or not 0 <= message_count <= MAX_MESSAGE_COUNT:
@@ -227,17 +227,19 @@ class LedgerWriter(TopicLog):
                 if self._closed or self._state.is_over:
                     self._check_open()
                 tail = self.tail
-                if epoch is not None and epoch != tail.epoch:
-                    raise StaleEpochError(self.name, epoch, tail.epoch)
-                if follows is not None:
-                    check_follows(self.name, follows, tail.ledger_id)
+                if epoch is not None or follows is not None:
+                    check_place(self.name, tail, epoch, follows)
                 record = self._builder.build(entry, tail)
-                appended = self._add(tail, record) if type(record) is tuple else None
-            if appended is not None:
-                return appended
+                if type(record) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
+                    appended = self._add(tail, record, wakes=wakes)
+                    if kind and message_count:
+                        self.controls.add(appended.position)
+                    return appended
             self.store.uninterrupted.run(partial(self._make_room, entry))
 
-    def _add(self, tail: Tail, record: Record, group: Group | None = None) -> Appended:
+    def _add(
+        self, tail: Tail, record: Record, group: Group | None = None, *, wakes: bool = True
+    ) -> Appended:
         """Under the lock: append a record that was built at ``tail`` to the group that gathers."""
         parts, row, size_bytes, next_index, age_ms, clock_ms = record
         pending = self._pending
@@ -251,7 +253,7 @@ class LedgerWriter(TopicLog):
                 or group.batch.size_bytes >= MAX_BATCH_BYTES
             ):
                 assert run is not None
-                group = self._group = pending.group(self, run, tail.offset)
+                group = self._group = pending.group(self, run, tail.offset, wakes)
         batch = group.batch
         append_time_ms, entry_time_ms, _, end = row
         added_bytes = end - tail.offset
@@ -281,6 +283,8 @@ class LedgerWriter(TopicLog):
 
     def _make_room(self, entry: NewEntry) -> None:
         """Begin a run, or a ledger, if this entry is to be the first one in it."""
+        if entry[3]:  # a control entry
+            self.controls.note(self.tail.ledger_id, self.tail.ledger_id, self._segments)
         with self._committer.lock:
             self._check_open()
             tail = self.tail
@@ -379,6 +383,7 @@ class LedgerWriter(TopicLog):
             self._engine.sealed(tail.run)
         self._segments = kept
         last = kept[-1] if kept else None
+        self.controls.failed_after(last)
         self.tail = replace(
             tail,
             run=None,

@@ -23,6 +23,8 @@ T = TypeVar("T")
 DELETING_KIND = "deleting"
 """Kind of a value, by topic id: the topic is being deleted. It is stored in the change that removes
 the topic from the topics."""
+CONTROL_NOTE_KIND = "control-entries"
+"""The ledgers with control entries, and where these are (`control_positions`)."""
 SEEN_PROPERTY_KIND = "retention-seen"
 """Kind of a value, by topic id: a note of `retention` about append times that cannot be used."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 
@@ -38,6 +39,8 @@ class StoreCore:
         clock, options, threaded = setup.clock, setup.options, setup.threaded
         self.engine = engine
         self.state = state
+        self.owner_id = os.urandom(16).hex()
+        """Identifies this opening of the store; each one is different."""
         self.clock = clock
         self.options = options
         self.tail_cache = TailCache(options.tail_cache_bytes, clock)

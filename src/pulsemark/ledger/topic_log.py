@@ -4,8 +4,7 @@ ManagedLedger is a TopicLog that also appends; FolderReader gives read-only ones
 entries are visible. Reading takes no lock: the list of segments is replaced as a whole.
 
 Entries may be removed while they are read. Then the reader misses bytes, which looks like damage.
-So an entry that cannot be read is damaged only if it was not removed (`Run.is_gone`). Reading goes
-on after the removed entries, as if it had begun there.
+So an entry is damaged only if it was not removed (`Run.is_gone`). Reading goes on after those.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol
 
+from .control_positions import ControlPositions
 from .entry import Entry
+from .epochs import EpochHistory, EpochStart, epoch_starts
 from .errors import CorruptEntryError
 from .position import Position
 from .rows import DamagedRecordError
@@ -51,6 +52,7 @@ class TopicLog:
     def __init__(self, name: str, segments: Sequence[Run]) -> None:
         self.name = name
         self._segments: tuple[Run, ...] = tuple(segments)
+        self.controls, self.tail_cuts = ControlPositions(), 0
 
     # What the log has
 
@@ -93,6 +95,17 @@ class TopicLog:
     def epoch(self) -> int:
         """The leader epoch of the newest segment."""
         return self._segments[-1].header.epoch if self._segments else 0
+
+    @property
+    def epochs(self) -> list[EpochStart]:
+        """Where each leader epoch that has entries begins, oldest first. Reads their marks."""
+        return epoch_starts(self.segments())
+
+    def epoch_history(self) -> EpochHistory:
+        """The epochs and their end, for `common_point`. Reads the epochs' marks."""
+        runs = self.segments()
+        end = runs[-1].next_index if runs else self.next_index
+        return EpochHistory(tuple(epoch_starts(runs)), end)
 
     @property
     def first_index(self) -> int:
@@ -319,6 +332,18 @@ class TopicLog:
     def message_count(self, start: Position, end: Position) -> int:
         """How many messages (indexes) the entries in [start, end) have."""
         return max(0, self.index_before(end) - self.index_before(start))
+
+    def is_control(self, position: Position) -> bool:
+        """Whether a control entry is at ``position``."""
+        return bool(self.controls) and position in self.controls
+
+    def control_positions(self, start: Position, end: Position) -> list[Position]:
+        """The positions of the control entries in [start, end)."""
+        return self.controls.within(start, min(end, self.end_position)) if self.controls else []
+
+    def control_count(self, start: Position, end: Position) -> int:
+        """How many control entries are in [start, end)."""
+        return self.controls.count(start, min(end, self.end_position)) if self.controls else 0
 
     def index_before(self, position: Position) -> int:
         """Index of the first message at or after ``position``."""

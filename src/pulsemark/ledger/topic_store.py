@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Self, TypeVar
 
+from .control_positions import ControlPositions
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import (
     LedgerError,
@@ -20,12 +21,15 @@ from .errors import (
 from .limits import MAX_TOPIC_NAME_BYTES
 from .managed_ledger import ManagedLedger
 from .run import Run
-from .store import DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
+from .store import CONTROL_NOTE_KIND, DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
 from .store_core import StoreCore, StoreSetup
 from .store_state import StoreState
 from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
 
 _log = logging.getLogger(__name__)
+
+INTERNAL_TOPIC_PREFIX = "internal/"
+"""Names of logs that programs keep for themselves (`TopicStore.open_internal`)."""
 T = TypeVar("T")
 
 
@@ -78,6 +82,13 @@ class TopicStore(StoreCore):
             raise ReservedTopicError(name)
         return self.open_view(name, create=create)
 
+    def open_internal(self, name: str) -> ManagedLedger:
+        """A log that a program keeps for itself beside the topics. It is created at its first use.
+
+        Topics' lists do not name it, and no client can use it. Raises as `open_topic`.
+        """
+        return self.open_view(INTERNAL_TOPIC_PREFIX + name)
+
     def open_view(self, name: str, *, create: bool = True) -> ManagedLedger:
         """As `open_topic`, for a compacted view's own topic (see `current_view`)."""
         self.state.check()
@@ -116,9 +127,20 @@ class TopicStore(StoreCore):
             self.engine.freeing(self.next_ledger_id),
             index_floor=self._index_floor(name, topic_id, segments),
             cursors=cursors,
+            # The store's own topic of cursors has only control entries.
+            controls=None if cursors is None else self._controls(topic_id, segments),
         )
         self._ledgers[name] = ledger
         return ledger
+
+    def _controls(self, topic_id: int, segments: list[Run]) -> ControlPositions:
+        """Where a topic's control entries are."""
+        key = str(topic_id)
+        controls = ControlPositions(lambda note: self.catalog.put(CONTROL_NOTE_KIND, key, note))
+        note = self.catalog.get(CONTROL_NOTE_KIND, key)
+        if note is not None:
+            controls.load(note, segments)
+        return controls
 
     def _index_floor(self, name: str, topic_id: int, segments: list[Run]) -> int:
         """Indexes below this are in use, though the newest ledger may be lost.
@@ -176,7 +198,7 @@ class TopicStore(StoreCore):
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
             self._delete_topic(name)
-        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND):
+        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND):
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()
@@ -258,4 +280,4 @@ class TopicStore(StoreCore):
 
 
 def _is_reserved(name: str) -> bool:
-    return name == CURSOR_TOPIC or name.startswith(VIEW_TOPIC_PREFIX)
+    return name == CURSOR_TOPIC or name.startswith((VIEW_TOPIC_PREFIX, INTERNAL_TOPIC_PREFIX))

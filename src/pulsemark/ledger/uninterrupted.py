@@ -106,6 +106,8 @@ class UninterruptedWork:
         self._lock = lock
         self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        # Not `Thread.is_alive`: an exception within it marks a running thread as stopped for ever.
+        self._has_ended = not threaded
         if threaded:
             self._thread = threading.Thread(
                 target=self._run, name="pulsemark-uninterrupted", daemon=True
@@ -118,10 +120,8 @@ class UninterruptedWork:
         Raises ForkedStoreError in a child process, which does not have that thread.
         """
         self._state.check_process()
-        thread = self._thread
         if (
-            thread is None
-            or not thread.is_alive()  # the store was closed: the work raises that itself
+            self._has_ended  # the store was closed: the work raises that itself
             or threading.current_thread() is not threading.main_thread()
             or holds(self._lock)
         ):
@@ -129,13 +129,14 @@ class UninterruptedWork:
         job = _Job(function)
         self._jobs.put(cast("_Job[object]", job))
         while not job.done.acquire(timeout=_ALIVE_POLL_S):
-            if not thread.is_alive():  # the store was closed meanwhile
+            if self._has_ended:  # the store was closed meanwhile
                 job.run()
         return job.result()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
+        self._has_ended = True
 
     def stop(self) -> None:
         """End the thread once its pending work is done."""

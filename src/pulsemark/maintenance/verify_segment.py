@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ledger.chain import Link
-from ..ledger.entry import LAST_KIND
+from ..ledger.entry import LAST_KIND, EntryKind
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import index_path
 from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
@@ -75,6 +75,8 @@ class SegmentCheck:
         self.entries = 0
         """How many whole entries count."""
         self.messages = 0
+        """Those of producers: control entries are counted apart."""
+        self.control_entries = 0
         self.size_bytes = 0
 
     def run(self) -> Iterator[Finding]:
@@ -150,7 +152,10 @@ class SegmentCheck:
             reason = f"entry kind {fields.kind}"
         if reason is None:
             self.entries += 1
-            self.messages += fields.message_count
+            if fields.kind == EntryKind.CONTROL:
+                self.control_entries += 1
+            else:
+                self.messages += fields.message_count
             wrong = contradiction(fields, record.data[RECORD_HEADER_SIZE:])
             if wrong is not None:
                 yield WrongRecord(**self._where, position=position, reason=wrong)

@@ -47,6 +47,9 @@ class Checked:
     entries: int = 0
     """How many whole entries count."""
     messages: int = 0
+    """Messages of producers."""
+    control_entries: int = 0
+    """Those of clients' topics, without the store's own records."""
     size_bytes: int = 0
 
 
@@ -220,6 +223,7 @@ class TopicCheck:
             view.checked.segments += 1
             view.checked.entries += check.entries
             view.checked.messages += check.messages
+            view.checked.control_entries += check.control_entries * ("://" in self._name)
             view.checked.size_bytes += check.size_bytes
         return check
 

@@ -10,9 +10,11 @@ from ..proto.pulsar_api_pb2 import MessageMetadata
 from .buffers import Buffer
 from .builtin_stampers import BrokerTimeStamper, IndexStamper, PropertyTagsStamper
 from .clock import Clock, SystemClock
+from .control import Control, control_metadata, control_of
 from .crc import crc32c
 from .errors import (
     ChecksumError,
+    ControlError,
     DoubleStampError,
     DuplicateStamperError,
     MessageFormatError,
@@ -76,6 +78,8 @@ __all__ = [
     "Buffer",
     "ChecksumError",
     "Clock",
+    "Control",
+    "ControlError",
     "DoubleStampError",
     "DuplicateStamperError",
     "FieldValue",
@@ -99,6 +103,8 @@ __all__ = [
     "application_tags",
     "client_prefix",
     "compression_of",
+    "control_metadata",
+    "control_of",
     "crc32c",
     "entry_time_ms",
     "field_number_of",

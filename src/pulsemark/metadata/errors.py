@@ -4,6 +4,7 @@ ValueError
  +-- PrefixError            the bytes of a broker entry prefix (PIP-70) are malformed
  +-- MessageFormatError     the bytes of a message's own header are malformed
  +-- ChecksumError          the message's CRC32C does not match its bytes
+ +-- ControlError           a control entry cannot have this type, name or tag
  +-- StampError
       +-- DoubleStampError      the entry to stamp already begins with a prefix
       +-- DuplicateStamperError a chain has the same stamper twice
@@ -70,6 +71,25 @@ class ChecksumError(ValueError):
 
     def __str__(self) -> str:
         return f"CRC32C mismatch: header says {self.expected:#010x}, bytes give {self.actual:#010x}"
+
+
+class ControlError(ValueError):
+    """A control entry cannot have this. Nothing was stored.
+
+    Attributes:
+        field: which part of the control entry.
+        value: the value that was given for it.
+        reason: what it must be.
+    """
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(field, value, reason)
+        self.field = field
+        self.value = value
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.field} {ascii(self.value)[:80]}: {self.reason}"
 
 
 class StampError(ValueError):

@@ -13,6 +13,7 @@ not installed, :class:`MissingExtraError` names it.
 from __future__ import annotations
 
 from .audit import AuditLabels, audit
+from .control import control_entries
 from .errors import (
     DataLossError,
     DecodeError,
@@ -40,6 +41,7 @@ __all__ = [
     "OptionError",
     "PipelineError",
     "audit",
+    "control_entries",
     "find_java",
     "local_session",
     "register",

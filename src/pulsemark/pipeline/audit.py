@@ -120,8 +120,7 @@ def audit(
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
     tags = parse_by(by)
-    options = _source_options(path, topics, starting_time, ending_time, min_partitions)
-    _check(ReadOptions.parse(options))
+    options = checked_options(path, topics, starting_time, ending_time, min_partitions)
     from .audit_source import AUDIT_FORMAT, BUCKET_OPTION, TAGS_OPTION, AuditSource
 
     spark.dataSource.register(AuditSource)
@@ -159,13 +158,14 @@ def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
     return tags
 
 
-def _source_options(
+def checked_options(
     path: str | Path,
     topics: str | Sequence[str] | None,
     starting_time: str | int | None,
     ending_time: str | int | None,
     min_partitions: int | None,
 ) -> dict[str, str]:
+    """The source's options for a job's arguments. Raises the errors of `audit`."""
     names = [topics] if isinstance(topics, str) else topics
     given = {
         "path": path,
@@ -175,7 +175,9 @@ def _source_options(
         "endingTime": ending_time,
         "minPartitions": min_partitions,
     }
-    return {name: str(value) for name, value in given.items() if value is not None}
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    _check(ReadOptions.parse(options))
+    return options
 
 
 def _check(options: ReadOptions) -> None:

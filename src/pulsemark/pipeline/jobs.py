@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
 from .audit import AuditLabels, audit
+from .control import control_entries
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
@@ -45,18 +46,22 @@ class Job:
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
 
 
-def _add_audit_options(parser: argparse.ArgumentParser) -> None:
+def _add_range(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help="the data folder; a broker may be writing to it")
     parser.add_argument(
         "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
     )
-    parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
     times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
+    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
+    parser.add_argument("--ending-time", metavar="TIME", help="end here")
+
+
+def _add_audit_options(parser: argparse.ArgumentParser) -> None:
+    _add_range(parser)
+    parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
     parser.add_argument(
         "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
     )
-    parser.add_argument("--starting-time", metavar="TIME", help=f"count from here; {times}")
-    parser.add_argument("--ending-time", metavar="TIME", help="count up to here")
     parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
     parser.add_argument("--host", help="label (default: this machine's name)")
     parser.add_argument("--datacenter", help="label (default: none)")
@@ -76,12 +81,29 @@ def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     )
 
 
+def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    rows = control_entries(
+        spark,
+        given.path,
+        given.topic,
+        starting_time=given.starting_time,
+        ending_time=given.ending_time,
+    )
+    # As text: a table for people, and CSV, hold no map of bytes.
+    return rows.selectExpr(
+        "* EXCEPT (tags)",
+        "array_join(transform(map_entries(tags),"
+        " tag -> concat(tag.key, '=', decode(tag.value, 'UTF-8'))), ' ') AS tags",
+    )
+
+
 JOBS: Mapping[str, Job] = {
     "audit": Job(
         "count messages by topic and time, and the ones that are missing",
         _add_audit_options,
         _run_audit,
     ),
+    "control": Job("list control entries", _add_range, _run_control),
 }
 
 

@@ -19,6 +19,9 @@ class ControlType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONTROL_TXN_ABORT: _ClassVar[ControlType]
     CONTROL_LEADER_CHANGE: _ClassVar[ControlType]
     CONTROL_REPLICATED_SUBSCRIPTION: _ClassVar[ControlType]
+    CONTROL_TXN_START: _ClassVar[ControlType]
+    CONTROL_CHECKPOINT: _ClassVar[ControlType]
+    CONTROL_USER: _ClassVar[ControlType]
 
 class SourceFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -33,13 +36,16 @@ CONTROL_TXN_COMMIT: ControlType
 CONTROL_TXN_ABORT: ControlType
 CONTROL_LEADER_CHANGE: ControlType
 CONTROL_REPLICATED_SUBSCRIPTION: ControlType
+CONTROL_TXN_START: ControlType
+CONTROL_CHECKPOINT: ControlType
+CONTROL_USER: ControlType
 SOURCE_PULSAR: SourceFormat
 SOURCE_KAFKA_MAGIC_0: SourceFormat
 SOURCE_KAFKA_MAGIC_1: SourceFormat
 SOURCE_KAFKA_MAGIC_2: SourceFormat
 
 class BrokerEntryMetadata(_message.Message):
-    __slots__ = ("broker_timestamp", "index", "message_count", "entry_kind", "control_type", "leader_epoch", "source_format", "relative_offset_honoured", "has_keys", "raw_size_bytes", "tombstone", "application_tags", "producer_name", "send_time_ms", "broker_name", "source_cluster", "source_index", "source_time_ms", "source_ledger_id", "source_entry_id")
+    __slots__ = ("broker_timestamp", "index", "message_count", "entry_kind", "control_type", "leader_epoch", "source_format", "relative_offset_honoured", "has_keys", "raw_size_bytes", "tombstone", "application_tags", "producer_name", "send_time_ms", "broker_name", "source_cluster", "source_index", "source_time_ms", "source_ledger_id", "source_entry_id", "control_name")
     BROKER_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +66,7 @@ class BrokerEntryMetadata(_message.Message):
     SOURCE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     SOURCE_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_NAME_FIELD_NUMBER: _ClassVar[int]
     broker_timestamp: int
     index: int
     message_count: int
@@ -80,7 +87,8 @@ class BrokerEntryMetadata(_message.Message):
     source_time_ms: int
     source_ledger_id: int
     source_entry_id: int
-    def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., entry_kind: _Optional[_Union[EntryKind, str]] = ..., control_type: _Optional[_Union[ControlType, str]] = ..., leader_epoch: _Optional[int] = ..., source_format: _Optional[_Union[SourceFormat, str]] = ..., relative_offset_honoured: bool = ..., has_keys: bool = ..., raw_size_bytes: _Optional[int] = ..., tombstone: bool = ..., application_tags: _Optional[_Iterable[_Union[KeyBytes, _Mapping[str, object]]]] = ..., producer_name: _Optional[str] = ..., send_time_ms: _Optional[int] = ..., broker_name: _Optional[str] = ..., source_cluster: _Optional[str] = ..., source_index: _Optional[int] = ..., source_time_ms: _Optional[int] = ..., source_ledger_id: _Optional[int] = ..., source_entry_id: _Optional[int] = ...) -> None: ...
+    control_name: str
+    def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ..., message_count: _Optional[int] = ..., entry_kind: _Optional[_Union[EntryKind, str]] = ..., control_type: _Optional[_Union[ControlType, str]] = ..., leader_epoch: _Optional[int] = ..., source_format: _Optional[_Union[SourceFormat, str]] = ..., relative_offset_honoured: bool = ..., has_keys: bool = ..., raw_size_bytes: _Optional[int] = ..., tombstone: bool = ..., application_tags: _Optional[_Iterable[_Union[KeyBytes, _Mapping[str, object]]]] = ..., producer_name: _Optional[str] = ..., send_time_ms: _Optional[int] = ..., broker_name: _Optional[str] = ..., source_cluster: _Optional[str] = ..., source_index: _Optional[int] = ..., source_time_ms: _Optional[int] = ..., source_ledger_id: _Optional[int] = ..., source_entry_id: _Optional[int] = ..., control_name: _Optional[str] = ...) -> None: ...
 
 class KeyBytes(_message.Message):
     __slots__ = ("key", "value")

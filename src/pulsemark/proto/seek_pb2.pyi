@@ -24,6 +24,17 @@ class EntryKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ENTRY_KIND_DATA: _ClassVar[EntryKind]
     ENTRY_KIND_CONTROL: _ClassVar[EntryKind]
+
+class ControlType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONTROL_TYPE_UNSPECIFIED: _ClassVar[ControlType]
+    CONTROL_TYPE_TXN_COMMIT: _ClassVar[ControlType]
+    CONTROL_TYPE_TXN_ABORT: _ClassVar[ControlType]
+    CONTROL_TYPE_LEADER_CHANGE: _ClassVar[ControlType]
+    CONTROL_TYPE_REPLICATED_SUBSCRIPTION: _ClassVar[ControlType]
+    CONTROL_TYPE_TXN_START: _ClassVar[ControlType]
+    CONTROL_TYPE_CHECKPOINT: _ClassVar[ControlType]
+    CONTROL_TYPE_USER: _ClassVar[ControlType]
 SEARCH_METHOD_UNSPECIFIED: SearchMethod
 SEARCH_METHOD_INDEX: SearchMethod
 SEARCH_METHOD_PREFIXES: SearchMethod
@@ -32,6 +43,14 @@ CONTENT_ENTRIES: Content
 CONTENT_PREFIXES: Content
 ENTRY_KIND_DATA: EntryKind
 ENTRY_KIND_CONTROL: EntryKind
+CONTROL_TYPE_UNSPECIFIED: ControlType
+CONTROL_TYPE_TXN_COMMIT: ControlType
+CONTROL_TYPE_TXN_ABORT: ControlType
+CONTROL_TYPE_LEADER_CHANGE: ControlType
+CONTROL_TYPE_REPLICATED_SUBSCRIPTION: ControlType
+CONTROL_TYPE_TXN_START: ControlType
+CONTROL_TYPE_CHECKPOINT: ControlType
+CONTROL_TYPE_USER: ControlType
 
 class Position(_message.Message):
     __slots__ = ("ledger_id", "entry_id")
@@ -132,18 +151,20 @@ class RangeResponse(_message.Message):
     def __init__(self, first_index: _Optional[int] = ..., end_index: _Optional[int] = ..., count: _Optional[int] = ..., first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
 
 class ReadEntriesRequest(_message.Message):
-    __slots__ = ("topic", "start", "end", "max_entries", "content")
+    __slots__ = ("topic", "start", "end", "max_entries", "content", "control_only")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_ONLY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     start: Position
     end: Position
     max_entries: int
     content: Content
-    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ...) -> None: ...
+    control_only: bool
+    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ..., control_only: bool = ...) -> None: ...
 
 class ReadEntriesResponse(_message.Message):
     __slots__ = ("pieces", "next_position", "end")
@@ -200,6 +221,65 @@ class Tag(_message.Message):
     real: float
     flag: bool
     def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ..., data: _Optional[bytes] = ..., number: _Optional[int] = ..., negative: _Optional[int] = ..., real: _Optional[float] = ..., flag: bool = ...) -> None: ...
+
+class AppendControlRequest(_message.Message):
+    __slots__ = ("topic", "type", "name", "tags", "epoch")
+    class TagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    type: ControlType
+    name: str
+    tags: _containers.ScalarMap[str, bytes]
+    epoch: int
+    def __init__(self, topic: _Optional[str] = ..., type: _Optional[_Union[ControlType, str]] = ..., name: _Optional[str] = ..., tags: _Optional[_Mapping[str, bytes]] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class AppendControlResponse(_message.Message):
+    __slots__ = ("position", "index", "time_ms", "epoch")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    position: Position
+    index: int
+    time_ms: int
+    epoch: int
+    def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., index: _Optional[int] = ..., time_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class EpochsRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class EpochStart(_message.Message):
+    __slots__ = ("epoch", "first_index", "position", "leader")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    first_index: int
+    position: Position
+    leader: str
+    def __init__(self, epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., leader: _Optional[str] = ...) -> None: ...
+
+class EpochsResponse(_message.Message):
+    __slots__ = ("epochs", "next_index")
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
+    next_index: int
+    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping[str, object]]]] = ..., next_index: _Optional[int] = ...) -> None: ...
 
 class ResetCursorRequest(_message.Message):
     __slots__ = ("topic", "subscription", "time_ms", "index", "position")
@@ -320,7 +400,7 @@ class Status(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., details: _Optional[_Iterable[_Union[_any_pb2.Any, _Mapping[str, object]]]] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
-    __slots__ = ("invalid_field", "topic_not_found", "subscription_not_found", "index_out_of_range", "damaged_entry", "not_possible", "cursor_busy")
+    __slots__ = ("invalid_field", "topic_not_found", "subscription_not_found", "index_out_of_range", "damaged_entry", "not_possible", "cursor_busy", "stale_epoch")
     class InvalidField(_message.Message):
         __slots__ = ("field", "reason")
         FIELD_FIELD_NUMBER: _ClassVar[int]
@@ -372,6 +452,15 @@ class ErrorDetail(_message.Message):
         REASON_FIELD_NUMBER: _ClassVar[int]
         reason: str
         def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    class StaleEpoch(_message.Message):
+        __slots__ = ("topic", "epoch", "current")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        EPOCH_FIELD_NUMBER: _ClassVar[int]
+        CURRENT_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        epoch: int
+        current: int
+        def __init__(self, topic: _Optional[str] = ..., epoch: _Optional[int] = ..., current: _Optional[int] = ...) -> None: ...
     INVALID_FIELD_FIELD_NUMBER: _ClassVar[int]
     TOPIC_NOT_FOUND_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_NOT_FOUND_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +468,7 @@ class ErrorDetail(_message.Message):
     DAMAGED_ENTRY_FIELD_NUMBER: _ClassVar[int]
     NOT_POSSIBLE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_BUSY_FIELD_NUMBER: _ClassVar[int]
+    STALE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     invalid_field: ErrorDetail.InvalidField
     topic_not_found: ErrorDetail.TopicNotFound
     subscription_not_found: ErrorDetail.SubscriptionNotFound
@@ -386,4 +476,5 @@ class ErrorDetail(_message.Message):
     damaged_entry: ErrorDetail.DamagedEntry
     not_possible: ErrorDetail.NotPossible
     cursor_busy: ErrorDetail.CursorBusy
-    def __init__(self, invalid_field: _Optional[_Union[ErrorDetail.InvalidField, _Mapping[str, object]]] = ..., topic_not_found: _Optional[_Union[ErrorDetail.TopicNotFound, _Mapping[str, object]]] = ..., subscription_not_found: _Optional[_Union[ErrorDetail.SubscriptionNotFound, _Mapping[str, object]]] = ..., index_out_of_range: _Optional[_Union[ErrorDetail.IndexOutOfRange, _Mapping[str, object]]] = ..., damaged_entry: _Optional[_Union[ErrorDetail.DamagedEntry, _Mapping[str, object]]] = ..., not_possible: _Optional[_Union[ErrorDetail.NotPossible, _Mapping[str, object]]] = ..., cursor_busy: _Optional[_Union[ErrorDetail.CursorBusy, _Mapping[str, object]]] = ...) -> None: ...
+    stale_epoch: ErrorDetail.StaleEpoch
+    def __init__(self, invalid_field: _Optional[_Union[ErrorDetail.InvalidField, _Mapping[str, object]]] = ..., topic_not_found: _Optional[_Union[ErrorDetail.TopicNotFound, _Mapping[str, object]]] = ..., subscription_not_found: _Optional[_Union[ErrorDetail.SubscriptionNotFound, _Mapping[str, object]]] = ..., index_out_of_range: _Optional[_Union[ErrorDetail.IndexOutOfRange, _Mapping[str, object]]] = ..., damaged_entry: _Optional[_Union[ErrorDetail.DamagedEntry, _Mapping[str, object]]] = ..., not_possible: _Optional[_Union[ErrorDetail.NotPossible, _Mapping[str, object]]] = ..., cursor_busy: _Optional[_Union[ErrorDetail.CursorBusy, _Mapping[str, object]]] = ..., stale_epoch: _Optional[_Union[ErrorDetail.StaleEpoch, _Mapping[str, object]]] = ...) -> None: ...

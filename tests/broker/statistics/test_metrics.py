@@ -49,6 +49,17 @@ def test_the_durability_mode_is_told():
         assert interval_ms == found["pulsemark_durability_sync_interval_ms", labels()]
 
 
+def test_kafkas_clients_are_counted_where_they_are_served():
+    """Connections, groups, and what conversions cost; nothing of it without a port."""
+    with running_broker(kafka_port=0) as broker:
+        found, _ = samples(broker)
+        assert found["pulsemark_kafka_connections", labels()] == 0
+        assert found["pulsemark_kafka_compressions", labels()] == 0
+    with running_broker() as broker:
+        found, _ = samples(broker)
+        assert not [name for name, _ in found if "kafka" in name]
+
+
 def test_figures_of_a_topic(topic):
     """Counts, totals, storage, backlog and histograms with Pulsar's labels, all gauges."""
     with running_broker() as broker, RawClient.from_url(broker.service_url) as client:

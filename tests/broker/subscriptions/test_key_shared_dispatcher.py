@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
@@ -260,6 +261,18 @@ def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):
         counts.append(steps_of(partial(join_and_leave, selector, newcomer)))
         assert owners(selector) == before
     assert counts[1] < 1.2 * counts[0]
+
+
+def test_points_are_no_work_for_the_collector():
+    """A full collection visits some objects for each consumer, and none for its 100 points."""
+    selector = AutoSplit()
+    members = [member_named(f"c{number}") for number in range(500)]
+    gc.collect()
+    before = len(gc.get_objects())
+    for member in members:
+        selector.add(member)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 10 * len(members)
 
 
 def test_consumers_of_one_name_all_have_slots_whoever_left_before():

@@ -27,7 +27,7 @@ def watch_reads(broker, topic, monkeypatch):
         async def run(running):
             ledger = running.services.topics.open_topics[topic].ledger
             for _ in range(CONTROLS):
-                appended = ledger.append_control(CONTROL_TXN_COMMIT)
+                appended = ledger.append_control(CONTROL_TXN_COMMIT, "t")
             await asyncio.get_running_loop().run_in_executor(None, appended.commit.wait, 10)
             turns, turn, read = [], 0, ledger.read
 

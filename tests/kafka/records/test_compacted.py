@@ -39,7 +39,7 @@ def test_compacted_twice(magic: int, codec: Codec) -> None:
     assert [record.offset for record in read(twice)] == [1, 3]
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+@pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("kept", [{1}, set[int]()])
 def test_a_batch_keeps_its_span_and_producer(codec: Codec, kept: set[int]) -> None:
     """In magic 2 last offset delta, producer, epoch and sequence stay, even without records."""

@@ -85,6 +85,55 @@ def test_append_without_a_waiting_caller_is_committed(simulated, asked):
             time.sleep(0.001)
 
 
+def wait_until(condition):
+    """Return when the condition holds; fails after ten seconds."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_many_appends_wake_the_committer_once_when_their_caller_says_so(tmp_path):
+    """Without ``wakes`` no append rings; ``wake`` rings once, if there is something to commit."""
+    with LocalStore.open(tmp_path / "data", options=OPTIONS, threaded=False) as store:
+        committer = store.committer
+        topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(3)]
+        committer.flush()
+        bell = committer.bell
+        bell.is_asleep = True  # as the committer's thread, which this store does not have
+        committer.thread.wake()
+        assert bell.strokes.empty()
+        for topic in topics:
+            topic.append(b"x", wakes=False)
+            topic.append(b"y", wakes=False)
+        assert bell.strokes.empty()
+        committer.thread.wake()
+        assert bell.strokes.qsize() == 1
+        committer.flush()
+        topics[0].append(b"z")
+        assert bell.strokes.qsize() == 2
+
+
+@pytest.mark.parametrize("how", ["wait", "room", "wait in another thread"])
+def test_who_waits_wakes_the_committer_for_appends_that_did_not(simulated, how):
+    """No wait depends on a ``wake`` that the waiting thread itself would make later."""
+    store = simulated.open()
+    topic = store.open_topic(ORDERS)
+    settle(store)
+    wait_until(lambda: store.committer.bell.is_asleep)
+    commit = topic.append(b"x", wakes=False).commit
+    if how == "wait":
+        commit.wait(10)
+    elif how == "room":
+        store.committer.pending.max_bytes = 0
+        topic.append(b"y", wakes=False)
+    else:
+        waiting = threading.Thread(target=commit.wait, daemon=True)
+        waiting.start()
+        waiting.join(10)
+    wait_until(lambda: commit.done)
+
+
 def test_failed_sync_fails_the_whole_batch_and_nothing_else(simulated):
     """Nothing of a batch is acknowledged after its sync failed; the topics go on in new ledgers."""
     files = simulated.files()

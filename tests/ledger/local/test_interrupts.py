@@ -46,6 +46,8 @@ class Interruption:
     Unless ``only_c`` is true, it raises there as well.
     """
 
+    package = _PACKAGE
+
     def __init__(self, at, error=Interrupt, *, only_c=False):
         self.left = at
         self.error = error
@@ -63,7 +65,7 @@ class Interruption:
         return kind is Interrupt
 
     def _called(self, frame, _event, _argument):
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
+        if not frame.f_code.co_filename.startswith(self.package):
             return None
         frame.f_trace_opcodes = True
         return self._traced
@@ -368,6 +370,27 @@ def test_an_exception_at_any_step_of_opening_leaves_no_store_open(memory_folder,
     store.close()
     assert step > 5
     assert not interruption.raised
+
+
+class InterruptionOfThreading(Interruption):
+    """Raises within the standard library's threading module instead."""
+
+    package = threading.__file__
+
+
+def test_the_main_thread_never_does_work_that_must_not_be_interrupted(memory_folder):
+    """After an exception at any step, also in `threading`, the store's own thread still works."""
+    program = Program(memory_folder / "data")
+    for step in range(200):
+        with InterruptionOfThreading(step) as interruption:
+            program.topic.roll()
+        program.append()
+        worker = program.store.uninterrupted.run(threading.current_thread)
+        assert worker is not threading.main_thread(), f"step {step}"
+        if not interruption.raised:
+            break
+    assert not interruption.raised
+    program.store.close()
 
 
 def test_a_cut_tail_is_cut_or_not_whatever_interrupts_it(memory_folder):

@@ -121,7 +121,9 @@ class CompactionRuns:
                 reason = figures.stop_reason or "the topic is being closed"
                 raise CompactionStoppedError(topic.name, reason)
 
-        report = compact(topic.ledger, check=check, spent=pace.spent)
+        report = compact(
+            topic.ledger, tombstone_stage=topic.tombstone_stage, check=check, spent=pace.spent
+        )
         _take_over(figures, report, topic.ledger, self._config.clock.now_ms())
 
 

@@ -206,13 +206,16 @@ class Cleaning:
         found: Position | None = await self._run_blocking(due_position, topic, now_ms, ttl_s * 1000)
         return found
 
-    async def truncate(self, topic: Topic) -> None:
-        """Remove all entries of a topic, for all subscriptions and on disk.
+    async def truncate(self, topic: Topic, before: Position | None = None) -> None:
+        """Remove all entries of a topic, or those before a position.
 
-        A running compaction of the topic is stopped. Raises `RefusedError`, LedgerError, OSError.
+        They are removed for all subscriptions and on disk. A running compaction of the topic is
+        stopped. Raises `RefusedError`, LedgerError, OSError.
         """
-        last = topic.ledger.last_position
-        if last is None:
+        ledger = topic.ledger
+        first = ledger.first_position
+        last = ledger.last_position if before is None else ledger.previous_position(before)
+        if last is None or first is None or last < first:
             return
         commits = []
         for subscription in tuple(topic.subscriptions.values()):

@@ -15,6 +15,7 @@ from ...audit.errors import AuditInputError
 from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
+from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 
 __all__ = ["BrokerConfig"]
@@ -38,6 +39,7 @@ LOWEST = {
     "default_message_ttl_s": 0,
     "default_retention_time_minutes": -1,
     "default_retention_size_mb": -1,
+    "kafka_group_initial_rebalance_delay_ms": 0,
     "publish_gathering_ms": 0,
 }
 
@@ -61,6 +63,12 @@ class BrokerConfig:
     http_port: int | None = 8080
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
     grpc_port: int | None = None
+    #: File with the bearer token that callers of AppendControl must send; None: the call is off.
+    grpc_control_token_file: Path | None = None
+    #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
+    kafka_port: int | None = None
+    #: The namespace whose topics Kafka's clients see, by their local names.
+    kafka_namespace: str = "public/default"
     #: Host names that HTTP requests may use, in addition to those that are always allowed
     #: (`http/origin.py`); "*" allows every name.
     http_allowed_hosts: tuple[str, ...] = ()
@@ -92,10 +100,20 @@ class BrokerConfig:
     #: How long a Failover subscription waits before another consumer becomes active.
     active_consumer_failover_delay_ms: int = 1_000
 
-    #: How long a publish waits at most for more publishes of the same client, if that client
-    #: sends without waiting for receipts. Messages that are handled together cost the broker much
-    #: less. 0: every publish is handled at once.
+    #: How long a publish waits at most for more publishes of the same client, or stays unread, if
+    #: that client sends without waiting for receipts. Messages that are handled together cost the
+    #: broker much less. 0: every publish is handled at once.
     publish_gathering_ms: int = 2
+
+    #: Whether a leader epoch begins when this broker takes a topic over, for topics without a
+    #: policy of their own or of their namespace (docs/control-entries.md).
+    leader_epochs_enabled: bool = False
+
+    # Kafka's clients (docs/kafka.md)
+    #: Partitions of a topic that a Kafka client creates without saying how many (num.partitions).
+    kafka_default_partitions: int = 1
+    #: How long a new consumer group waits for more members before its first generation.
+    kafka_group_initial_rebalance_delay_ms: int = 3_000
 
     # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
     #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
@@ -144,6 +162,9 @@ class BrokerConfig:
     #: Shutdown: how long to wait for publishes in flight and for sockets to drain, together.
     shutdown_timeout_ms: int = 8_000
 
+    #: A Kafka client's connection is closed after so long without a request.
+    kafka_idle_timeout_ms: int = 600_000
+
     # Limits
     max_connections: int = 20_000
     #: Calls in progress at the seek service, and streams among them; above: RESOURCE_EXHAUSTED.
@@ -180,6 +201,19 @@ class BrokerConfig:
     max_schema_cache_bytes: int = 64 * MIB
     #: All versions of a topic's schema together.
     max_schema_bytes_per_topic: int = 8 * MIB
+    #: A Produce request of a Kafka client; other requests are at most 1 MiB.
+    max_kafka_request_bytes: int = 16 * MIB
+    #: Records in one answer to a Fetch, whatever the client asks for.
+    max_kafka_fetch_bytes: int = 16 * MIB
+    max_kafka_pending_requests_per_connection: int = 100
+    #: Consumer groups with members, members of one group, and memory of all members together.
+    max_kafka_groups: int = 10_000
+    max_kafka_group_members: int = 1_000
+    max_kafka_group_bytes: int = 128 * MIB
+    #: Committed offsets of all groups together.
+    max_kafka_committed_offsets: int = 1_000_000
+    #: Idempotent producers remembered for each partition; those that sent last are kept.
+    max_kafka_producer_ids_per_partition: int = 1_000
     max_http_connections: int = 1_000
     max_http_body_bytes: int = 1 * MIB
     http_idle_timeout_ms: int = 60_000
@@ -195,6 +229,12 @@ class BrokerConfig:
             amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")
             if amount or spec.name in LOWEST:
                 _check_positive(spec.name, getattr(self, spec.name))
+        if not isinstance(self.leader_epochs_enabled, bool):
+            raise ConfigError(
+                "leader_epochs_enabled", self.leader_epochs_enabled, "must be True or False"
+            )
+        _check_control(self)
+        _check_kafka(self)
         _check_storage(self)
         _check_audit(self)
         if self.max_message_size_bytes < 1024:
@@ -227,6 +267,12 @@ def _check_storage(config: BrokerConfig) -> None:
         raise ConfigError("memory", memory, "goes with storage='memory' only")
 
 
+def _check_control(config: BrokerConfig) -> None:
+    path: Any = config.grpc_control_token_file
+    if path is not None and not isinstance(path, Path):
+        raise ConfigError("grpc_control_token_file", path, "must be a pathlib.Path or None")
+
+
 def _check_audit(config: BrokerConfig) -> None:
     try:
         tags = parse_tags(config.audit_tags)
@@ -239,7 +285,7 @@ def _check_audit(config: BrokerConfig) -> None:
 
 
 def _check_ports(config: BrokerConfig) -> None:
-    for name in ("port", "http_port", "grpc_port"):
+    for name in ("port", "http_port", "grpc_port", "kafka_port"):
         port: Any = getattr(config, name)
         if port is None and name != "port":
             continue
@@ -256,6 +302,15 @@ def _check_texts(config: BrokerConfig) -> None:
         names: Any = getattr(config, name)
         if isinstance(names, str) or not all(isinstance(each, str) for each in names):
             raise ConfigError(name, names, f"must be a sequence of {what} names")
+
+
+def _check_kafka(config: BrokerConfig) -> None:
+    name = config.kafka_namespace
+    try:
+        check_namespace(name)
+    except (InvalidTopicNameError, AttributeError) as error:
+        raise ConfigError("kafka_namespace", name, str(error)) from error
+    _check_positive("kafka_default_partitions", config.kafka_default_partitions)
 
 
 def _check_positive(name: str, value: Any) -> None:

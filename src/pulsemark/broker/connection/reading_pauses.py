@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import socket
 
 __all__ = ["Pause", "ReadingPauses"]
 
@@ -58,6 +59,15 @@ class ReadingPauses:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
         return True
+
+    def set_low_water(self, size_bytes: int) -> None:
+        """Read nothing until so many bytes have arrived, or the client has ended.
+
+        This is no reason: it is for a few milliseconds (`gathering`).
+        """
+        if self.transport is not None and not self.transport.is_closing():
+            link = self.transport.get_extra_info("socket")
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
 
     @property
     def has_long_work(self) -> bool:

@@ -76,9 +76,10 @@ class Session(Members, asyncio.BufferedProtocol):
         self._has_rest = False
         #: Whether the latest command was a SEND.
         self._is_publishing = False
-        self._gathering = Gathering(
-            self.config.publish_gathering_ms / 1000, self._loop, self._take_turn
-        )
+        wait_s, set_low_water = self.config.publish_gathering_ms / 1000, self._pauses.set_low_water
+        self._gathering = Gathering(wait_s, self._loop, self._take_turn, set_low_water)
+        #: The size of the buffer that the loop reads into.
+        self._room_bytes = 0
         self._next_input = NextInput()
         self._draining: Draining | None = None
 
@@ -97,7 +98,9 @@ class Session(Members, asyncio.BufferedProtocol):
         """The buffer for the next input."""
         if self._draining is not None:
             return self._draining.buffer
-        return self.connection.get_buffer(sizehint)
+        buffer = self.connection.get_buffer(sizehint)
+        self._room_bytes = len(buffer)
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived: handle the commands they complete."""
@@ -107,12 +110,15 @@ class Session(Members, asyncio.BufferedProtocol):
         self._liveness.received_at_s = self._loop.time()
         self._next_input.arrived()
         self.connection.buffer_updated(nbytes)
-        if self._is_publishing and self._gathering.waits(
-            self.connection.pending_bytes, self.receipts.entries_in_flight
-        ):
+        if not self._is_publishing:
+            self._take_turn()
+        elif self._gathering.waits(self.connection.pending_bytes, self.receipts.entries_in_flight):
             self._has_rest = True
         else:
             self._take_turn()
+            # A read that fills the buffer has left something in the socket.
+            if nbytes < self._room_bytes:
+                self._gathering.handled()
 
     def eof_received(self) -> None:
         """The client has sent its last byte; asyncio then closes the connection."""
@@ -189,9 +195,12 @@ class Session(Members, asyncio.BufferedProtocol):
             self.publishes_changed()
             self._check_unsent()
             self._plan_turn()
+        finally:
+            self.services.topics.wake_committer()
         return handled > 0
 
     def _is_turn_over(self, until_s: float, tasks_before: int) -> bool:
+        self.services.topics.wake_committer()
         # All tasks started here run in the next turn, before anything else.
         busy = len(self._requests) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
         return busy or time.monotonic() >= until_s

@@ -85,6 +85,7 @@ async def _open_producer(
         opened.schema_version = await services.schemas.for_producer(topic, schema)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_healthy()
+        await services.topics.leader_epochs.begin_if_due(topic)
         ready = await topic.producers.add(opened)
         if is_mirror:
             last_sequence_id = await _start_mirror(session, topic, opened)
@@ -165,7 +166,7 @@ def handle_send(session: Session, event: Send) -> None:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
         if sender.mirror is None:
             appended = topic.ledger.append(
-                body, message_count=command.num_messages, sender=sender.sender
+                body, message_count=command.num_messages, sender=sender.sender, wakes=False
             )
         elif (mirrored := append_mirrored(session, topic, sender, command, body)) is None:
             return

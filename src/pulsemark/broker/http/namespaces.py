@@ -10,6 +10,11 @@ from ..cleaning.policies import (
     UnreadableValueError,
     check_namespace_settings,
 )
+from ..topics.leader_epochs import (
+    LEADER_EPOCHS,
+    InvalidEpochPolicyError,
+    check_leader_epochs,
+)
 from ..topics.mirror_policies import MIRROR_SOURCES
 from ..topics.stamp_policies import POLICY_NAME
 from .messages import HttpError, Request, Response
@@ -86,7 +91,11 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     if settings.get(MIRROR_SOURCES) is not None:
         settings[MIRROR_SOURCES] = checked_sources(settings[MIRROR_SOURCES])
     try:
+        if settings.get(LEADER_EPOCHS) is not None:
+            check_leader_epochs(settings[LEADER_EPOCHS])
         settings = check_namespace_settings(settings)
+    except InvalidEpochPolicyError as error:
+        raise HttpError(400, str(error)) from error
     except UnreadableValueError as error:
         raise HttpError(400, str(error)) from error
     except InvalidValueError as error:

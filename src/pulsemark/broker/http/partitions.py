@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..statistics.stats import Pieces, topic_stats
-from ..topics.registry import MAX_PARTITIONS, TopicInUseError
+from ..topics.registry import MAX_PARTITIONS
+from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
 from .names import namespace_name, topic_name
 from .table import Route

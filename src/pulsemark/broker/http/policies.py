@@ -7,10 +7,9 @@ it, from whatever level.
 
 from __future__ import annotations
 
-from ...wire import TopicName
 from ..topics.stamp_policies import POLICY_NAME, InvalidPolicyError, StampPolicy
 from .messages import HttpError, Request, Response
-from .names import check_new_namespace, existing_topic, namespace_name, topic_name
+from .names import policy_namespace, policy_topic
 from .table import Route
 
 __all__ = ["ROUTES", "checked_policy"]
@@ -19,12 +18,12 @@ __all__ = ["ROUTES", "checked_policy"]
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     """The policy set for a namespace."""
     policies = request.services.topics.stamp_policies
-    return _answer(policies.of_namespace(_namespace(request, tenant, name)))
+    return _answer(policies.of_namespace(policy_namespace(request, tenant, name)))
 
 
 async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Set a namespace's policy."""
-    namespace = _namespace(request, tenant, name)
+    namespace = policy_namespace(request, tenant, name)
     policy = await _policy(request)
     await request.services.topics.stamp_policies.set_for_namespace(namespace, policy)
     return Response()
@@ -32,7 +31,7 @@ async def set_for_namespace(request: Request, tenant: str, name: str) -> Respons
 
 async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Remove a namespace's policy; the broker's policy applies again."""
-    namespace = _namespace(request, tenant, name)
+    namespace = policy_namespace(request, tenant, name)
     await request.services.topics.stamp_policies.set_for_namespace(namespace, None)
     return Response()
 
@@ -40,13 +39,13 @@ async def unset_for_namespace(request: Request, tenant: str, name: str) -> Respo
 async def of_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """The policy set for a topic; with applied=true the policy that applies to it."""
     policies = request.services.topics.stamp_policies
-    name = _topic(request, tenant, namespace, topic)
+    name = policy_topic(request, tenant, namespace, topic)
     return _answer(policies.applied(name) if request.flag("applied") else policies.of_topic(name))
 
 
 async def set_for_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Set a topic's policy."""
-    name = _topic(request, tenant, namespace, topic)
+    name = policy_topic(request, tenant, namespace, topic)
     policy = await _policy(request)
     await request.services.topics.stamp_policies.set_for_topic(name, policy)
     return Response()
@@ -54,7 +53,7 @@ async def set_for_topic(request: Request, tenant: str, namespace: str, topic: st
 
 async def unset_for_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Remove a topic's policy; the namespace's policy applies again."""
-    name = _topic(request, tenant, namespace, topic)
+    name = policy_topic(request, tenant, namespace, topic)
     await request.services.topics.stamp_policies.set_for_topic(name, None)
     return Response()
 
@@ -74,18 +73,6 @@ async def _policy(request: Request) -> StampPolicy:
 
 def _answer(policy: StampPolicy | None) -> Response:
     return Response(200) if policy is None else Response.of_json(policy.to_json())
-
-
-def _namespace(request: Request, tenant: str, name: str) -> str:
-    check_new_namespace(tenant, name)
-    return namespace_name(request, tenant, name)
-
-
-def _topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
-    name = topic_name(request, "persistent", tenant, namespace, topic)
-    if name.partition_index >= 0:
-        raise HttpError(412, "a partition has no policies; use its partitioned topic")
-    return existing_topic(request, "persistent", tenant, namespace, topic)
 
 
 NAMESPACE = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{POLICY_NAME}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..statistics.stats import internal_stats, topic_stats
 from ..subscriptions.seek import SeekTarget
-from ..topics.registry import TopicInUseError
+from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
 from .names import (
     DOMAINS,

@@ -25,6 +25,7 @@ from ..services import Services
 from ..topics.topic import Topic
 from .audit_figures import audit_families
 from .counters import WRITE_LATENCY_LIMITS_MS
+from .kafka_figures import kafka_figures
 from .stats import storage_size_bytes
 
 __all__ = ["CONTENT_TYPE", "current_page", "render"]
@@ -227,6 +228,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         ),
         ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
         *services.cache.figures(),
+        *kafka_figures(services),
     ):
         yield _Family(name, text, [(cluster, value)])
 

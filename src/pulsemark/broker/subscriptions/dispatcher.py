@@ -29,6 +29,7 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe
 from ...wire import commands
 from .consumer import Consumer
+from .foreign_entries import read_entries
 from .positions import count_open, messages_in
 from .ranked_consumers import Rank, RankedConsumers
 
@@ -196,12 +197,13 @@ class Dispatcher(ABC):
             return False
         return not self.cursor.is_acked(entry.position)
 
-    def read(self, position: Position, max_entries: int) -> list[Entry]:
+    def read(self, position: Position, max_entries: int) -> Sequence[Entry]:
         """Entries from `position`; [] at the end and before a damaged entry that stops us."""
         while True:
             try:
-                return self.log.read(
-                    position, max_entries=max_entries, max_bytes=self.config.dispatch_round_bytes
+                topic, max_bytes = self.subscription.topic, self.config.dispatch_round_bytes
+                return read_entries(
+                    topic, self.log, position, max_entries=max_entries, max_bytes=max_bytes
                 )
             except CorruptEntryError as damage:
                 if not self.steps_over(damage):

@@ -31,6 +31,7 @@ from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
+from .foreign_entries import read_entries
 from .ready_ring import ReadyRing
 from .replay import ReplayQueue
 
@@ -270,7 +271,9 @@ class SharedDispatcher(Dispatcher):
         at, last = min(wanted), max(wanted)
         while at <= last:
             try:
-                entries = self.log.read(
+                entries = read_entries(
+                    self.subscription.topic,
+                    self.log,
                     at,
                     max_entries=last.entry_id - at.entry_id + 1,
                     max_bytes=self.config.dispatch_round_bytes,

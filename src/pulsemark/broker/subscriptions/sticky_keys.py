@@ -34,6 +34,7 @@ __all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for"
 
 POINTS_PER_CONSUMER = 100
 _POINTS = struct.Struct(f">{POINTS_PER_CONSUMER}H")
+_NUMBER = struct.Struct("<Q")
 #: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
 #: Up to so many ranges are deleted one by one; for more the list is built again.
@@ -121,13 +122,17 @@ class AutoSplit:
     The cost of adding a consumer does not grow with the number of consumers. When a consumer is
     removed, its points stay and are ignored. They are deleted when `select` meets them, or by
     `sweeping`.
+
+    Points are kept as bytes and not as lists: Python's collector visits every list. With 20,000
+    consumers, lists for all slots made one `add` block the event loop for 61 ms.
     """
 
     def __init__(self) -> None:
         #: Slots with points.
         self._points = SlotSet()
-        #: The consumers with a point on a slot, as arrival numbers in order; some may have left.
-        self._numbers: dict[int, list[int]] = {}
+        #: The consumers with a point on a slot, as arrival numbers (`_NUMBER`) in order; some may
+        #: have left.
+        self._numbers: dict[int, bytearray] = {}
         self._members: dict[int, Consumer] = {}
         self._number_of: dict[Consumer, int] = {}
         self._labels: dict[str, _Labels] = {}
@@ -148,12 +153,13 @@ class AutoSplit:
         # Consumers with the same name (or without a name) get different numbers.
         label = self._labels.setdefault(consumer.name, _Labels()).take()
         self._label_of[consumer] = label
+        packed = _NUMBER.pack(number)
         for slot in _points_of(f"{consumer.name}#{label}"):
             numbers = self._numbers.get(slot)
             if numbers is not None:
-                numbers.append(number)
+                numbers += packed
             else:
-                self._numbers[slot] = [number]
+                self._numbers[slot] = bytearray(packed)
                 self._points.add(slot)
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
@@ -185,14 +191,15 @@ class AutoSplit:
     def _owner_at(self, slot: int) -> Consumer | None:
         """The consumer of a slot with points. If all its consumers left, the slot is deleted."""
         numbers = self._numbers[slot]
-        owner = self._members.get(numbers[0])
+        owner = self._members.get(_NUMBER.unpack_from(numbers)[0])
         if owner is None:
-            numbers[:] = [number for number in numbers if number in self._members]
-            if not numbers:
+            left = [one for (one,) in _NUMBER.iter_unpack(numbers) if one in self._members]
+            if not left:
                 del self._numbers[slot]
                 self._points.discard(slot)
                 return None
-            owner = self._members[numbers[0]]
+            numbers[:] = b"".join(map(_NUMBER.pack, left))
+            owner = self._members[left[0]]
         return owner
 
 

@@ -17,7 +17,7 @@ from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
-from .catalog_writer import CatalogWriter
+from .catalog_writer import CatalogWriter, Change
 from .topic_names import TopicNames
 
 __all__ = ["PartitionedTopics"]
@@ -82,14 +82,17 @@ class PartitionedTopics:
 
     # -- changing -------------------------------------------------------------------------------
 
-    async def put(self, name: TopicName, partitions: int) -> None:
-        """Create a partitioned topic, or change its number of partitions; durable on return."""
-        await self._writer.in_turn(lambda: self._put(str(name), partitions))
+    async def put(self, name: TopicName, partitions: int, *others: Change) -> None:
+        """Create a partitioned topic, or change its number of partitions; durable on return.
 
-    async def _put(self, full: str, partitions: int) -> None:
+        `others` are made in the same transaction.
+        """
+        await self._writer.in_turn(lambda: self._put(str(name), partitions, others))
+
+    async def _put(self, full: str, partitions: int, others: tuple[Change, ...]) -> None:
         # In one transaction: else the next start could finish the old deletion on the new topic.
-        value = str(partitions).encode()
-        await self._writer.write((RETIRED_KIND, full, None), (PARTITIONED_KIND, full, value))
+        count = PARTITIONED_KIND, full, str(partitions).encode()
+        await self._writer.write((RETIRED_KIND, full, None), count, *others)
         self._retired.pop(full, None)
         self._counts[full] = partitions
         self._names.add(full)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics
     from .topic_names import TopicNames
 
-__all__ = ["TOPIC_POLICY_KIND", "Concerns", "PolicyStore"]
+__all__ = ["TOPIC_POLICY_KIND", "Concerns", "PolicyStore", "stored_policies"]
 
 TOPIC_POLICY_KIND = "topic-policy"
 
@@ -54,7 +54,7 @@ class PolicyStore:
         #: Called after each change with the policy's name and the topics that it concerns.
         self.listeners: list[Callable[[str, Concerns], None]] = []
         #: Called with the policy's name and the topic, in the same turn as the change.
-        self.of_topic_changed: Callable[[str, TopicName], None] = lambda policy, name: None
+        self.of_topic_changed: list[Callable[[str, TopicName], None]] = []
 
     def _exists(self, name: TopicName) -> bool:
         return str(name) in self._names or name in self._partitioned
@@ -94,20 +94,27 @@ class PolicyStore:
 
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
-        await self._writer.in_turn(lambda: self._set(name, policy, value))
+        await self.change_in_topic(name, {policy: value})
 
-    async def _set(self, name: TopicName, policy: str, value: Any) -> None:
+    async def change_in_topic(self, name: TopicName, changes: Mapping[str, Any]) -> None:
+        """As `set_in_topic`, for several policies at once."""
+        await self._writer.in_turn(lambda: self._change(name, changes))
+
+    async def _change(self, name: TopicName, changes: Mapping[str, Any]) -> None:
         if not self._exists(name):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")
         full = str(name)
-        settings = _with(self.of_topics.get(full, {}), policy, value)
-        stored = json.dumps(settings, sort_keys=True).encode() if settings else None
-        await self._writer.write((TOPIC_POLICY_KIND, full, stored))
-        self._show(name, settings)
-        self.of_topic_changed(policy, name)
-        self._tell(policy, lambda other: other.partitioned == name)
+        settings = self.of_topics.get(full, {})
+        for policy, value in changes.items():
+            settings = _with(settings, policy, value)
+        await self._writer.write((TOPIC_POLICY_KIND, full, stored_policies(settings)))
+        self.show(name, settings)
+        for policy in changes:
+            for changed in self.of_topic_changed:
+                changed(policy, name)
+            self._tell(policy, lambda other: other.partitioned == name)
 
-    def _show(self, name: TopicName, settings: dict[str, Any]) -> None:
+    def show(self, name: TopicName, settings: dict[str, Any]) -> None:
         """Show a topic's new settings; empty settings are removed."""
         if settings:
             self.of_topics[str(name)] = settings
@@ -122,15 +129,21 @@ class PolicyStore:
         settings = self.of_topics.get(str(name))
         if settings is not None:
             await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
-        self._show(name, {})
+        self.show(name, {})
         for policy in settings or ():
             # A producer may have made the topic anew already.
-            self.of_topic_changed(policy, name)
+            for changed in self.of_topic_changed:
+                changed(policy, name)
             self._tell(policy, lambda other: other.partitioned == name)
 
     def _tell(self, policy: str, concerns: Concerns) -> None:
         for listener in self.listeners:
             listener(policy, concerns)
+
+
+def stored_policies(settings: Mapping[str, Any]) -> bytes | None:
+    """A topic's policies as the catalog has them; None without any."""
+    return json.dumps(settings, sort_keys=True).encode() if settings else None
 
 
 def _with(settings: dict[str, Any], policy: str, value: Any) -> dict[str, Any]:

@@ -13,10 +13,11 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property
 from typing import Any, TypeVar
 
 from ...finder.mirror_places import MirrorPlaces
-from ...ledger import LedgerError, TopicNotFoundError, TopicStore
+from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
@@ -26,17 +27,19 @@ from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
+from .entry_formats import EntryFormats
+from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
-from .policy_store import PolicyStore
+from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .producers import CLAIMED_EPOCH_MAX
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
 from .topic_names import TopicNames
 
-__all__ = ["TopicInUseError", "Topics"]
+__all__ = ["Topics"]
 
 T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
@@ -44,20 +47,11 @@ RunBlocking = Callable[..., Awaitable[Any]]
 MAX_PARTITIONS = 10_000
 
 
-class TopicInUseError(Exception):
-    """A topic cannot be deleted: producers or consumers are connected to it."""
-
-    def __init__(self, topic: str, producers: int, consumers: int) -> None:
-        super().__init__(f"{topic} has {producers} producers and {consumers} consumers")
-        self.topic = topic
-        self.producers = producers
-        self.consumers = consumers
-
-
 class Topics:
     """The registry of topics.
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
+    `leader_epochs`;
     `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
     that is opened.
     """
@@ -97,8 +91,8 @@ class Topics:
             self.turns,
             broker_name=broker_name,
         )
+        self.entry_formats = EntryFormats(self.policy_store, self.open_topics, self._partitioned)
         self.mirror_policies = MirrorPolicies(config.mirror_sources, self.policy_store)
-        self.policy_store.of_topic_changed = self.stamp_policies.changed
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
@@ -106,6 +100,12 @@ class Topics:
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
+
+    @cached_property
+    def leader_epochs(self) -> LeaderEpochs:
+        """The policy `leaderEpochs`, and the epochs that this broker begins."""
+        leader = leader_name(self.stamp_policies.broker_name, self._store.owner_id)
+        return LeaderEpochs(self, self.policy_store, self._run_blocking, leader=leader)
 
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""
@@ -154,6 +154,10 @@ class Topics:
     def creates_topics(self) -> bool:
         """Whether a topic is created when a client produces to it or subscribes."""
         return self.config.allow_auto_topic_creation
+
+    def wake_committer(self) -> None:
+        """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
+        self._store.committer.thread.wake()
 
     def parse(self, name: str) -> TopicName:
         """Parse a topic's name. Raises `RefusedError` if its namespace does not exist."""
@@ -249,6 +253,8 @@ class Topics:
             store_epoch=store_epoch,
         )
         self.stamp_policies.apply_to(topic)
+        self.entry_formats.apply_to(topic)
+        await self.leader_epochs.try_to_begin(topic)
         for call in self.on_open:
             call(topic)
         self.open_topics[full] = topic
@@ -258,17 +264,37 @@ class Topics:
     def _watch_mirrors(self, topic: Topic) -> None:
         self.mirror_places.watch(topic.ledger)
 
+    async def open_internal(self, name: str) -> ManagedLedger:
+        """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
+        ledger: ManagedLedger = await self._run_blocking(self._store.open_internal, name)
+        return ledger
+
     # -- creating and deleting ------------------------------------------------------------------
 
-    async def create_partitioned(self, name: TopicName, partitions: int) -> None:
-        """Create a partitioned topic with all its partitions, or add partitions to one."""
-        _check_persistent(name)
-        await self._background.run_to_end(self._create_partitioned_alone(name, partitions))
+    async def create_partitioned(
+        self, name: TopicName, partitions: int, policies: dict[str, Any] | None = None
+    ) -> None:
+        """Create a partitioned topic with all its partitions, or add partitions to one.
 
-    async def _create_partitioned_alone(self, name: TopicName, partitions: int) -> None:
+        A new one may have `policies`; they are stored in the same change.
+        """
+        _check_persistent(name)
+        await self._background.run_to_end(
+            self._create_partitioned_alone(name, partitions, policies)
+        )
+
+    async def _create_partitioned_alone(
+        self, name: TopicName, partitions: int, policies: dict[str, Any] | None
+    ) -> None:
         async with self._locks.held(str(name)):
             self._check_namespace(name)
-            await self._partitioned.put(name, partitions)
+            policies = {key: value for key, value in (policies or {}).items() if value is not None}
+            if not policies:
+                await self._partitioned.put(name, partitions)
+            else:
+                change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
+                await self._partitioned.put(name, partitions, change)
+                self.policy_store.show(name, policies)
         for index in range(partitions):
             await self.open(name.partition(index), create=True)
 
@@ -288,7 +314,7 @@ class Topics:
             ]
             if not force:
                 for topic in opened:
-                    _check_unused(topic)
+                    topic.check_is_unused()
             notifying = [self._close(topic) for topic in opened]
             # Clients are notified after this: they must not bring partitions back.
             await self._partitioned.retire(name)
@@ -313,7 +339,7 @@ class Topics:
             topic = self.open_topics.get(full)
             if topic is not None:
                 if not force:
-                    _check_unused(topic)
+                    topic.check_is_unused()
                 await self.turns.work(self._close(topic))
                 await topic.producers.settled()
             await self._before_delete(name)
@@ -369,13 +395,6 @@ class Topics:
             topic.close()
             await self.turns.work(topic.disconnect())
             await topic.producers.settled()
-
-
-def _check_unused(topic: Topic) -> None:
-    producers = len(topic.producers.by_name) + len(topic.producers.waiting)
-    consumers = sum(len(s.consumers) for s in tuple(topic.subscriptions.values()))
-    if producers or consumers:
-        raise TopicInUseError(topic.name, producers, consumers)
 
 
 def _check_persistent(name: TopicName) -> None:

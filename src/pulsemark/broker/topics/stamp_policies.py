@@ -199,7 +199,8 @@ class StampPolicies:
         self._names = names
         self._partitioned = partitioned
         self._turns = turns
-        self._broker_name = broker_name
+        self.broker_name = broker_name
+        store.of_topic_changed.append(self._changed)
 
     def check_stored(self) -> None:
         """Import the stampers of all stored policies, and log those that are missing. Blocks."""
@@ -232,7 +233,7 @@ class StampPolicies:
     def apply_to(self, topic: Topic) -> None:
         """Apply its policy to a topic: its stampers and the delivered fields."""
         policy = self.applied(topic.topic_name)
-        topic.ledger.stampers = _at_broker(policy.chain, self._broker_name)
+        topic.ledger.stampers = _at_broker(policy.chain, self.broker_name)
         topic.delivered_fields = policy.delivered_fields
 
     # -- changing -------------------------------------------------------------------------------
@@ -250,7 +251,7 @@ class StampPolicies:
         """
         await self._store.set_in_topic(name, POLICY_NAME, _shown(policy))
 
-    def changed(self, policy: str, name: TopicName) -> None:
+    def _changed(self, policy: str, name: TopicName) -> None:
         """A topic's policy has changed: a new one holds for it and its partitions."""
         if policy == POLICY_NAME:
             self._apply(str(name))

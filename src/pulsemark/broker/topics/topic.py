@@ -34,17 +34,28 @@ from ..errors import RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
 from .producers import TopicProducers
 
-__all__ = ["Topic"]
+__all__ = ["Topic", "TopicInUseError"]
 
 
 log = logging.getLogger(__name__)
 
 #: Batches with a larger uncompressed size are not parsed on the event loop.
 MAX_OPENED_BYTES = 8 * 1024 * 1024
+
+
+class TopicInUseError(Exception):
+    """A topic cannot be deleted: producers or consumers are connected to it."""
+
+    def __init__(self, topic: str, producers: int, consumers: int) -> None:
+        super().__init__(f"{topic} has {producers} producers and {consumers} consumers")
+        self.topic = topic
+        self.producers = producers
+        self.consumers = consumers
 
 
 class Topic:
@@ -73,6 +84,8 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
+        #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
+        self.tombstone_stage = 1
         #: Prefix fields that clients get in addition to time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
         #: The log's last position when the last message's id was found, and that id.
@@ -95,6 +108,13 @@ class Topic:
             raise RefusedError(
                 ServerError.ServiceNotReady, f"{self.name} is being closed; try again"
             )
+
+    def check_is_unused(self) -> None:
+        """Raise `TopicInUseError` if producers or consumers are connected."""
+        producers = len(self.producers.by_name) + len(self.producers.waiting)
+        consumers = sum(len(s.consumers) for s in tuple(self.subscriptions.values()))
+        if producers or consumers:
+            raise TopicInUseError(self.name, producers, consumers)
 
     def disconnect(self) -> Iterator[None]:
         """Disconnect every producer and consumer from the broker's side, at once.
@@ -292,7 +312,7 @@ class Topic:
 
     def _entry_at(self, log: ManagedLedger | CompactedLog, position: Position) -> Entry | None:
         try:
-            entries = log.read(position, max_entries=1)
+            entries = read_entries(self, log, position, max_entries=1, max_bytes=1)
         except CorruptEntryError:
             # No consumer can get it any more, so it is not the last message.
             return None

@@ -53,6 +53,12 @@ class CommitterThread:
         """Whether the caller cannot wait for the thread: it does not run, or it is the caller."""
         return self._thread is None or self._thread is threading.current_thread()
 
+    def wake(self) -> None:
+        """Wake the thread, if it sleeps, for what was appended without waking it."""
+        bell = self._bell
+        if bell.is_asleep and not bell.is_led and self._committer.has_work:
+            bell.strokes.put(None)
+
     def stop(self) -> None:
         """End the thread once everything is committed."""
         self.is_stopping = True

@@ -40,7 +40,7 @@ from .committer_thread import CommitterThread
 from .delivery import Delivery
 from .entry_writer import EntryWriter, Outcome
 from .pending import Pending
-from .remember import remember
+from .remember import show
 from .unsynced import Unsynced
 
 _log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class GroupCommit:
             self.flush()
             return
         self.refuse_committer("append, with too much pending,")
-        self.wake()
+        self.bell.ring()
         self._room.wait(lambda: self.pending.has_room or self.state.is_over)
 
     def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
@@ -121,7 +121,7 @@ class GroupCommit:
                 self._commit_until_done(commit, is_sole=False)
         if commit.done:
             return
-        self.wake()
+        self.bell.ring()
         if not self._done.wait(lambda: commit.done, timeout_s):
             raise TimeoutError(f"not durable within {timeout_s} s")
 
@@ -235,8 +235,8 @@ class GroupCommit:
             batch = pending.take()
         assert batch is not None
         self._writer.write_plainly(batch, groups)
-        for group in groups:
-            group.show()
+        with self.lock:
+            show(groups, keep=threading.current_thread() is not threading.main_thread())
         self.read_turns.committed()
         with self.settling:
             is_called = bool(batch.callbacks)
@@ -306,9 +306,7 @@ class GroupCommit:
             owners = {id(group.owner): group.owner for group in outcome.failed}
             owners.update((id(owner), owner) for owner in fenced)
             dropped = self.pending.take_out(owners.keys())
-            for group in outcome.good:
-                group.show()
-                remember(group)
+            show(outcome.good)
             for owner in owners.values():
                 owner.fence()
             self.pending.count_out(dropped, ends=False)
@@ -329,11 +327,12 @@ class GroupCommit:
             callbacks, batch.callbacks = batch.callbacks, []
         owners, self._confirmed = self._confirmed, {}
         listeners = [call for owner in owners.values() for call in owner.on_confirmed]
-        # First for those who wait for a receipt, then for those who want entries.
-        self._delivery.put([*callbacks, *listeners])
         groups, batch.groups = batch.groups.values(), {}
         for group in groups:
             group.forget_content()
+        # First for those who wait for a receipt, then for those who want entries. Last of all: the
+        # thread that is woken here needs the interpreter, too.
+        self._delivery.put([*callbacks, *listeners])
 
     def stop_store(self, error: BaseException) -> None:
         """Something failed that has no repair here: stop the store, and fail all that wait."""

@@ -65,8 +65,11 @@ class Pending:
 
     # Everything below is called under ``lock``
 
-    def group(self, owner: Owner, run: Run, offset: int) -> Group:
-        """The group that gathers for ``run``; a new one begins at ``offset``."""
+    def group(self, owner: Owner, run: Run, offset: int, wakes: bool) -> Group:
+        """The group that gathers for ``run``; a new one begins at ``offset``.
+
+        ``wakes``: a new one wakes the committer's thread, if that sleeps.
+        """
         batch = self.gathering
         if batch.size_bytes >= MAX_BATCH_BYTES:
             batch = Batch(self._committer)
@@ -78,7 +81,7 @@ class Pending:
             bell = self._bell
             # No call from here to the bell's: so no exception can come in between.
             batch.groups[run] = group
-            if bell.is_asleep and not bell.is_led:
+            if wakes and bell.is_asleep and not bell.is_led:
                 bell.strokes.put(None)
         return group
 

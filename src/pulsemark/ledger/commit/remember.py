@@ -7,6 +7,7 @@ nothing has to be checked again when they are read from the cache.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from .commit import ROW_FIELDS, Group
 
@@ -14,12 +15,20 @@ PIECE_BYTES = 64 * 1024
 """Larger groups are kept in pieces, so that a view on one entry keeps only its piece in memory."""
 
 
-def remember(group: Group) -> None:
-    """Keep the entries of a group, which is durable and shown, if its topic is read at its end.
+def show(groups: Sequence[Group], *, keep: bool = True) -> None:
+    """Show groups, which are durable, to readers, and keep their entries for those at the end.
 
-    Called under the committer's lock, in the step that shows the group. What the main thread
-    commits is not kept: a signal handler could end this half way.
+    Called under the committer's lock: what is removed later is removed from the cache, too.
+    ``keep`` is false where the main thread commits: a signal handler could end it half way.
     """
+    for group in groups:
+        group.show()
+        if keep:
+            _remember(group)
+
+
+def _remember(group: Group) -> None:
+    """Keep the entries of a group, if its topic is read at its end."""
     recent = group.owner.recent
     if not recent.is_wanted():
         return

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from ...proto.cursor_pb2 import CursorRecord
 from ..commit.commit import DONE, Commit, failed_commit
 from ..errors import LedgerError
 from ..position import LATEST, Position
 from ..store_state import StoreState
+from .cursor_log import CursorLog, data_messages
 from .partial_batches import PartialBatches, bits_of, signed_words_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
@@ -33,28 +33,6 @@ _MAX_RANGE_ENTRIES = 2**31
 """A stored range longer than any ledger is damaged: it cannot be a range of entries."""
 
 Write = Callable[[CursorRecord], Commit]
-
-
-class CursorLog(Protocol):
-    """What a cursor needs from its log: a topic's log, or its compacted form.
-
-    See `TopicLog` for what each one means.
-    """
-
-    @property
-    def epoch(self) -> object:
-        """Changes when entries other than those at the head may have been removed."""
-
-    @property
-    def end_position(self) -> Position: ...  # noqa: D102
-    @property
-    def last_position(self) -> Position | None: ...  # noqa: D102
-    def next_position(self, position: Position) -> Position: ...  # noqa: D102
-    def previous_position(self, position: Position) -> Position: ...  # noqa: D102
-    def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
-    def entry_after(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
-    def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
-    def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +76,7 @@ class Cursor:
         """Everything up to and with this position is acknowledged."""
         # Holds no reference to the cursor itself, which would be a reference cycle.
         self._acked = PositionRanges(partial(_messages_of, log))
-        self._epoch = log.epoch
+        self._tail_cuts = log.tail_cuts
         self._batches = PartialBatches()
         self._changed = PositionRanges()
         self._changed_batches: set[Position] = set()
@@ -117,7 +95,7 @@ class Cursor:
     def follow(self, log: CursorLog) -> None:
         """From now on, the cursor's positions are those of ``log``."""
         self._log = log
-        self._epoch = log.epoch
+        self._tail_cuts = log.tail_cuts
         self._acked.weigh_by(partial(_messages_of, log))
         self._batches.remove_if(self._acked.__contains__)
 
@@ -141,7 +119,7 @@ class Cursor:
             self._move_mark_delete(position)
             self._advance()
             return
-        self._acked.add_one(position, messages)
+        self._acked.add_one(position, 0 if self._log.is_control(position) else messages)
         if self.durable:
             self._changed.add_one(position)
 
@@ -246,8 +224,22 @@ class Cursor:
     def nth_unacked(self, count: int) -> Position | None:
         """The ``count``-th unacknowledged entry, from 1 on; the last entry if there are fewer.
 
-        None on an empty topic. Steps over whole blocks of entries, not over each.
+        None on an empty topic. Control entries do not count.
         """
+        passed = 0
+        while True:
+            found = self._nth_entry(count + passed)
+            if found is None:
+                return None
+            end = Position(found[0], found[1] + 1)
+            between = self._log.control_positions(self.mark_delete, end)
+            control = sum(not self.is_acked(position) for position in between)
+            if control == passed:
+                return found
+            passed = control
+
+    def _nth_entry(self, count: int) -> Position | None:
+        """As `nth_unacked`, with control entries. Steps over whole blocks of entries."""
         log = self._log
         start = self._settle()
         for at, bits in self._acked.blocks_after(self.mark_delete):
@@ -268,16 +260,16 @@ class Cursor:
 
     @property
     def backlog_messages(self) -> int:
-        """Messages not yet acknowledged, batches counted whole."""
+        """Messages not yet acknowledged, batches counted whole; control entries do not count."""
         first = self._settle()
-        return max(self._log.message_count(first, LATEST) - self._acked.weight, 0)
+        return max(data_messages(self._log, first, LATEST) - self._acked.weight, 0)
 
     def _settle(self) -> Position:
         """Stop counting entries removed from the log; returns the first entry above mark delete."""
         first = self._log.next_position(self.mark_delete)
-        if self._epoch != self._log.epoch:
+        if self._tail_cuts != self._log.tail_cuts:
             # The log's tail may have been cut.
-            self._epoch = self._log.epoch
+            self._tail_cuts = self._log.tail_cuts
             self._acked.recount()
         if self._acked:
             self._acked.remove_up_to(Position(first[0], first[1] - 1), recount=True)
@@ -394,4 +386,4 @@ def _entries(start: Position, end: Position) -> Iterator[Position]:
 
 
 def _messages_of(log: CursorLog, ledger_id: int, first: int, last: int) -> int:
-    return log.message_count(Position(ledger_id, first), Position(ledger_id, last + 1))
+    return data_messages(log, Position(ledger_id, first), Position(ledger_id, last + 1))

@@ -22,7 +22,7 @@ from ...ledger import (
 )
 from ...ledger.errors import ReservedTopicError
 from ...metadata import ChecksumError, peek
-from ...proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
+from ...proto.broker_entry_pb2 import CONTROL_CHECKPOINT
 from ..raw_messages import unbatched_message
 from .base import (
     OTHER,
@@ -265,12 +265,12 @@ class Appending(EngineTests):
         """The broker's control entries take an index and keep their content."""
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
-            ledger.append_control(CONTROL_LEADER_CHANGE).commit.wait(10)
+            ledger.append_control(CONTROL_CHECKPOINT, "nightly").commit.wait(10)
             (entry,) = entries_of(ledger)
             assert (entry.kind, entry.index, bytes(entry.body)) == (EntryKind.CONTROL, 0, b"")
             stamp = peek(entry.prefix)
             assert stamp is not None
-            assert stamp.control_type == CONTROL_LEADER_CHANGE
+            assert stamp.control_type == CONTROL_CHECKPOINT
 
     def test_a_closed_store_says_so(self, engine: Engine) -> None:
         """Every method of store and ledger raises StoreClosedError; closing again does nothing."""

@@ -1,0 +1,62 @@
+"""The policy `entryFormat` of topics: whether Kafka's record sets are stored, and in which format.
+
+The value is an object with settings by Kafka's names (docs/kafka.md), such as
+`{"message.format.version": "0.10.0"}`. Settings that are not named keep their values; null gives a
+setting its default. The answer to GET has all settings of the topic's own; without a body: the
+topic takes no record sets. The policy cannot be unset, since entries in that format stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...wire import TopicName
+from ..topics.entry_formats import KAFKA_POLICY, policies_of
+from .messages import HttpError, Request, Response
+from .names import existing_topic, topic_name
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """A topic's settings of its own."""
+    name = _topic(request, tenant, namespace, topic)
+    settings = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
+    return Response(200) if settings is None else Response.of_json(settings)
+
+
+async def set_entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Change some of a topic's settings; from then on it takes Kafka's record sets."""
+    from ...kafka.errors import KafkaError
+    from ...kafka.settings import check_settings
+
+    name = _topic(request, tenant, namespace, topic)
+    changes: Any = request.json()
+    if not isinstance(changes, dict) or not all(
+        value is None or isinstance(value, str) for value in changes.values()
+    ):
+        raise HttpError(400, "entryFormat must be an object with settings as text")
+    store = request.services.topics.policy_store
+    before = store.in_topic(name, KAFKA_POLICY) or {}
+    try:
+        settings = check_settings({**before, **changes})
+    except KafkaError as error:
+        raise HttpError(400, error.message) from error
+    await store.change_in_topic(name, policies_of(settings))
+    return Response()
+
+
+def _topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
+    name = topic_name(request, "persistent", tenant, namespace, topic)
+    if name.partition_index >= 0:
+        raise HttpError(412, "a partition has no policies; use its partitioned topic")
+    return existing_topic(request, "persistent", tenant, namespace, topic)
+
+
+TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/entryFormat"
+
+ROUTES = (
+    Route("GET", TOPIC, entry_format),
+    Route("POST", TOPIC, set_entry_format),
+)

@@ -1,0 +1,255 @@
+"""The broker as the Kafka endpoint sees it, and the endpoint's listener.
+
+A Kafka topic T is the partitioned topic T of `kafka_namespace`; its partition P is the topic
+`T-partition-P`. A topic without partitions is one with a single partition, the topic itself.
+
+The settings that a topic has by Kafka's names are its policy `kafka` (`topics.entry_formats`).
+
+Importing this module imports kafka-python, so the broker imports it only if a port is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar, cast
+
+from ..kafka.endpoint import Endpoint
+from ..kafka.errors import Code, KafkaError
+from ..kafka.names import is_name
+from ..kafka.options import KafkaOptions
+from ..kafka.ports import Budget, InputMemory, OutputMemory, Ports
+from ..ledger import LedgerError, ManagedLedger, Position
+from ..proto.pulsar_api_pb2 import ServerError
+from ..wire import TopicName, check_namespace
+from .configuration.config import BrokerConfig
+from .connection.accepting import Listener
+from .errors import RefusedError
+from .services import Services
+from .topics.entry_formats import KAFKA_POLICY, policies_of
+from .topics.registry import MAX_PARTITIONS
+from .topics.topic import Topic
+from .waiting import wait_until
+
+__all__ = ["KafkaServer"]
+
+T = TypeVar("T")
+
+JOURNAL = "kafka-groups"
+
+CODES = {
+    ServerError.TopicNotFound: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    ServerError.InvalidTopicName: Code.INVALID_TOPIC_EXCEPTION,
+    ServerError.NotAllowedError: Code.POLICY_VIOLATION,
+    ServerError.PersistenceError: Code.KAFKA_STORAGE_ERROR,
+    ServerError.ServiceNotReady: Code.NOT_LEADER_OR_FOLLOWER,
+}
+
+
+async def _translated(work: Awaitable[T]) -> T:
+    """What `work` returns; the broker's refusals as Kafka's."""
+    try:
+        return await work
+    except RefusedError as refusal:
+        code = CODES.get(refusal.code, Code.UNKNOWN_SERVER_ERROR)
+        raise KafkaError(code, refusal.message) from refusal
+    except (LedgerError, OSError) as error:
+        raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+class KafkaServer:
+    """The listener for Kafka's clients, and their endpoint."""
+
+    def __init__(self, config: BrokerConfig, has_room: Callable[[int], bool]) -> None:
+        """Bind the port. Raises PortInUseError, OSError."""
+        assert config.kafka_port is not None
+        self._config = config
+        self._endpoint: Endpoint | None = None
+        self.listener = Listener(config.host, config.kafka_port, self._session, has_room=has_room)
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return self.listener.port
+
+    def _session(self) -> asyncio.BaseProtocol:
+        assert self._endpoint is not None, "connections are accepted after `open`"
+        return self._endpoint.session()
+
+    async def open(self, services: Services, host: str) -> None:
+        """Read what the endpoint has stored. Raises LedgerError, OSError."""
+        ports = cast("Ports", BrokerPorts(services))
+        endpoint = Endpoint(ports, _options(self._config, host, self.port))
+        await endpoint.start()
+        services.kafka = self._endpoint = endpoint
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self.listener.start()
+
+    async def close(self) -> None:
+        """Answer what was taken, and close the connections, within `shutdown_timeout_ms`."""
+        endpoint = self._endpoint
+        if endpoint is None:
+            return
+        until_s = asyncio.get_running_loop().time() + self._config.shutdown_timeout_ms / 1000
+        endpoint.stop_reading()
+        await wait_until(lambda: not endpoint.is_busy, until_s)
+        endpoint.finish()
+        await wait_until(lambda: endpoint.is_drained, until_s)
+        await endpoint.close()
+
+
+def _options(config: BrokerConfig, host: str, port: int) -> KafkaOptions:
+    return KafkaOptions(
+        host=host,
+        port=port,
+        cluster=config.cluster,
+        auto_create=config.allow_auto_topic_creation,
+        default_partitions=config.kafka_default_partitions,
+        group_initial_rebalance_delay_ms=config.kafka_group_initial_rebalance_delay_ms,
+        max_request_bytes=config.max_kafka_request_bytes,
+        max_fetch_bytes=config.max_kafka_fetch_bytes,
+        max_pending_requests=config.max_kafka_pending_requests_per_connection,
+        max_groups=config.max_kafka_groups,
+        max_group_members=config.max_kafka_group_members,
+        max_group_bytes=config.max_kafka_group_bytes,
+        max_committed_offsets=config.max_kafka_committed_offsets,
+        max_producer_ids=config.max_kafka_producer_ids_per_partition,
+        max_partitions=MAX_PARTITIONS,
+        write_buffer_high_water_bytes=config.write_buffer_high_water_bytes,
+        idle_timeout_ms=config.kafka_idle_timeout_ms,
+        stalled_frame_timeout_ms=config.stalled_frame_timeout_ms,
+        min_frame_rate_bytes_per_s=config.min_frame_rate_bytes_per_s,
+    )
+
+
+class BrokerPorts:
+    """`Ports` over a broker's services."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.topics = BrokerTopics(services)
+        self.budget = cast("Budget", services.budget)
+        self.input = cast("InputMemory", services.input)
+        self.output = cast("OutputMemory", services.output)
+        self.run_blocking = services.run_blocking
+
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        return self._services.config.clock.now_ms()
+
+    def storage_failed(self, error: BaseException) -> None:
+        """An append failed."""
+        self._services.storage.failed(error)
+
+    async def journal(self) -> ManagedLedger:
+        """The endpoint's own log."""
+        return await self._services.topics.open_internal(JOURNAL)
+
+    async def next_producer_ids(self, count: int) -> int:
+        """The first of `count` ids that were never given before."""
+        writer = self._services.topics.catalog_writer
+
+        async def take() -> int:
+            stored = await writer.read("kafka", "next-producer-id")
+            # Without a number (the folder is new, or its catalog was lost) ids begin above those
+            # that were given before: at most 1,000 in each millisecond.
+            first = self.now_ms() * 1_000 if stored is None else int(stored)
+            await writer.write(("kafka", "next-producer-id", str(first + count).encode()))
+            return first
+
+        return await writer.in_turn(take)
+
+
+class BrokerTopics:
+    """`TopicsPort` over the broker's registry."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._topics = services.topics
+        self._policies = services.topics.policy_store
+        self._namespace = services.config.kafka_namespace
+        self._tenant, self._local = check_namespace(self._namespace)
+        self._prefix = f"persistent://{self._namespace}/"
+        self._creating = asyncio.Lock()
+
+    def _name(self, topic: str) -> TopicName:
+        return TopicName("persistent", self._tenant, self._local, topic)
+
+    def _partition(self, topic: str, index: int) -> TopicName | None:
+        """The name of a partition; None: there is none."""
+        name = self._name(topic)
+        count = self._topics.partitions_of(name)
+        if count:
+            return name.partition(index) if 0 <= index < count else None
+        return name if index == 0 and self._topics.exists(name) else None
+
+    def names(self) -> list[str]:
+        """All topics that Kafka clients can use, sorted."""
+        topics, namespace = self._topics, self._namespace
+        listed = (*topics.partitioned_in(namespace), *topics.names_in(namespace))
+        return sorted(filter(is_name, {name.rpartition("/")[2] for name in listed}))
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        if not is_name(topic):
+            return 0
+        name = self._name(topic)
+        return self._topics.partitions_of(name) or int(self._topics.exists(name))
+
+    def opened(self, topic: str, index: int) -> Topic | None:
+        """The partition, if it is open."""
+        name = self._partition(topic, index) if is_name(topic) else None
+        return None if name is None else self._topics.open_topics.get(str(name))
+
+    async def open(self, topic: str, index: int) -> Topic:
+        """The partition, which is opened first where needed."""
+        name = self._partition(topic, index) if is_name(topic) else None
+        if name is None:
+            raise KafkaError(
+                Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
+            )
+        return await _translated(self._topics.open(name, create=False))
+
+    async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Create a topic whose entries are in Kafka's format."""
+        async with self._creating:
+            if self.partitions_of(topic):
+                raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {topic} exists")
+            policies = policies_of(settings)
+            work = self._topics.create_partitioned(self._name(topic), partitions, policies)
+            await _translated(work)
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        """Let a partitioned topic have more partitions."""
+        name = self._name(topic)
+        async with self._creating:
+            if not self._topics.partitions_of(name):
+                raise KafkaError(Code.INVALID_PARTITIONS, f"{topic} was made without partitions")
+            await _translated(self._topics.create_partitioned(name, partitions))
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic, also if clients use it, as Kafka does."""
+        name = self._name(topic)
+        if self._topics.partitions_of(name):
+            await _translated(self._topics.delete_partitioned(name, force=True))
+        else:
+            await _translated(self._topics.delete(name, force=True))
+
+    def settings(self, topic: str) -> Mapping[str, str] | None:
+        """The policy `kafka`."""
+        policies = self._policies.of_topics.get(self._prefix + topic)
+        return None if policies is None else policies.get(KAFKA_POLICY)
+
+    async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Replace the policy `kafka`, and the policies that follow from it.
+
+        A topic that did not have it may hold entries in Kafka's format from then on.
+        """
+        name = self._name(topic)
+        await _translated(self._policies.change_in_topic(name, policies_of(settings)))
+
+    async def truncate_head(self, opened: Topic, before: Position) -> None:
+        """Remove all entries before a position, also for Pulsar's subscriptions."""
+        await _translated(self._services.cleaning.truncate(opened, before))

@@ -1,0 +1,163 @@
+"""The policy `leaderEpochs`: whether a leader epoch begins when a broker takes a topic over.
+
+A topic's log can be copied, and copies can diverge after an unclean stop. With epochs, their common
+part can be found: each broker that takes the topic over begins the next epoch with a control entry
+that names it, before it takes any other entry (the proposal for enriched message metadata,
+KAFKA-1211). `ledger.epochs.common_point` has the rule for followers.
+
+A broker takes a topic over when it opens a log in which another broker's entries are: a broker of
+another process, or an earlier one of this process. It does not matter how that one ended. A topic
+that this broker created has no such entries; its epoch is 0.
+
+The value is true or false, at three levels as `brokerEntryMetadata`. It is off by default, because
+the control entry takes an index, and consumers of Pulsar that count on indexes without gaps would
+miss it. If it is switched on for an open topic that was taken over before, the epoch begins then.
+
+If the control entry cannot be stored, the topic is opened all the same, since its entries can be
+read. But no producer can be opened until the epoch has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...ledger import LedgerError
+from ...metadata import StampError
+from ...proto.pulsar_api_pb2 import ServerError
+from ...wire import TopicName
+from ..commits import durable
+from ..errors import BrokerError, RefusedError
+from .name_locks import NameLocks
+from .policy_store import PolicyStore
+
+if TYPE_CHECKING:
+    from .registry import Topics
+    from .topic import Topic
+
+__all__ = [
+    "LEADER_EPOCHS",
+    "InvalidEpochPolicyError",
+    "LeaderEpochs",
+    "check_leader_epochs",
+    "leader_name",
+]
+
+log = logging.getLogger(__name__)
+
+LEADER_EPOCHS = "leaderEpochs"
+TOPICS_AT_ONCE = 64
+MAX_NAME_CHARACTERS = 60
+
+
+class InvalidEpochPolicyError(BrokerError, ValueError):
+    """A value that the policy cannot have; `value` is the value given."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(f"{LEADER_EPOCHS}: must be true or false, not {ascii(value)[:80]}")
+        self.value = value
+
+
+def check_leader_epochs(value: Any) -> bool:
+    """The policy from its JSON value. Raises `InvalidEpochPolicyError`."""
+    if not isinstance(value, bool):
+        raise InvalidEpochPolicyError(value)
+    return value
+
+
+class LeaderEpochs:
+    """The policy at all levels, and the epochs of the topics of one registry."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        store: PolicyStore,
+        run_blocking: Callable[..., Awaitable[Any]],
+        *,
+        leader: str,
+    ) -> None:
+        """`leader` names this broker in the epochs that it begins."""
+        self.default = topics.config.leader_epochs_enabled
+        self.leader = leader
+        self._store = store
+        self._topics = topics
+        self._run_blocking = run_blocking
+        self._beginning = NameLocks()
+
+    # -- the policy -----------------------------------------------------------------------------
+
+    def of_namespace(self, namespace: str) -> bool | None:
+        """The policy set for a namespace; None if none is set."""
+        value: bool | None = self._store.in_namespace(namespace, LEADER_EPOCHS)
+        return value
+
+    def of_topic(self, name: TopicName) -> bool | None:
+        """The policy set for a topic; None if none is set."""
+        value: bool | None = self._store.in_topic(name, LEADER_EPOCHS)
+        return value
+
+    def applied(self, name: TopicName) -> bool:
+        """The policy that applies to a topic."""
+        for value in (self.of_topic(name), self.of_namespace(name.namespace)):
+            if value is not None:
+                return value
+        return self.default
+
+    async def set_for_namespace(self, namespace: str, value: bool | None) -> None:
+        """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
+        await self._store.set_in_namespace(namespace, LEADER_EPOCHS, value)
+        await self._begin_in(self._topics.names_in(namespace))
+
+    async def set_for_topic(self, name: TopicName, value: bool | None) -> None:
+        """Set a topic's policy, not a partition's; None unsets it.
+
+        Raises `RefusedError` if the topic does not exist, and `LedgerError`.
+        """
+        await self._store.set_in_topic(name, LEADER_EPOCHS, value)
+        partitions = range(self._topics.partitions_of(name))
+        await self._begin_in([str(name), *(str(name.partition(index)) for index in partitions)])
+
+    async def _begin_in(self, names: list[str]) -> None:
+        """Begin the epochs of those topics that are open. Each one that fails is logged."""
+        for at in range(0, len(names), TOPICS_AT_ONCE):
+            found = (self._topics.open_topics.get(full) for full in names[at : at + TOPICS_AT_ONCE])
+            await asyncio.gather(*(self.try_to_begin(topic) for topic in found if topic))
+
+    # -- the epochs -----------------------------------------------------------------------------
+
+    async def begin_if_due(self, topic: Topic) -> None:
+        """Begin an epoch if the broker took the topic over and has not begun one. Durable.
+
+        Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
+        """
+        if not self.applied(topic.topic_name):
+            return
+        async with self._beginning.held(topic.name):
+            ledger = topic.ledger
+            if not ledger.was_taken_over:
+                return
+            begin = partial(ledger.begin_epoch, ledger.epoch + 1, leader=self.leader)
+            try:
+                begun = await self._run_blocking(begin)
+            except (LedgerError, StampError, OSError, ValueError) as error:
+                raise RefusedError(
+                    ServerError.PersistenceError,
+                    f"{topic.name}: its leader epoch could not begin: {error}",
+                ) from error
+            await durable(begun.commit)
+
+    async def try_to_begin(self, topic: Topic) -> None:
+        """As `begin_if_due`, but a failure is only logged: the next producer tries again."""
+        try:
+            await self.begin_if_due(topic)
+        except RefusedError as refusal:
+            log.warning("%s; producers are refused until it has", refusal.message)
+
+
+def leader_name(broker_name: str, owner_id: str) -> str:
+    """The name of a leader: unique, and for people to recognise."""
+    shown = "".join(c for c in broker_name if c.isprintable())[:MAX_NAME_CHARACTERS]
+    return f"{shown} {owner_id}".strip()

@@ -1,0 +1,31 @@
+"""Bearer tokens in files, for servers and clients. Imports no grpc."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["TokenFileError", "read_token"]
+
+
+class TokenFileError(ValueError):
+    """A file does not hold a token; the text never shows what it holds."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} does not hold a token: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def read_token(path: Path) -> str:
+    """The token in a file, without the white space around it.
+
+    Raises:
+        TokenFileError: it is not a token, which is printable ASCII without spaces.
+        OSError: the file cannot be read.
+    """
+    token = path.read_bytes().strip()
+    if not re.fullmatch(rb"[!-~]+", token):
+        reason = "it is empty" if not token else "a token is printable ASCII without spaces"
+        raise TokenFileError(path, reason)
+    return token.decode("ascii")

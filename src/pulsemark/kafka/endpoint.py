@@ -1,0 +1,110 @@
+"""The endpoint: what all Kafka connections of a broker share, its start and its end.
+
+endpoint = Endpoint(ports, options)
+await endpoint.start()
+... a listener makes a protocol with `endpoint.session()` for each connection ...
+await endpoint.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ..ledger import LedgerError
+from .deadlines import Deadlines
+from .figures import Figures
+from .groups.coordinator import Coordinator
+from .groups.offsets import Offsets
+from .handlers import HANDLERS
+from .options import KafkaOptions
+from .partitions import Partitions
+from .ports import Ports
+from .producer_ids import ProducerIds
+from .session import KafkaSession
+
+__all__ = ["Endpoint"]
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S = 1.0
+
+
+class Endpoint:
+    """One broker's Kafka endpoint."""
+
+    offsets: Offsets
+    groups: Coordinator
+
+    def __init__(self, ports: Ports, options: KafkaOptions) -> None:
+        self.ports = ports
+        self.options = options
+        self.sessions: set[KafkaSession] = set()
+        self.deadlines = Deadlines()
+        self.partitions = Partitions(ports.topics)
+        self.producer_ids = ProducerIds(ports)
+        self.figures = Figures()
+        self._rewriting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read the committed offsets. Raises LedgerError, OSError."""
+        options = self.options
+        journal = await self.ports.journal()
+        run_blocking = self.ports.run_blocking
+        self.offsets = Offsets(journal, run_blocking, options.max_committed_offsets)
+        await run_blocking(self.offsets.load)
+        self.groups = Coordinator(options, self.deadlines, self.offsets)
+        self._check()
+
+    def session(self) -> KafkaSession:
+        """The protocol of a new connection."""
+        return KafkaSession(self, HANDLERS)
+
+    def _check(self) -> None:
+        """Once a second: connections that are idle, and the log of offsets."""
+        self.deadlines.after(CHECK_INTERVAL_S, self._check)
+        now_s = self.deadlines.now_s()
+        for session in tuple(self.sessions):
+            session.check_time(now_s)
+        if self.offsets.is_due and self._rewriting is None:
+            self._rewriting = asyncio.get_running_loop().create_task(self._rewrite())
+
+    async def _rewrite(self) -> None:
+        try:
+            await self.offsets.rewrite()
+        except (LedgerError, OSError) as error:
+            log.warning("the log of committed offsets was not shortened: %s", error)
+        finally:
+            self._rewriting = None
+
+    # -- closing --------------------------------------------------------------------------------
+
+    def stop_reading(self) -> None:
+        """Take no more requests, and let no group wait any longer."""
+        self.groups.close()
+        for session in tuple(self.sessions):
+            session.stop_reading()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests that were taken are still to be answered."""
+        return any(session.is_busy for session in self.sessions)
+
+    def finish(self) -> None:
+        """Send what is buffered, and close all connections."""
+        for session in tuple(self.sessions):
+            session.close()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything was sent."""
+        return all(session.is_drained for session in self.sessions)
+
+    async def close(self) -> None:
+        """End what is left."""
+        for session in tuple(self.sessions):
+            session.abort()
+        self.deadlines.close()
+        if self._rewriting is not None:
+            await asyncio.wait([self._rewriting])
+        self.partitions.close()

@@ -1,0 +1,255 @@
+"""All consumer groups of the endpoint: what each request does, and its error code.
+
+A group is kept while it has members. Its committed offsets live on in `offsets`, so a group without
+members is one that has offsets. After a restart members are unknown (UNKNOWN_MEMBER_ID): they join
+again and go on at the committed offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+
+from ..deadlines import Deadlines
+from ..errors import Code
+from ..options import KafkaOptions
+from .group import Group, State
+from .member import Joining, JoinResult, Member, SyncResult
+from .offsets import Offsets
+from .rebalance import Clock, Rebalancing
+
+__all__ = ["SESSION_TIMEOUTS_MS", "Coordinator"]
+
+log = logging.getLogger(__name__)
+
+SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
+"""What a member may ask for (group.min.session.timeout.ms, group.max.session.timeout.ms)."""
+
+CLIENT_ID_LENGTH = 255
+"""So much of a client's id is a part of its member id."""
+
+
+class Coordinator:
+    """The groups that have members."""
+
+    def __init__(self, options: KafkaOptions, clock: Clock | Deadlines, offsets: Offsets) -> None:
+        self._options = options
+        self.groups: dict[str, Group] = {}
+        self.offsets = offsets
+        #: What the members take in memory, roughly.
+        self.used_bytes = 0
+        self._counted: dict[str, int] = {}
+        self._rebalancing = Rebalancing(
+            clock, options.group_initial_rebalance_delay_ms, self._settle
+        )
+
+    # -- members --------------------------------------------------------------------------------
+
+    def join(self, joining: Joining) -> None:
+        """A JoinGroup; it is answered by its callback, at once or when all have joined."""
+        refusal = self._refusal(joining)
+        if refusal is not None:
+            joining.reply(JoinResult(joining.member_id, refusal))
+            return
+        group = self.groups.get(joining.group)
+        if group is None:
+            if joining.member_id:
+                joining.reply(JoinResult(joining.member_id, Code.UNKNOWN_MEMBER_ID))
+                return
+            group = self.groups[joining.group] = Group(joining.group)
+        if joining.member_id:
+            self._join_known(group, joining)
+        else:
+            self._join_new(group, joining)
+        self._settle(group)
+
+    def _refusal(self, joining: Joining) -> Code | None:
+        """Why a JoinGroup is refused whatever the group's state; None: it is not."""
+        options = self._options
+        if not joining.group:
+            return Code.INVALID_GROUP_ID
+        if joining.session_timeout_ms not in SESSION_TIMEOUTS_MS:
+            return Code.INVALID_SESSION_TIMEOUT
+        group = self.groups.get(joining.group)
+        if group is None and len(self.groups) >= options.max_groups:
+            log.warning("group %r was refused: there are %d", joining.group, len(self.groups))
+            return Code.COORDINATOR_NOT_AVAILABLE
+        if group is not None and joining.member_id not in group.members:
+            count = len(group.members) + len(group.pending)
+            if joining.member_id not in group.pending and count >= options.max_group_members:
+                return Code.GROUP_MAX_SIZE_REACHED
+        if self.used_bytes + joining.size_bytes > options.max_group_bytes:
+            log.warning("a member of group %r was refused: no memory is left", joining.group)
+            return Code.COORDINATOR_NOT_AVAILABLE
+        return None
+
+    def _join_new(self, group: Group, joining: Joining) -> None:
+        if not group.supports(joining):
+            joining.reply(JoinResult("", Code.INCONSISTENT_GROUP_PROTOCOL))
+            return
+        member_id = f"{joining.client_id[:CLIENT_ID_LENGTH]}-{uuid.uuid4()}"
+        known = None if joining.instance_id is None else group.static.get(joining.instance_id)
+        if known is not None:
+            member = group.members[known]
+            self._rebalancing.replace_static(group, member, joining, member_id)
+        elif joining.instance_id is None and joining.needs_id:
+            self._rebalancing.wait_for(group, member_id, joining.session_timeout_ms)
+            joining.reply(JoinResult(member_id, Code.MEMBER_ID_REQUIRED))
+        else:
+            self._rebalancing.add(group, member_id, joining)
+
+    def _join_known(self, group: Group, joining: Joining) -> None:
+        member_id = joining.member_id
+        if not group.supports(joining):
+            joining.reply(JoinResult(member_id, Code.INCONSISTENT_GROUP_PROTOCOL))
+            return
+        if member_id in group.pending and joining.instance_id is None:
+            self._rebalancing.add(group, member_id, joining)
+            return
+        code = _check_member(group, member_id, joining.instance_id)
+        if code is not Code.NONE:
+            joining.reply(JoinResult(member_id, code))
+            return
+        member = group.members[member_id]
+        is_same = member.joining.protocols == joining.protocols
+        is_leader = member_id == group.leader
+        if is_same and (
+            group.state is State.COMPLETING or (group.state is State.STABLE and not is_leader)
+        ):
+            joining.reply(group.join_result(member))  # it did not get the answer before
+        else:
+            self._rebalancing.update(group, member, joining)
+
+    def sync(
+        self,
+        name: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+        reply: Callable[[SyncResult], None],
+    ) -> None:
+        """A SyncGroup; it is answered by its callback, when the leader has sent assignments."""
+        group = self.groups.get(name)
+        code = self._check_generation(group, generation, member_id, instance_id)
+        if not name:
+            code = Code.INVALID_GROUP_ID
+        if code is Code.NONE and group is not None and group.state is State.PREPARING:
+            code = Code.REBALANCE_IN_PROGRESS
+        if code is not Code.NONE or group is None:
+            reply(SyncResult(code=code))
+            return
+        member = group.members[member_id]
+        if group.state is State.STABLE:
+            self._rebalancing.beat(group, member)
+            reply(SyncResult(member.assignment))
+            return
+        member.answer_sync(SyncResult(code=Code.REBALANCE_IN_PROGRESS))
+        member.sync_reply = reply
+        if member_id == group.leader:
+            self._rebalancing.assign(group, assignments)
+            self._settle(group)
+
+    def heartbeat(
+        self, name: str, generation: int, member_id: str, instance_id: str | None
+    ) -> Code:
+        """A sign of life; REBALANCE_IN_PROGRESS tells the member to join again."""
+        if not name:
+            return Code.INVALID_GROUP_ID
+        group = self.groups.get(name)
+        code = self._check_generation(group, generation, member_id, instance_id)
+        if code is not Code.NONE or group is None:
+            return code
+        self._rebalancing.beat(group, group.members[member_id])
+        return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
+
+    def leave(self, name: str, member_id: str, instance_id: str | None) -> Code:
+        """A member leaves; a static one may be named by its instance id alone."""
+        group = self.groups.get(name)
+        if group is None:
+            return Code.UNKNOWN_MEMBER_ID if name else Code.INVALID_GROUP_ID
+        if not member_id and instance_id is not None:
+            member_id = group.static.get(instance_id, "")
+        if member_id in group.pending:
+            self._rebalancing.forget_pending(group, member_id)
+            return Code.NONE
+        code = _check_member(group, member_id, instance_id)
+        if code is Code.NONE:
+            self._rebalancing.remove(group, group.members[member_id])
+            self._settle(group)
+        return code
+
+    def check_commit(
+        self, name: str, generation: int, member_id: str, instance_id: str | None
+    ) -> Code:
+        """Whether a member of this generation may commit; -1 is a client without a group."""
+        group = self.groups.get(name)
+        has_members = group is not None and bool(group.members)
+        if generation < 0 and not has_members:
+            return Code.NONE
+        if not has_members:
+            return Code.ILLEGAL_GENERATION if group is None else Code.UNKNOWN_MEMBER_ID
+        code = self._check_generation(group, generation, member_id, instance_id)
+        if code is not Code.NONE or group is None:
+            return code
+        if group.state is State.COMPLETING:
+            return Code.REBALANCE_IN_PROGRESS
+        self._rebalancing.beat(group, group.members[member_id])
+        return Code.NONE
+
+    def _check_generation(
+        self, group: Group | None, generation: int, member_id: str, instance_id: str | None
+    ) -> Code:
+        if group is None:
+            return Code.UNKNOWN_MEMBER_ID
+        code = _check_member(group, member_id, instance_id)
+        if code is Code.NONE and generation != group.generation:
+            code = Code.ILLEGAL_GENERATION
+        return code
+
+    # -- groups ---------------------------------------------------------------------------------
+
+    def names(self) -> list[tuple[str, str]]:
+        """Every group, with its protocol type."""
+        types = dict(self.offsets.types)
+        types.update((group.name, group.protocol_type) for group in self.groups.values())
+        return sorted(types.items())
+
+    def deletable(self, name: str) -> Code:
+        """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""
+        group = self.groups.get(name)
+        if group is not None and (group.members or group.pending):
+            return Code.NON_EMPTY_GROUP
+        if not self.offsets.of_group(name):
+            return Code.GROUP_ID_NOT_FOUND
+        return Code.NONE
+
+    def _settle(self, group: Group) -> None:
+        """Count what the group takes now; forget it if it has no members."""
+        is_over = not (group.members or group.pending or group.rebalance is not None)
+        size_bytes = 0 if is_over else group.size_bytes
+        self.used_bytes += size_bytes - self._counted.pop(group.name, 0)
+        if not is_over:
+            self._counted[group.name] = size_bytes
+        elif self.groups.get(group.name) is group:
+            group.state = State.DEAD
+            del self.groups[group.name]
+
+    def close(self) -> None:
+        """The broker closes: members join again elsewhere, or after its start."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                member.answer_join(JoinResult(member.member_id, Code.COORDINATOR_NOT_AVAILABLE))
+                member.answer_sync(SyncResult(code=Code.COORDINATOR_NOT_AVAILABLE))
+
+
+def _check_member(group: Group, member_id: str, instance_id: str | None) -> Code:
+    if instance_id is not None:
+        known = group.static.get(instance_id)
+        if known is None:
+            return Code.UNKNOWN_MEMBER_ID
+        if known != member_id:
+            return Code.FENCED_INSTANCE_ID
+    member: Member | None = group.members.get(member_id)
+    return Code.NONE if member is not None else Code.UNKNOWN_MEMBER_ID

@@ -1,0 +1,239 @@
+"""Committed offsets: in memory, and in a log of the endpoint's own.
+
+Each OffsetCommit is one entry of the log, so that its offsets are stored together or not at all. It
+shares the group commit with all topics, and is shown once it is durable. An entry is JSON::
+
+    {"group": "g", "type": "consumer", "offsets": [[topic, partition, offset, epoch, text, ms]]}
+    {"group": "g", "dropped": [[topic, partition], ...]}      these offsets were removed
+    {"group": "g", "dropped": null}                           all offsets of the group
+
+The last entry about an offset counts. When the log has many more entries than there are offsets,
+all offsets are written once more and the entries before that are removed. A crash in between only
+leaves entries that say the same twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...ledger import CorruptEntryError, Entry, ManagedLedger, Position
+from ..errors import Code, KafkaError
+
+__all__ = ["Committed", "Offsets", "Partition"]
+
+log = logging.getLogger(__name__)
+
+#: The log is rewritten once it has so many entries more than there are offsets.
+REWRITE_AT_LEAST = 10_000
+OFFSETS_PER_ENTRY = 500
+READ_ENTRIES = 1_000
+
+Partition = tuple[str, int]
+"""A topic's name and a partition's number."""
+Done = Callable[[BaseException | None], None]
+
+
+class Committed(NamedTuple):
+    """A committed offset, as the client gave it."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    time_ms: int
+
+
+class Offsets:
+    """The committed offsets of all groups."""
+
+    def __init__(
+        self,
+        ledger: ManagedLedger,
+        run_blocking: Callable[..., Awaitable[Any]],
+        max_offsets: int,
+    ) -> None:
+        self._ledger = ledger
+        self._run_blocking = run_blocking
+        self._max_offsets = max_offsets
+        self._by_group: dict[str, dict[Partition, Committed]] = {}
+        self._groups_of: dict[str, set[str]] = {}
+        """The groups that have offsets of a topic."""
+        self.types: dict[str, str] = {}
+        """The protocol type of each group that has offsets."""
+        self.count = 0
+        self._entries = 0
+        self._is_rewriting = False
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the log. Blocks. Raises LedgerError, OSError."""
+        ledger = self._ledger
+        at = ledger.first_position
+        while at is not None:
+            try:
+                entries = ledger.read(at, max_entries=READ_ENTRIES)
+            except CorruptEntryError as damage:
+                log.error("committed offsets of one entry are lost: %s", damage)
+                at = damage.next_position
+                continue
+            if not entries:
+                break
+            for entry in entries:
+                self._entries += 1
+                self._take_stored(entry)
+            last = entries[-1].position
+            at = Position(last.ledger_id, last.entry_id + 1)
+        ledger.recent.reader_left()
+
+    def _take_stored(self, entry: Entry) -> None:
+        try:
+            self._take(json.loads(bytes(entry.body)))
+        except (ValueError, KeyError, TypeError) as error:
+            log.error("committed offsets of entry %s cannot be read: %s", entry.position, error)
+
+    def groups(self) -> list[str]:
+        """The groups that have committed offsets."""
+        return list(self._by_group)
+
+    def of_group(self, group: str) -> Mapping[Partition, Committed]:
+        """The committed offsets of a group."""
+        return self._by_group.get(group, {})
+
+    # -- changing -------------------------------------------------------------------------------
+
+    def commit(
+        self, group: str, kind: str, offsets: Mapping[Partition, Committed], done: Done
+    ) -> None:
+        """Store offsets of a group; `done` gets None once they are durable and shown.
+
+        Raises KafkaError above the limit of offsets, LedgerError: then nothing was stored.
+        """
+        known = self._by_group.get(group, {})
+        new = sum(partition not in known for partition in offsets)
+        if new and self.count + new > self._max_offsets:
+            raise KafkaError(
+                Code.INVALID_COMMIT_OFFSET_SIZE,
+                f"{self.count} offsets are committed, and the limit is {self._max_offsets}: "
+                "raise max_kafka_committed_offsets or delete groups",
+            )
+        self._append(_record(group, kind, offsets.items()), done)
+
+    def drop(self, group: str, partitions: Iterable[Partition] | None, done: Done) -> None:
+        """Remove offsets of a group, or all of them. As `commit`. Raises LedgerError."""
+        dropped = None if partitions is None else [list(partition) for partition in partitions]
+        self._append({"group": group, "dropped": dropped}, done)
+
+    async def drop_topic(self, topic: str) -> None:
+        """Remove all offsets of a deleted topic; durable on return. Raises LedgerError."""
+        loop = asyncio.get_running_loop()
+        waiting = []
+        for group in tuple(self._groups_of.get(topic, ())):
+            of_topic = [at for at in self._by_group[group] if at[0] == topic]
+            if of_topic:
+                dropped: asyncio.Future[None] = loop.create_future()
+                waiting.append(dropped)
+                self.drop(group, of_topic, partial(_settle, dropped))
+        for each in waiting:
+            await each
+
+    def _append(self, record: dict[str, Any], done: Done) -> None:
+        body = json.dumps(record, separators=(",", ":")).encode()
+        commit = self._ledger.append(body, message_count=0).commit
+        self._entries += 1
+
+        def settled(error: BaseException | None) -> None:
+            if error is None:
+                self._take(record)
+            done(error)
+
+        commit.add_done_callback(settled)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        """Show what an entry says."""
+        group = record["group"]
+        if "dropped" in record:
+            self._forget(group, record["dropped"])
+            return
+        offsets = self._by_group.setdefault(group, {})
+        before = len(offsets)
+        for topic, partition, *committed in record["offsets"]:
+            offsets[topic, partition] = Committed(*committed)
+            self._groups_of.setdefault(topic, set()).add(group)
+        self.count += len(offsets) - before
+        self.types[group] = record["type"]
+
+    def _forget(self, group: str, dropped: list[list[Any]] | None) -> None:
+        offsets = self._by_group.get(group)
+        if offsets is None:
+            return
+        before, topics = len(offsets), {topic for topic, _ in offsets}
+        if dropped is None:
+            offsets.clear()
+        else:
+            for topic, partition in dropped:
+                offsets.pop((topic, partition), None)
+        self.count -= before - len(offsets)
+        for topic in topics - {topic for topic, _ in offsets}:
+            self._groups_of[topic].discard(group)
+            if not self._groups_of[topic]:
+                del self._groups_of[topic]
+        if not offsets:
+            del self._by_group[group]
+            self.types.pop(group, None)
+
+    # -- keeping the log short ------------------------------------------------------------------
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the log should be rewritten."""
+        return not self._is_rewriting and self._entries > 2 * self.count + REWRITE_AT_LEAST
+
+    async def rewrite(self) -> None:
+        """Write all offsets once more, and remove the entries before that.
+
+        Raises LedgerError, OSError; the log then has all it had before.
+        """
+        self._is_rewriting = True
+        try:
+            self._entries = 0
+            first: Position | None = None
+            for group, offsets in tuple(self._by_group.items()):
+                items = tuple(offsets.items())
+                for start in range(0, len(items), OFFSETS_PER_ENTRY):
+                    part = items[start : start + OFFSETS_PER_ENTRY]
+                    record = _record(group, self.types[group], part)
+                    body = json.dumps(record, separators=(",", ":")).encode()
+                    appended = self._ledger.append(body, message_count=0)
+                    self._entries += 1
+                    first = first or appended.position
+            before = first or self._ledger.end_position
+            await self._run_blocking(self._truncate, before)
+        finally:
+            self._is_rewriting = False
+
+    def _truncate(self, before: Position) -> None:
+        """After all that was written is durable: only durable entries can be removed. Blocks."""
+        body = json.dumps({"group": "", "dropped": []}).encode()
+        self._ledger.append(body, message_count=0).commit.wait()
+        self._ledger.truncate_head(before)
+
+
+def _record(
+    group: str, kind: str, offsets: Iterable[tuple[Partition, Committed]]
+) -> dict[str, Any]:
+    rows = [[*partition, *committed] for partition, committed in offsets]
+    return {"group": group, "type": kind, "offsets": rows}
+
+
+def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

@@ -1,0 +1,16 @@
+"""What each request does: one table of functions for each subject.
+
+A handler answers at once, or returns a coroutine that does, or keeps the request until something
+happens (`KafkaSession.block`).
+"""
+
+from __future__ import annotations
+
+from ..session import Handler
+from . import committing, configs, discovery, fetching, grouping, offsets, producing, topics
+
+__all__ = ["HANDLERS"]
+
+HANDLERS: dict[int, Handler] = {}
+for _module in (committing, configs, discovery, fetching, grouping, offsets, producing, topics):
+    HANDLERS.update(_module.HANDLERS)

@@ -1,0 +1,229 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what administrators ask about groups."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from kafka.protocol.admin import (
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+)
+from kafka.protocol.consumer import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+
+from ...ledger import LedgerError
+from ..errors import Code
+from ..groups.group import Group
+from ..groups.member import Joining, JoinResult, SyncResult
+from ..session import Handler, KafkaSession
+from ..wire import Request
+
+__all__ = ["HANDLERS"]
+
+_Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
+
+
+def join_group(session: KafkaSession, request: Request) -> None:
+    """A member joins; the answer waits for the others."""
+    body = request.body
+    timeout_ms = body.session_timeout_ms
+    rebalance_ms = body.rebalance_timeout_ms if request.version >= 1 else timeout_ms
+    session.block(request, _nothing)
+    session.endpoint.groups.join(
+        Joining(
+            group=body.group_id or "",
+            member_id=body.member_id or "",
+            instance_id=body.group_instance_id if request.version >= 5 else None,
+            client_id=request.client_id,
+            client_host=session.host,
+            session_timeout_ms=timeout_ms,
+            rebalance_timeout_ms=min(max(rebalance_ms, 0), 2**31 - 1),
+            protocol_type=body.protocol_type or "",
+            protocols=tuple((p.name or "", p.metadata or b"") for p in body.protocols or ()),
+            needs_id=request.version >= 4,
+            reply=partial(_joined, session, request),
+        )
+    )
+
+
+def _nothing() -> None:
+    """A member whose connection is lost stays until its session times out, as in Kafka."""
+
+
+def _joined(session: KafkaSession, request: Request, result: JoinResult) -> None:
+    members = [
+        JoinGroupResponse.JoinGroupResponseMember(
+            member_id=member_id, group_instance_id=instance_id, metadata=metadata
+        )
+        for member_id, instance_id, metadata in result.members
+    ]
+    response = JoinGroupResponse(
+        throttle_time_ms=0,
+        error_code=result.code,
+        generation_id=result.generation,
+        protocol_name=result.protocol,
+        leader=result.leader,
+        member_id=result.member_id,
+        members=members,
+    )
+    session.answer(request, response)
+
+
+def sync_group(session: KafkaSession, request: Request) -> None:
+    """A member asks for its assignment; the leader brings all of them."""
+    body = request.body
+    session.block(request, _nothing)
+    session.endpoint.groups.sync(
+        body.group_id or "",
+        body.generation_id,
+        body.member_id or "",
+        body.group_instance_id if request.version >= 3 else None,
+        {each.member_id or "": each.assignment or b"" for each in body.assignments or ()},
+        partial(_synced, session, request),
+    )
+
+
+def _synced(session: KafkaSession, request: Request, result: SyncResult) -> None:
+    session.answer(
+        request,
+        SyncGroupResponse(throttle_time_ms=0, error_code=result.code, assignment=result.assignment),
+    )
+
+
+def heartbeat(session: KafkaSession, request: Request) -> None:
+    """A sign of life."""
+    body = request.body
+    code = session.endpoint.groups.heartbeat(
+        body.group_id or "",
+        body.generation_id,
+        body.member_id or "",
+        body.group_instance_id if request.version >= 3 else None,
+    )
+    session.answer(request, HeartbeatResponse(throttle_time_ms=0, error_code=code))
+
+
+def leave_group(session: KafkaSession, request: Request) -> None:
+    """Members leave."""
+    body, groups = request.body, session.endpoint.groups
+    group = body.group_id or ""
+    if request.version < 3:
+        code = groups.leave(group, body.member_id or "", None)
+        session.answer(request, LeaveGroupResponse(throttle_time_ms=0, error_code=code))
+        return
+    members = [
+        LeaveGroupResponse.MemberResponse(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            error_code=groups.leave(group, each.member_id or "", each.group_instance_id),
+        )
+        for each in body.members or ()
+    ]
+    response = LeaveGroupResponse(throttle_time_ms=0, error_code=Code.NONE, members=members)
+    session.answer(request, response)
+
+
+# -- administration -------------------------------------------------------------------------------
+
+
+def describe_groups(session: KafkaSession, request: Request) -> None:
+    """The state of groups, with their members."""
+    groups = [_description(session, name or "") for name in request.body.groups or ()]
+    session.answer(request, DescribeGroupsResponse(throttle_time_ms=0, groups=groups))
+
+
+def _description(session: KafkaSession, name: str) -> Any:
+    coordinator = session.endpoint.groups
+    group = coordinator.groups.get(name)
+    members = [] if group is None else [_member(group, each) for each in group.members]
+    if group is not None:
+        state, kind, protocol = group.state.value, group.protocol_type, group.protocol or ""
+    elif coordinator.offsets.of_group(name):
+        state, kind, protocol = "Empty", coordinator.offsets.types[name], ""
+    else:
+        state, kind, protocol = "Dead", "", ""
+    return DescribeGroupsResponse.DescribedGroup(
+        error_code=Code.NONE,
+        group_id=name,
+        group_state=state,
+        protocol_type=kind,
+        protocol_data=protocol,
+        members=members,
+        authorized_operations=None,
+    )
+
+
+def _member(group: Group, member_id: str) -> Any:
+    member = group.members[member_id]
+    return _Member(
+        member_id=member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.joining.client_id,
+        client_host=member.joining.client_host,
+        member_metadata=member.metadata_of(group.protocol),
+        member_assignment=member.assignment,
+    )
+
+
+def list_groups(session: KafkaSession, request: Request) -> None:
+    """All groups."""
+    groups = [
+        ListGroupsResponse.ListedGroup(group_id=name, protocol_type=kind)
+        for name, kind in session.endpoint.groups.names()
+    ]
+    response = ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
+    session.answer(request, response)
+
+
+def delete_groups(session: KafkaSession, request: Request) -> None:
+    """Delete groups without members: their committed offsets. The answer waits for the disk."""
+    endpoint = session.endpoint
+    codes: dict[str, Code] = {}
+    deleted = []
+    for name in dict.fromkeys(name or "" for name in request.body.groups_names or ()):
+        codes[name] = endpoint.groups.deletable(name)
+        if codes[name] is Code.NONE:
+            deleted.append(name)
+    waiting = len(deleted)
+
+    def settled(name: str, error: BaseException | None) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if error is not None:
+            codes[name] = Code.KAFKA_STORAGE_ERROR
+        if not waiting:
+            _answer_deleted(session, request, codes)
+
+    session.block(request, _nothing)
+    if not deleted:
+        _answer_deleted(session, request, codes)
+    for name in deleted:
+        done = partial(settled, name)
+        try:
+            endpoint.offsets.drop(name, None, done)
+        except LedgerError as error:
+            done(error)
+
+
+def _answer_deleted(session: KafkaSession, request: Request, codes: dict[str, Code]) -> None:
+    results = [
+        DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code)
+        for name, code in codes.items()
+    ]
+    session.answer(request, DeleteGroupsResponse(throttle_time_ms=0, results=results))
+
+
+HANDLERS: dict[int, Handler] = {
+    11: join_group,
+    12: heartbeat,
+    13: leave_group,
+    14: sync_group,
+    15: describe_groups,
+    16: list_groups,
+    42: delete_groups,
+}

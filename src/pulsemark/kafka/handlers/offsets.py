@@ -1,0 +1,160 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where a partition's offsets are."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+from kafka.protocol.admin import DeleteRecordsResponse
+from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
+
+from ...finder import Finder, Found
+from ...ledger import LedgerError
+from ..errors import Code, KafkaError
+from ..partitions import KafkaPartition
+from ..session import Handler, KafkaSession
+from ..wire import Request
+
+__all__ = ["HANDLERS"]
+
+LATEST, EARLIEST = -1, -2
+MAX_OLD_STYLE_OFFSETS = 1_000
+
+_Listed = ListOffsetsResponse.ListOffsetsTopicResponse
+_Epochs = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+_Deleted = DeleteRecordsResponse.DeleteRecordsTopicResult
+
+
+async def list_offsets(session: KafkaSession, request: Request) -> None:
+    """Offsets by broker time, and the ends of the log."""
+    topics = []
+    for topic in request.body.topics or ():
+        name = topic.name or ""
+        found = [await _list_one(session, request, name, each) for each in topic.partitions or ()]
+        topics.append(_Listed(name=name, partitions=found))
+    session.answer(request, ListOffsetsResponse(throttle_time_ms=0, topics=topics))
+
+
+async def _list_one(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
+    answer = _Listed.ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=Code.NONE,
+        old_style_offsets=[],
+        timestamp=-1,
+        offset=-1,
+        leader_epoch=-1,
+    )
+    try:
+        partition = await session.endpoint.partitions.open(topic, asked.partition_index)
+        if request.version >= 4:
+            partition.check_epoch(asked.current_leader_epoch)
+        if request.version == 0:
+            count = min(max(asked.max_num_offsets, 0), MAX_OLD_STYLE_OFFSETS)
+            answer.old_style_offsets = _old_style(partition, asked.timestamp)[:count]
+        else:
+            await _by_time(session, partition, asked.timestamp, answer)
+    except KafkaError as refusal:
+        answer.error_code = refusal.code
+    except (LedgerError, OSError):
+        answer.error_code = Code.KAFKA_STORAGE_ERROR
+    return answer
+
+
+async def _by_time(
+    session: KafkaSession, partition: KafkaPartition, time_ms: int, answer: Any
+) -> None:
+    if time_ms == LATEST:
+        answer.offset, answer.leader_epoch = partition.end_offset, partition.epoch
+    elif time_ms == EARLIEST:
+        answer.offset, answer.leader_epoch = partition.first_offset, _first_epoch(partition)
+    elif time_ms < 0:
+        raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
+    else:
+        find = Finder(partition.ledger).by_time
+        found: Found = await session.endpoint.ports.run_blocking(find, time_ms)
+        if not found.end:
+            answer.timestamp, answer.offset = found.time_ms, found.first_index
+            starts = partition.ledger.epochs
+            number = bisect_right(starts, found.position, key=lambda start: start.position)
+            answer.leader_epoch = starts[number - 1].epoch if number else 0
+
+
+def _first_epoch(partition: KafkaPartition) -> int:
+    starts = partition.ledger.epochs
+    return starts[0].epoch if starts else partition.epoch
+
+
+def _old_style(partition: KafkaPartition, time_ms: int) -> list[int]:
+    """The starts of segments up to a time, newest first; for the latest also the end."""
+    if time_ms == EARLIEST:
+        return [partition.first_offset]
+    runs = partition.ledger.segments()
+    first = partition.first_offset
+    if time_ms == LATEST:
+        starts = [max(run.first_index, first) for run in runs]
+        return sorted({*starts, partition.end_offset}, reverse=True)
+    if time_ms < 0:
+        raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
+    past = {max(run.first_index, first) for run in runs if run.time_max_ms <= time_ms}
+    return sorted(past, reverse=True)
+
+
+async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> None:
+    """Where a leader epoch ended: whether a consumer's offsets were cut off."""
+    topics = []
+    for topic in request.body.topics or ():
+        name = topic.topic or ""
+        answers = [
+            await _end_of_epoch(session, request, name, each) for each in topic.partitions or ()
+        ]
+        topics.append(_Epochs(topic=name, partitions=answers))
+    session.answer(request, OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics))
+
+
+async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
+    answer = _Epochs.EpochEndOffset(
+        error_code=Code.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1
+    )
+    try:
+        partition = await session.endpoint.partitions.open(topic, asked.partition)
+        if request.version >= 2:
+            partition.check_epoch(asked.current_leader_epoch)
+        answer.leader_epoch, answer.end_offset = partition.end_of_epoch(asked.leader_epoch)
+    except KafkaError as refusal:
+        answer.error_code = refusal.code
+    return answer
+
+
+async def delete_records(session: KafkaSession, request: Request) -> None:
+    """Remove the entries before an offset; -1 is all. An entry that has the offset stays."""
+    topics = []
+    for topic in request.body.topics or ():
+        name = topic.name or ""
+        answers = [await _delete_one(session, name, each) for each in topic.partitions or ()]
+        topics.append(_Deleted(name=name, partitions=answers))
+    session.answer(request, DeleteRecordsResponse(throttle_time_ms=0, topics=topics))
+
+
+async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
+    answer = _Deleted.DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=-1, error_code=Code.NONE
+    )
+    endpoint = session.endpoint
+    try:
+        partition = await endpoint.partitions.open(topic, asked.partition_index)
+        end = partition.end_offset
+        offset = end if asked.offset == -1 else asked.offset
+        if not 0 <= offset <= end:
+            raise KafkaError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}")
+        if offset > partition.first_offset:
+            before = partition.position_of(offset)
+            await endpoint.ports.topics.truncate_head(partition.opened, before)
+        answer.low_watermark = partition.first_offset
+    except KafkaError as refusal:
+        answer.error_code = refusal.code
+    except (LedgerError, OSError):
+        answer.error_code = Code.KAFKA_STORAGE_ERROR
+    return answer
+
+
+HANDLERS: dict[int, Handler] = {2: list_offsets, 21: delete_records, 23: offset_for_leader_epoch}

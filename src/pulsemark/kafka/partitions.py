@@ -1,0 +1,232 @@
+"""The partitions that Kafka clients use, and how their logs are read by offset.
+
+A partition is made when its topic is opened, and dropped when the topic is closed. It knows which
+fetches wait for new entries, and where the entries begin that clients will ask for next, so that a
+client who reads on costs no search.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ..finder import Finder, IndexOutOfRangeError
+from ..ledger import Commit, CorruptEntryError, Entry, ManagedLedger, Position
+from .errors import Code, KafkaError
+from .ports import OpenTopic, TopicsPort
+from .records import EntryRules
+from .sequences import Sequences
+from .sequences_in_log import read_sequences
+from .settings import rules_of
+
+__all__ = ["KafkaPartition", "Partitions"]
+
+log = logging.getLogger(__name__)
+
+PLACES_KEPT = 64
+READ_ENTRIES = 500
+
+
+class KafkaPartition:
+    """One open partition."""
+
+    def __init__(self, topics: TopicsPort, topic: str, index: int, opened: OpenTopic) -> None:
+        self._topics = topics
+        self.topic = topic
+        self.index = index
+        self.opened = opened
+        self.ledger: ManagedLedger = opened.ledger
+        #: None until an idempotent producer writes.
+        self.sequences: Sequences | None = None
+        #: The commit of the last append.
+        self.last_commit: Commit | None = None
+        self._rules: tuple[Mapping[str, str] | None, EntryRules] | None = None
+        #: Called after commits; a fetch that waits is in here.
+        self.waiting: dict[object, Callable[[], None]] = {}
+        self._places: OrderedDict[int, Position] = OrderedDict()
+        self._damaged: Position | None = None
+        self.ledger.on_confirmed.append(self._confirmed)
+
+    @property
+    def first_offset(self) -> int:
+        """The log's start."""
+        return self.ledger.first_index
+
+    @property
+    def end_offset(self) -> int:
+        """The high watermark: one past the last durable record."""
+        return self.ledger.next_index
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch that appends belong to."""
+        return self.ledger.epoch
+
+    def rules_for_sets(self) -> EntryRules | None:
+        """As `rules`; None: the topic takes no sets, only Pulsar's clients write to it."""
+        return None if self._topics.settings(self.topic) is None else self.rules()
+
+    def rules(self) -> EntryRules:
+        """What the topic asks of sets that are produced to it."""
+        settings = self._topics.settings(self.topic)
+        known = self._rules
+        if known is None or known[0] is not settings:
+            known = self._rules = settings, rules_of(settings or {})
+        return known[1]
+
+    async def load_sequences(
+        self, run_blocking: Callable[..., Awaitable[Any]], max_producers: int
+    ) -> None:
+        """Find out what idempotent producers have sent. Raises LedgerError, OSError."""
+        commit = self.last_commit
+        if commit is not None and not commit.done:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            commit.add_done_callback(lambda _: None if done.done() else done.set_result(None))
+            await done
+        found = await run_blocking(read_sequences, self.ledger, max_producers)
+        if self.sequences is None:
+            self.sequences = found
+
+    def _confirmed(self) -> None:
+        if self.waiting:
+            for call in tuple(self.waiting.values()):
+                call()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int) -> list[Entry]:
+        """Entries from the one that has `offset` on; [] at the end.
+
+        At least one, whatever `max_bytes` says. Entries without an offset of their own are left
+        out. A damaged entry at the front is left out too, and consumers go on after it, as over a
+        hole. Raises KafkaError (OFFSET_OUT_OF_RANGE), LedgerError, OSError.
+        """
+        if not self.first_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{self.opened.name} has offsets from {self.first_offset} to {self.end_offset}, "
+                f"not {offset}",
+            )
+        if offset == self.end_offset:
+            self.ledger.recent.reached_end()
+            return []
+        at = self._places.get(offset) or self.find(offset)
+        entries: list[Entry] = []
+        while not entries:
+            found = self._read_at(at, max_bytes)
+            if not found:
+                return []
+            entries = [entry for entry in found if entry.message_count]
+            last = found[-1]
+            at = Position(last.position.ledger_id, last.position.entry_id + 1)
+        self._remember(last.index + 1, at)
+        return entries
+
+    def position_of(self, offset: int) -> Position:
+        """The entry that has an offset, or the end of the log. Raises KafkaError, OSError."""
+        return self.ledger.end_position if offset == self.end_offset else self.find(offset)
+
+    def find(self, offset: int) -> Position:
+        """The entry that has an offset. Raises KafkaError, OSError."""
+        try:
+            return Finder(self.ledger).by_index(offset).position
+        except IndexOutOfRangeError as error:  # it was removed meanwhile
+            raise KafkaError(Code.OFFSET_OUT_OF_RANGE, str(error)) from error
+
+    def _read_at(self, at: Position, max_bytes: int) -> list[Entry]:
+        while True:
+            try:
+                return self.ledger.read(at, max_entries=READ_ENTRIES, max_bytes=max_bytes)
+            except CorruptEntryError as damage:
+                if self._damaged != damage.position:
+                    self._damaged = damage.position
+                    log.error("%s: a damaged entry is left out: %s", self.opened.name, damage)
+                at = damage.next_position
+
+    def _remember(self, offset: int, at: Position) -> None:
+        self._places[offset] = at
+        self._places.move_to_end(offset)
+        if len(self._places) > PLACES_KEPT:
+            self._places.popitem(last=False)
+
+    def epochs(self) -> Callable[[Entry], int]:
+        """A function that says the leader epoch of an entry that was read."""
+        if not self.ledger.epoch:
+            return lambda entry: 0  # no epoch was ever begun
+        starts = self.ledger.epochs
+
+        def epoch_of(entry: Entry) -> int:
+            number = bisect_right(starts, entry.position, key=lambda start: start.position)
+            return starts[number - 1].epoch if number else 0
+
+        return epoch_of
+
+    # -- leader epochs --------------------------------------------------------------------------
+
+    def check_epoch(self, claimed: int) -> None:
+        """Raise KafkaError if a client believes in another leader epoch; -1 is no claim."""
+        current = self.epoch
+        if claimed < 0 or claimed == current:
+            return
+        code = Code.FENCED_LEADER_EPOCH if claimed < current else Code.UNKNOWN_LEADER_EPOCH
+        raise KafkaError(code, f"{self.opened.name} has leader epoch {current}, not {claimed}")
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The highest epoch up to `epoch`, and the offset at which it ended.
+
+        (-1, -1) if that is not known: no epoch is so old, or `epoch` has not begun.
+        """
+        current = self.epoch
+        if epoch == current:
+            return epoch, self.end_offset
+        if not 0 <= epoch <= current:
+            return -1, -1
+        found = -1
+        for start in self.ledger.epochs:
+            if start.epoch > epoch:
+                return (found, start.first_index) if found >= 0 else (epoch, start.first_index)
+            found = start.epoch
+        return found, self.end_offset
+
+
+class Partitions:
+    """The open partitions of one endpoint."""
+
+    def __init__(self, topics: TopicsPort) -> None:
+        self._topics = topics
+        self._open: dict[tuple[str, int], KafkaPartition] = {}
+        self._sweep_at = 1_000
+
+    def get(self, topic: str, index: int) -> KafkaPartition | None:
+        """The partition, if its topic is open."""
+        known = self._open.get((topic, index))
+        if known is not None and known.opened.is_open:
+            return known
+        opened = self._topics.opened(topic, index)
+        if opened is None:
+            self._open.pop((topic, index), None)
+            return None
+        return self._made(topic, index, opened)
+
+    async def open(self, topic: str, index: int) -> KafkaPartition:
+        """The partition; its topic is opened where needed. Raises KafkaError."""
+        known = self.get(topic, index)
+        if known is not None:
+            return known
+        opened = await self._topics.open(topic, index)
+        return self.get(topic, index) or self._made(topic, index, opened)
+
+    def _made(self, topic: str, index: int, opened: OpenTopic) -> KafkaPartition:
+        made = self._open[topic, index] = KafkaPartition(self._topics, topic, index, opened)
+        if len(self._open) >= self._sweep_at:
+            self._open = {key: p for key, p in self._open.items() if p.opened.is_open}
+            self._sweep_at = max(1_000, 2 * len(self._open))
+        return made
+
+    def close(self) -> None:
+        """Forget all."""
+        self._open.clear()

@@ -1,0 +1,187 @@
+"""What the endpoint needs of the broker, and nothing else. `broker.kafka_bridge` implements it.
+
+Topics have Kafka's names here. Where the broker refuses something, the port raises `KafkaError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from ..ledger import ManagedLedger, Position
+
+__all__ = ["Budget", "Counters", "Memory", "OpenTopic", "Ports", "Publisher", "TopicsPort"]
+
+
+class Counters(Protocol):
+    """A topic's counts, as the broker's statistics show them."""
+
+    messages_in: int
+    bytes_in: int
+    failed_entries: int
+
+
+class OpenTopic(Protocol):
+    """A partition's topic, open in the broker."""
+
+    @property
+    def name(self) -> str:
+        """The broker's full name."""
+        ...
+
+    @property
+    def ledger(self) -> ManagedLedger:
+        """Where its entries are."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """What statistics count."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """False for ever once it was closed; the next use opens another one."""
+        ...
+
+
+class TopicsPort(Protocol):
+    """The broker's topics by Kafka's names. Runs on the event loop."""
+
+    def names(self) -> list[str]:
+        """All topics that Kafka clients can use, sorted."""
+        ...
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        ...
+
+    def opened(self, topic: str, index: int) -> OpenTopic | None:
+        """The partition, if it is open."""
+        ...
+
+    async def open(self, topic: str, index: int) -> OpenTopic:
+        """The partition, which is opened first where needed. Raises KafkaError."""
+        ...
+
+    async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Create a topic; durable on return. Raises KafkaError."""
+        ...
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        """Let a topic have so many partitions; durable on return. Raises KafkaError."""
+        ...
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic with its data. Raises KafkaError."""
+        ...
+
+    def settings(self, topic: str) -> Mapping[str, str] | None:
+        """The settings that a topic has of its own, by Kafka's names.
+
+        The same object until they change. None: the topic's entries are in Pulsar's format.
+        """
+        ...
+
+    async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Replace a topic's own settings; durable on return. Raises KafkaError."""
+        ...
+
+    async def truncate_head(self, opened: OpenTopic, before: Position) -> None:
+        """Remove all entries before a position; durable on return. Raises KafkaError."""
+        ...
+
+
+class Publisher(Protocol):
+    """A connection, as the budget of publishes sees it."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        ...
+
+    def publishes_changed(self) -> None:
+        """Publishes in flight changed: reading may have to stop, or may go on."""
+        ...
+
+    def storage_failed(self, error: BaseException) -> None:
+        """Publishes could not be stored."""
+        ...
+
+
+class Budget(Protocol):
+    """Bytes in flight between a publish and its answer, over all of the broker's connections."""
+
+    bytes_in_flight: int
+
+    def is_exhausted_for(self, session: Publisher) -> bool:
+        """Whether a connection must stop reading; `publishes_changed` says when it may go on."""
+        ...
+
+    def give_back(self, size_bytes: int) -> None:
+        """Subtract finished publishes."""
+        ...
+
+    def forget(self, session: Publisher) -> None:
+        """The connection is gone."""
+        ...
+
+
+class Memory(Protocol):
+    """Input or output memory over all of the broker's connections."""
+
+    def forget(self, holder: Any) -> None:
+        """The connection is gone."""
+        ...
+
+
+class InputMemory(Memory, Protocol):
+    """Requests that are not complete."""
+
+    def hold(self, holder: Any, size_bytes: int, *, begins: bool) -> None:
+        """A connection holds so much. `begins`: its request has just begun to arrive."""
+        ...
+
+
+class OutputMemory(Memory, Protocol):
+    """What sockets have not taken yet."""
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether more than half of the limit is used."""
+        ...
+
+    def wrote(self, holder: Any) -> None:
+        """Something was written to a connection."""
+        ...
+
+    def has_room(self, holder: Any) -> bool:
+        """Whether more may be written; if not, `output_freed` is called later."""
+        ...
+
+
+class Ports(Protocol):
+    """The broker."""
+
+    topics: TopicsPort
+    budget: Budget
+    input: InputMemory
+    output: OutputMemory
+
+    #: Runs a blocking function in the executor.
+    run_blocking: Callable[..., Awaitable[Any]]
+
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        ...
+
+    def storage_failed(self, error: BaseException) -> None:
+        """An append failed."""
+        ...
+
+    async def journal(self) -> ManagedLedger:
+        """The endpoint's own log: committed offsets. Raises LedgerError."""
+        ...
+
+    async def next_producer_ids(self, count: int) -> int:
+        """The first of `count` ids that were never given before; durable on return."""
+        ...

@@ -1,0 +1,348 @@
+"""One Kafka client's connection, as an asyncio protocol.
+
+Received bytes go into the sans-IO `wire.Connection`; its requests go to the functions in
+`handlers`, by table. As in Kafka a connection's requests are handled one after the other: a request
+that has to wait (for new entries, for other members of its group, for a topic to be opened) holds
+up the later ones of its connection. Only a Produce that waits for the disk does not, so that a
+client's batches share one sync.
+
+Reading pauses while a request waits, while publishes in flight or unanswered requests are above
+their limits, and while the client does not read its answers. So a client cannot make the broker
+hold more than the limits allow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from ..metadata import Buffer
+from .errors import ProtocolError
+from .wire import Connection, Request, encode, splice
+
+if TYPE_CHECKING:
+    from .endpoint import Endpoint
+
+__all__ = ["Handler", "KafkaSession"]
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[["KafkaSession", Request], Coroutine[Any, Any, None] | None]
+"""Handles a request. A coroutine it returns holds up later requests until it ends."""
+
+#: Input that is not counted as input memory; more of it is not read while a request waits.
+FREE_INPUT_BYTES = 64 * 1024
+#: How long one connection's requests may run in one turn of the loop.
+TURN_S = 0.01
+#: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
+JOIN_BELOW_BYTES = 2 * 1024
+
+
+class KafkaSession(asyncio.Protocol):
+    """A client's connection, from accept to close."""
+
+    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler]) -> None:
+        self.endpoint = endpoint
+        self.options = endpoint.options
+        self.address = "-"
+        self.host = ""
+        self.is_closed = False
+        self.connection = Connection(endpoint.options.max_request_bytes)
+        #: Bytes of publishes that are not durable yet.
+        self.publishing_bytes = 0
+        self._ports = endpoint.ports
+        self._handlers = handlers
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        #: The request that holds up later ones.
+        self._blocking: Request | None = None
+        #: What ends its wait if the connection is lost.
+        self._give_up: Callable[[], None] | None = None
+        self._is_reading = True
+        self._is_stopping = False
+        self._writable = True
+        self._has_turn = False
+        self._counts_input = False
+        self._active_at_s = self._began_at_s = self._loop.time()
+        self._largest_buffer_bytes = 0
+
+    # -- asyncio's calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is established."""
+        self._transport = cast("asyncio.Transport", transport)
+        high = self.options.write_buffer_high_water_bytes
+        self._transport.set_write_buffer_limits(high=high, low=high // 2)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.address, self.host = f"/{peer[0]}:{peer[1]}", f"/{peer[0]}"
+        self.endpoint.sessions.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived: handle the requests they complete."""
+        if self.is_closed:
+            return
+        now_s = self._loop.time()
+        if not self.connection.pending_bytes:
+            self._began_at_s = now_s
+        self._active_at_s = now_s
+        self.connection.receive(data)
+        self._take_turn()
+
+    def eof_received(self) -> None:
+        """The client has sent its last byte; asyncio then closes the connection."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._end()
+        self.endpoint.sessions.discard(self)
+        self._ports.output.forget(self)
+
+    def pause_writing(self) -> None:
+        """Unsent data is above the high-water mark."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._writable = True
+        self.go_on()
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _take_turn(self) -> None:
+        """Handle complete requests, for a limited time; the rest waits for the next turn."""
+        self._has_turn = False
+        until_s = time.monotonic() + TURN_S
+        request = None
+        progressed = False
+        try:
+            while self._may_take() and (request := self.connection.take()) is not None:
+                progressed = True
+                self._handle(request)
+                if time.monotonic() >= until_s:
+                    self.go_on()
+                    break
+        except ProtocolError as violation:
+            self.close_because(str(violation))
+        except Exception:
+            name = "request" if request is None else request.api.name
+            log.exception("%s: connection closed: handling a %s failed", self.address, name)
+            self.close()
+        if not self.is_closed:
+            self._count_input(progressed)
+
+    def _may_take(self) -> bool:
+        """Whether another request may be handled now."""
+        connection, options = self.connection, self.options
+        return (
+            not self.is_closed
+            and self._blocking is None
+            and not self._is_stopping
+            and self._writable
+            and connection.unanswered < options.max_pending_requests
+            and connection.waiting_bytes <= 2 * options.max_request_bytes
+            and not self._ports.budget.is_exhausted_for(self)
+            and self._ports.output.has_room(self)
+        )
+
+    def _handle(self, request: Request) -> None:
+        work = self._handlers[request.api.key](self, request)
+        if work is not None and self.is_closed:
+            work.close()
+        elif work is not None:
+            self._blocking = request
+            self._task = self._loop.create_task(self._run(request, work))
+            # If the connection ends before the task's first step, the coroutine never begins.
+            self._task.add_done_callback(lambda _: work.close())
+
+    async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception(
+                "%s: connection closed: handling a %s failed", self.address, request.api.name
+            )
+            self.close()
+        finally:
+            self._task = None
+            if self._give_up is None and self._blocking is request:
+                self._blocking = None
+                self.go_on()
+
+    def block(self, request: Request, give_up: Callable[[], None]) -> None:
+        """Hold up later requests until this one is answered. Call `give_up` if it cannot be."""
+        self._blocking, self._give_up = request, give_up
+
+    def go_on(self) -> None:
+        """Something that held up requests may be over."""
+        if not self._has_turn and not self.is_closed:
+            self._has_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _count_input(self, progressed: bool) -> None:
+        pending_bytes = self.connection.pending_bytes
+        if progressed:
+            self._began_at_s = self._loop.time()
+        reads = pending_bytes <= FREE_INPUT_BYTES or self._may_take()
+        if reads is not self._is_reading and self._transport is not None:
+            self._is_reading = reads
+            if reads:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+        held_bytes = pending_bytes - FREE_INPUT_BYTES
+        if held_bytes > 0 or self._counts_input:
+            self._counts_input = held_bytes > 0
+            self._ports.input.hold(self, max(held_bytes, 0), begins=progressed)
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def answer(
+        self, request: Request, response: Any, records: Sequence[Sequence[Buffer]] = ()
+    ) -> None:
+        """Answer a request, after all earlier ones; `records` take the place of the marks."""
+        if self.is_closed:
+            return
+        frame = encode(request, response)
+        self._answered(request, splice(frame, records) if records else [frame])
+
+    def answer_frame(self, request: Request, frame: bytes) -> None:
+        """Answer a request with a frame that was encoded elsewhere."""
+        if not self.is_closed:
+            self._answered(request, [frame])
+
+    def answer_nothing(self, request: Request) -> None:
+        """A Produce with acks=0 has no answer."""
+        if not self.is_closed:
+            self._answered(request, ())
+
+    def _answered(self, request: Request, buffers: Sequence[Buffer]) -> None:
+        self._active_at_s = self._loop.time()
+        self._write(self.connection.answer(request, buffers))
+        if self._blocking is request:
+            self._give_up = None
+            if self._task is None:
+                self._blocking = None
+        self.go_on_if_held()
+
+    def go_on_if_held(self) -> None:
+        """Take further requests, if some were held up."""
+        if self.connection.pending_bytes or not self._is_reading:
+            self.go_on()
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        transport = self._transport
+        if not buffers or transport is None or transport.is_closing():
+            return
+        size_bytes = sum(map(len, buffers))
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        elif size_bytes < JOIN_BELOW_BYTES * len(buffers):
+            transport.write(b"".join(buffers))
+        else:
+            self._largest_buffer_bytes = max(map(len, buffers))
+            transport.writelines(buffers)
+        self._ports.output.wrote(self)
+
+    # -- what the broker's limits call -----------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._write([data])
+
+    def publishes_changed(self) -> None:
+        """Publishes in flight are below their limit again."""
+        self.go_on()
+
+    def storage_failed(self, error: BaseException) -> None:
+        """An append failed."""
+        self._ports.storage_failed(error)
+
+    def output_freed(self) -> None:
+        """Output memory has room again."""
+        self.go_on()
+
+    def unsent_bytes(self) -> int:
+        """Data written that the socket has not accepted yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data. A buffer is held until its last byte is sent."""
+        unsent_bytes = self.unsent_bytes()
+        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
+
+    def give_up_input(self) -> None:
+        """Input memory is full, and this connection has held some for the longest time."""
+        self._counts_input = False
+        self.close_because("requests of all clients exceed max_input_buffer_bytes")
+
+    def give_up_output(self) -> None:
+        """Output memory is full, and this client has read nothing for the longest time."""
+        log.info("%s: connection closed: unsent data exceeds max_unsent_bytes", self.address)
+        self.abort()
+
+    # -- time and ending --------------------------------------------------------------------------
+
+    def check_time(self, now_s: float) -> None:
+        """Called about once a second: close a connection that is idle or stalled."""
+        options = self.options
+        pending_bytes = self.connection.pending_bytes
+        if self.is_closed or self._blocking is not None:
+            return
+        if pending_bytes and self._is_reading:
+            rate_s = pending_bytes / options.min_frame_rate_bytes_per_s
+            if now_s - self._began_at_s > options.stalled_frame_timeout_ms / 1000 + rate_s:
+                self.close_because("a request was not complete after stalled_frame_timeout_ms")
+        elif now_s - self._active_at_s > options.idle_timeout_ms / 1000:
+            self.close_because("nothing was sent for kafka_idle_timeout_ms")
+
+    def stop_reading(self) -> None:
+        """The broker is closing: take no more requests, and answer those that were taken."""
+        self._is_stopping = True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client still has to get answers of publishes or changes."""
+        works = self.publishing_bytes or self._task is not None
+        return bool(works) and not self.is_closed
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything was sent."""
+        return not self.unsent_bytes()
+
+    def close_because(self, reason: str) -> None:
+        """Close, and log the reason."""
+        if not self.is_closed:
+            log.info("%s: Kafka connection closed: %s", self.address, reason)
+            self.close()
+
+    def close(self) -> None:
+        """Send buffered data, then close."""
+        if self._transport is not None:
+            self._transport.close()
+        self._end()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end()
+
+    def _end(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._ports.budget.forget(self)
+        self._ports.input.forget(self)
+        give_up, self._give_up = self._give_up, None
+        if give_up is not None:
+            give_up()
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,128 @@
+"""A topic's settings by Kafka's names: what they may be, their defaults, and what follows of them.
+
+The broker keeps them with the topic's policies. `retention.ms`, `retention.bytes` and
+`cleanup.policy` are also the broker's own policies `retention` and `compactionThreshold`, which
+`broker.kafka_bridge` sets with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .errors import Code, KafkaError
+from .records import MAX_BATCH_BYTES, EntryRules, TombstoneStage
+
+__all__ = ["SETTINGS", "Setting", "check_settings", "rules_of"]
+
+CLEANUP_POLICY = "cleanup.policy"
+FORMAT_VERSION = "message.format.version"
+MAX_MESSAGE_BYTES = "max.message.bytes"
+RETENTION_BYTES = "retention.bytes"
+RETENTION_MS = "retention.ms"
+TIMESTAMP_TYPE = "message.timestamp.type"
+TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
+
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its default, its type in DescribeConfigs, and what its text must be."""
+
+    default: str
+    #: Kafka's ConfigDef type: 2 STRING, 3 INT, 5 LONG, 7 LIST.
+    kind: int
+    check: Callable[[str], None]
+    about: str
+
+
+def _number(lowest: int, highest: int) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit()) or not lowest <= int(text) <= highest:
+            raise ValueError(f"must be a whole number from {lowest} to {highest}")
+
+    return check
+
+
+def _one_of(*values: str) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if text not in values:
+            raise ValueError(f"must be one of {', '.join(values)}")
+
+    return check
+
+
+def _cleanup(text: str) -> None:
+    names = [name.strip() for name in text.split(",")]
+    if not all(name in ("delete", "compact") for name in names):
+        raise ValueError("must be delete, compact or both")
+
+
+def magic_of_version(text: str) -> int:
+    """The entry format of a message.format.version. Raises ValueError."""
+    parts = text.split("-", maxsplit=1)[0].split(".")
+    if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) < 2:
+        raise ValueError("must be a version such as 0.9.0, 0.10.0 or 2.8")
+    version = tuple(map(int, parts[:2]))
+    if not (0, 8) <= version < (5, 0):
+        raise ValueError("must be a version from 0.8.0 to 4")
+    return 0 if version < (0, 10) else 1 if version < (0, 11) else 2
+
+
+def _format(text: str) -> None:
+    magic_of_version(text)
+
+
+SETTINGS: dict[str, Setting] = {
+    CLEANUP_POLICY: Setting("delete", 7, _cleanup, "delete: retention; compact: by key"),
+    FORMAT_VERSION: Setting("3.0", 2, _format, "the entry format: magic 0, 1 or 2 (KIP-31)"),
+    MAX_MESSAGE_BYTES: Setting(
+        str(MAX_BATCH_BYTES), 3, _number(14, INT_MAX), "the largest batch that is taken"
+    ),
+    RETENTION_BYTES: Setting("-1", 5, _number(-1, LONG_MAX), "bytes kept of a partition; -1: all"),
+    RETENTION_MS: Setting("-1", 5, _number(-1, LONG_MAX), "how long entries are kept; -1: ever"),
+    TIMESTAMP_TYPE: Setting(
+        "CreateTime",
+        2,
+        _one_of("CreateTime", "LogAppendTime"),
+        "whose time consumers see: the producer's or the broker's (KIP-32)",
+    ),
+    TOMBSTONE_STAGE: Setting(
+        "1", 3, _one_of("1", "2"), "1: null or the flag deletes a key; 2: only the flag (KIP-87)"
+    ),
+}
+
+
+def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """The settings that are not null. Raises KafkaError (INVALID_CONFIG) with name and value."""
+    checked = {}
+    for name, value in settings.items():
+        known = SETTINGS.get(name)
+        if known is None:
+            raise KafkaError(Code.INVALID_CONFIG, f"there is no topic setting {name[:100]!r} here")
+        if value is None:
+            continue
+        try:
+            known.check(value)
+        except ValueError as error:
+            raise KafkaError(Code.INVALID_CONFIG, f"{name}={value[:100]!r}: {error}") from error
+        checked[name] = value
+    return checked
+
+
+def value_of(settings: Mapping[str, str], name: str) -> str:
+    """A setting's value, or its default."""
+    return settings.get(name, SETTINGS[name].default)
+
+
+def rules_of(settings: Mapping[str, str]) -> EntryRules:
+    """What the topic's settings ask of the sets that are produced to it."""
+    return EntryRules(
+        magic=magic_of_version(value_of(settings, FORMAT_VERSION)),
+        compacted="compact" in value_of(settings, CLEANUP_POLICY),
+        tombstone_stage=TombstoneStage(int(value_of(settings, TOMBSTONE_STAGE))),
+        log_append_time=value_of(settings, TIMESTAMP_TYPE) == "LogAppendTime",
+        max_batch_bytes=int(value_of(settings, MAX_MESSAGE_BYTES)),
+    )

@@ -1,0 +1,10 @@
+"""Kafka's protocol without I/O: bytes in, requests out, and answers in the order of the requests.
+
+The codecs of requests and responses are those of kafka-python's `kafka.protocol`.
+"""
+
+from .apis import APIS, Api
+from .connection import Connection, Request, encode
+from .splicing import RECORDS_MARK, splice
+
+__all__ = ["APIS", "RECORDS_MARK", "Api", "Connection", "Request", "encode", "splice"]

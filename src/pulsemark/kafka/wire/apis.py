@@ -1,0 +1,75 @@
+"""The requests that are served: key, versions, codecs, and how large a request may be.
+
+Only Produce carries records, so only it may be large. A decoded request takes up to a hundred times
+its size in memory, so the other ones have lower limits. ApiVersions is a few words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol import admin, consumer, metadata, producer, sasl
+
+__all__ = ["APIS", "API_VERSIONS", "PRODUCE", "Api"]
+
+KIB = 1024
+PRODUCE, API_VERSIONS = 0, 18
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A request that is served."""
+
+    key: int
+    lowest: int
+    highest: int
+    request: Any
+    response: Any
+    #: Bytes of a request of this kind. None: the connection's own limit.
+    limit_bytes: int | None = 1024 * KIB
+
+    @property
+    def name(self) -> str:
+        """Its name in Kafka's protocol, such as "Fetch"."""
+        return str(self.request.name).removesuffix("Request")
+
+
+def _api(key: int, highest: int, of: Any, name: str, **limits: int | None) -> Api:
+    return Api(
+        key, 0, highest, getattr(of, f"{name}Request"), getattr(of, f"{name}Response"), **limits
+    )
+
+
+APIS = {
+    api.key: api
+    for api in (
+        _api(PRODUCE, 8, producer, "Produce", limit_bytes=None),
+        _api(1, 11, consumer, "Fetch"),
+        _api(2, 5, consumer, "ListOffsets"),
+        _api(3, 8, metadata, "Metadata"),
+        _api(8, 7, consumer, "OffsetCommit"),
+        _api(9, 5, consumer, "OffsetFetch"),
+        _api(10, 2, metadata, "FindCoordinator"),
+        _api(11, 5, consumer, "JoinGroup"),
+        _api(12, 3, consumer, "Heartbeat"),
+        _api(13, 3, consumer, "LeaveGroup"),
+        _api(14, 3, consumer, "SyncGroup"),
+        _api(15, 4, admin, "DescribeGroups"),
+        _api(16, 2, admin, "ListGroups"),
+        _api(17, 1, sasl, "SaslHandshake", limit_bytes=4 * KIB),
+        _api(API_VERSIONS, 3, metadata, "ApiVersions", limit_bytes=4 * KIB),
+        _api(19, 4, admin, "CreateTopics"),
+        _api(20, 3, admin, "DeleteTopics"),
+        _api(21, 1, admin, "DeleteRecords"),
+        _api(22, 1, producer, "InitProducerId", limit_bytes=4 * KIB),
+        _api(23, 3, consumer, "OffsetForLeaderEpoch"),
+        _api(32, 3, admin, "DescribeConfigs"),
+        _api(33, 1, admin, "AlterConfigs"),
+        _api(36, 1, sasl, "SaslAuthenticate", limit_bytes=64 * KIB),
+        _api(37, 1, admin, "CreatePartitions"),
+        _api(42, 1, admin, "DeleteGroups"),
+        _api(44, 0, admin, "IncrementalAlterConfigs"),
+    )
+}
+"""By key. The order is that of ApiVersions' answer."""

@@ -1,0 +1,189 @@
+"""The server's side of one connection, without I/O.
+
+`take` cuts bytes into frames and decodes them; `answer` puts encoded answers in order. Kafka's
+clients expect answers in the order of their requests. So each request has a place in a queue, and
+an answer is held back until all earlier ones are there. A Produce with acks=0 has a place too, but
+no answer.
+
+A frame is an i32 size and so many bytes. A size that is negative or above the limit, an unknown
+kind of request, a version that is not served and a body that cannot be decoded end the connection,
+as in Kafka. Only an ApiVersions request of a higher version is answered, so that the client can
+take a lower one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from struct import Struct, error
+from typing import Any
+
+from kafka.protocol.api_header import RequestHeader
+
+from ...metadata import Buffer
+from ..errors import ProtocolError
+from .apis import API_VERSIONS, APIS, Api
+
+__all__ = ["Connection", "Request"]
+
+_SIZE = Struct(">i")
+_KEY_VERSION = Struct(">hh")
+_HEAD_BYTES = 8
+#: What kafka-python's decoders raise for bytes that are not well formed.
+_DECODE_ERRORS = (error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request, and its place in the order of answers."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str
+    #: Decoded by kafka-python; None for ApiVersions in a version that is not served.
+    body: Any
+    size_bytes: int
+    #: What is sent for it; None until it is answered.
+    answer: Sequence[Buffer] | None = field(default=None, repr=False)
+
+
+class Connection:
+    """One connection. `max_frame_bytes` limits requests with records (see `apis` for the others).
+
+    `pending_bytes` are received and not yet a whole request.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._input = bytearray()
+        self._taken = 0
+        """How many bytes of the input were taken."""
+        self._unanswered: deque[Request] = deque()
+        self.waiting_bytes = 0
+        """Requests without an answer, in bytes as they came."""
+
+    # -- in -------------------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of requests that are not complete, or not taken yet."""
+        return len(self._input) - self._taken
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests were taken and have no answer."""
+        return len(self._unanswered)
+
+    def receive(self, data: Buffer) -> None:
+        """Take bytes from the client."""
+        if self._taken:
+            del self._input[: self._taken]
+            self._taken = 0
+        self._input += data
+
+    def take(self) -> Request | None:
+        """The next complete request; None if there is none.
+
+        Raises ProtocolError, after which nothing can be taken any more.
+        """
+        end = self._frame_end(self._taken)
+        if end is None:
+            return None
+        with memoryview(self._input) as view:
+            frame = bytes(view[self._taken + 4 : end])
+        self._taken = end
+        if end == len(self._input):
+            self._input.clear()
+            self._taken = 0
+        return self._request(frame)
+
+    def _frame_end(self, at: int) -> int | None:
+        """Where the frame at `at` ends; None if it is not complete. Checks size and kind."""
+        received = len(self._input) - at
+        if received < 4:
+            return None
+        (size,) = _SIZE.unpack_from(self._input, at)
+        if not _HEAD_BYTES <= size <= self.max_frame_bytes:
+            raise ProtocolError(
+                f"a request of {size} bytes: at least {_HEAD_BYTES} and at most "
+                f"{self.max_frame_bytes} are allowed"
+            )
+        if received >= 8:
+            key, version = _KEY_VERSION.unpack_from(self._input, at + 4)
+            api = _served(key, version)
+            if api.limit_bytes is not None and size > api.limit_bytes:
+                raise ProtocolError(
+                    f"a {api.name} request of {size} bytes: at most {api.limit_bytes} are allowed"
+                )
+        return at + 4 + size if received >= 4 + size else None
+
+    def _request(self, frame: bytes) -> Request:
+        key, version = _KEY_VERSION.unpack_from(frame)
+        api = APIS[key]
+        is_served = version <= api.highest
+        # In a version that is not served, only the first fields of the header are certain.
+        flexible = is_served and api.request.flexible_version_q(version)
+        try:
+            source = BytesIO(frame)
+            header = RequestHeader.decode(source, flexible=flexible)
+            body = None
+            if is_served:
+                body = _decode(api, version, memoryview(frame)[source.tell() :])
+        except _DECODE_ERRORS as problem:
+            raise ProtocolError(
+                f"a {api.name} request, version {version}, cannot be decoded: {problem}"
+            ) from problem
+        request = Request(
+            api, version, header.correlation_id, header.client_id or "", body, len(frame)
+        )
+        self._unanswered.append(request)
+        self.waiting_bytes += len(frame)
+        return request
+
+    # -- out ------------------------------------------------------------------------------------
+
+    def answer(self, request: Request, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Put an answer in its place; return what can be sent now. () is no answer."""
+        assert request.answer is None, "a request has one answer"
+        request.answer = buffers
+        self.waiting_bytes -= request.size_bytes
+        ready: list[Buffer] = []
+        while self._unanswered and self._unanswered[0].answer is not None:
+            ready.extend(self._unanswered.popleft().answer or ())
+        return ready
+
+
+def encode(request: Request, response: Any) -> bytes:
+    """The frame of a response, in the request's version."""
+    version = request.version if request.version <= request.api.highest else 0
+    response.API_VERSION = version
+    response.with_header(request.correlation_id)
+    frame: bytes = response.encode(header=True, framed=True)
+    return frame
+
+
+def _served(key: int, version: int) -> Api:
+    api = APIS.get(key)
+    if api is None:
+        raise ProtocolError(f"requests of kind {key} are not served")
+    if version < api.lowest or (version > api.highest and key != API_VERSIONS):
+        raise ProtocolError(
+            f"{api.name} is served in versions {api.lowest} to {api.highest}, not {version}"
+        )
+    return api
+
+
+def _decode(api: Api, version: int, data: memoryview) -> Any:
+    """The body. Raises one of `_DECODE_ERRORS`."""
+    flexible = api.request.flexible_version_q(version)
+    decode = api.request._struct.compiled_decode_from(
+        version, compact=flexible, tagged=flexible, data_class=api.request
+    )
+    body, end = decode(data, 0)
+    if end > len(data):
+        # Its strings and bytes are slices, which are cut short without an error.
+        raise ValueError(f"it ends {end - len(data)} bytes too early")
+    return body

@@ -1,0 +1,37 @@
+"""What a cursor needs from its log."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..position import Position
+
+
+class CursorLog(Protocol):
+    """What a cursor needs from its log: a topic's log, or its compacted form.
+
+    See `TopicLog` for what each one means.
+    """
+
+    @property
+    def tail_cuts(self) -> object:
+        """Changes when entries other than those at the head may have been removed."""
+
+    @property
+    def end_position(self) -> Position: ...  # noqa: D102
+    @property
+    def last_position(self) -> Position | None: ...  # noqa: D102
+    def next_position(self, position: Position) -> Position: ...  # noqa: D102
+    def previous_position(self, position: Position) -> Position: ...  # noqa: D102
+    def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
+    def entry_after(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
+    def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
+    def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
+    def is_control(self, position: Position) -> bool: ...  # noqa: D102
+    def control_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
+    def control_positions(self, start: Position, end: Position) -> list[Position]: ...  # noqa: D102
+
+
+def data_messages(log: CursorLog, start: Position, end: Position) -> int:
+    """The messages in [start, end) that consumers get: a control entry's index is none of them."""
+    return log.message_count(start, end) - log.control_count(start, end)

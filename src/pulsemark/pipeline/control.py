@@ -1,0 +1,42 @@
+"""The job `control`: the control entries of topics, which reads of messages leave out.
+
+A row says where the entry is, in which leader epoch it was written, its type and name, and its
+tags. docs/control-entries.md describes control entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .audit import checked_options
+from .registration import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["control_entries"]
+
+
+def control_entries(
+    spark: SparkSession,
+    path: str | Path,
+    topics: str | Sequence[str] | None = None,
+    *,
+    starting_time: str | int | None = None,
+    ending_time: str | int | None = None,
+    min_partitions: int | None = None,
+) -> DataFrame:
+    """The control entries of a data folder's topics, by topic and position.
+
+    The arguments are those of `audit`, and so are the errors. Damaged entries are left out, with a
+    warning in the workers' logs.
+    """
+    require_spark()
+    options = checked_options(path, topics, starting_time, ending_time, min_partitions)
+    from .control_source import CONTROL_FORMAT, ControlSource
+
+    spark.dataSource.register(ControlSource)
+    rows = spark.read.format(CONTROL_FORMAT).options(**options).load()
+    return rows.orderBy("topic", "ledger_id", "entry_id")

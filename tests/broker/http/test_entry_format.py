@@ -1,0 +1,178 @@
+"""The policy `entryFormat`: phases of KIP-31 on one topic, over REST and the command line."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+
+import kafka
+import pytest
+
+from pulsemark import cli
+from pulsemark.compaction.compacted_log import CompactedLog
+from pulsemark.compaction.current_view import compacted_log
+from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing.raw_kafka import RawKafka
+
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def both():
+    """A broker for clients of both protocols."""
+    with running_broker(kafka_port=0) as running:
+        yield running
+
+
+def asked(both, topic, value=None, method="POST"):
+    """The status and body of a request for a topic's policy."""
+    request = urllib.request.Request(
+        f"{both.http_url}/admin/v2/persistent/public/default/{topic}/entryFormat",
+        data=None if value is None else json.dumps(value).encode(),
+        headers={"content-type": "application/json"},
+        method="GET" if value is None and method == "POST" else method,
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            body = answer.read()
+            return answer.status, json.loads(body) if body else None
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def sent(both, topic, value, version=(2, 4)):
+    """Send one message with a client of some version; its offset."""
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=both.kafka_url, api_version=version, enable_idempotence=False
+    )
+    try:
+        return producer.send(topic, value, key=b"k").get(WAIT_S).offset
+    finally:
+        producer.close()
+
+
+def read(both, topic, count, version):
+    """The first messages, with a client of some version."""
+    consumer = kafka.KafkaConsumer(
+        topic,
+        bootstrap_servers=both.kafka_url,
+        api_version=version,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=WAIT_S * 1000,
+    )
+    try:
+        return [
+            (message.offset, message.value) for message in (next(consumer) for _ in range(count))
+        ]
+    finally:
+        consumer.close()
+
+
+def stored_magics(both, topic, count):
+    """In which magic the first entries are stored."""
+    with RawKafka.from_url(both.kafka_url) as client:
+        return [client.fetch(topic, offset, max_bytes=1).records[16] for offset in range(count)]
+
+
+def test_phases_canary_rollback_and_forward_again(both, topic_name, capsys):
+    """Old and new clients read everything in every phase; offsets go on without a gap."""
+
+    def phase(version):
+        setting = f"message.format.version={version}"
+        done = cli.main(
+            ["policies", "set", topic_name, "entryFormat", "--setting", setting,
+             "--admin-url", both.http_url]
+        )  # fmt: skip
+        assert done == 0, capsys.readouterr().err
+
+    offsets, expected = [sent(both, topic_name, b"new")], [(0, b"new")]
+    for version in ("0.9.0", "0.10.0", "0.9.0", "2.8"):
+        phase(version)
+        for client in ((0, 9), (0, 10, 0), (2, 4)):
+            value = f"{version} {client}".encode()
+            offsets.append(sent(both, topic_name, value, client))
+            expected.append((offsets[-1], value))
+        for client in ((0, 9), (0, 10, 0), (2, 4)):
+            assert read(both, topic_name, len(expected), client) == expected
+    assert offsets == list(range(13))
+    assert stored_magics(both, topic_name, 13) == [2, *[0] * 3, *[1] * 3, *[0] * 3, *[2] * 3]
+    assert (
+        cli.main(["policies", "get", topic_name, "entryFormat", "--admin-url", both.http_url]) == 0
+    )
+    assert capsys.readouterr().out == "message.format.version=2.8\n"
+
+
+_names = iter(range(1_000))
+
+
+@pytest.fixture
+def topic_name():
+    """A topic that no other test uses."""
+    return f"format{next(_names)}"
+
+
+def test_a_topic_of_pulsars_has_no_such_policy_until_it_is_set(both, topic_name):
+    """Settings are merged; null removes one; the policy itself stays."""
+    with RawClient.from_url(both.service_url) as client:
+        client.create_producer(f"persistent://public/default/{topic_name}")
+    assert asked(both, topic_name) == (200, None)
+    assert asked(both, topic_name, {"retention.ms": "60000"}) == (204, None)
+    assert asked(both, topic_name, {"message.format.version": "0.10.0"}) == (204, None)
+    assert asked(both, topic_name, {"retention.ms": None}) == (204, None)
+    assert asked(both, topic_name) == (200, {"message.format.version": "0.10.0"})
+    assert sent(both, topic_name, b"v") == 0
+    assert asked(both, topic_name, method="DELETE")[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([], "must be an object"),
+        ({"retention.ms": 5}, "settings as text"),
+        ({"retention.ms": "x"}, "retention.ms"),
+        ({"no.such": "x"}, "no.such"),
+    ],
+)
+def test_wrong_values_are_named(both, topic_name, value, says):
+    """400, and nothing has changed."""
+    sent(both, topic_name, b"v")
+    status, text = asked(both, topic_name, value)
+    assert status == 400
+    assert says in text
+    assert asked(both, topic_name) == (200, {})
+
+
+def test_only_existing_topics_have_it(both, topic_name):
+    """404 for an unknown one, 412 for a partition."""
+    assert asked(both, topic_name, {})[0] == 404
+    sent(both, topic_name, b"v")
+    assert asked(both, f"{topic_name}-partition-0", {})[0] == 412
+
+
+def test_a_compacted_topic_keeps_each_keys_latest_record(both, topic_name):
+    """cleanup.policy=compact sets the broker's threshold; the view has the latest value."""
+    sent(both, topic_name, b"first")
+    assert asked(both, topic_name, {"cleanup.policy": "compact"}) == (204, None)
+    sent(both, topic_name, b"second")
+    services = both.broker.services
+    topic = services.topics.open_topics[f"persistent://public/default/{topic_name}-partition-0"]
+    applied = services.cleaning.policies.applied(topic.topic_name)
+    assert applied.compaction_threshold_bytes == 16 * 1024 * 1024
+    assert applied.retention.is_unlimited
+
+    async def compact(_):
+        services.cleaning.compact(topic)
+
+    both.call(compact)
+    until = 600
+    while topic.cleaning.compaction.status.name in ("NOT_RUN", "RUNNING") and until:
+        until -= 1
+        services.cleaning.compactions.lane.submit(lambda: None).result(WAIT_S)
+    form = compacted_log(topic.ledger)
+    assert isinstance(form, CompactedLog)
+    assert form.first_position is not None
+    kept = form.read(form.first_position)
+    assert [entry.index for entry in kept] == [1]
+    assert b"second" in bytes(kept[0].body)

@@ -1,0 +1,120 @@
+"""Committed offsets survive everything that their log survives."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pulsemark.kafka.errors import KafkaError
+from pulsemark.kafka.groups import offsets as module
+from pulsemark.kafka.groups.offsets import Committed, Offsets
+
+
+async def run_blocking(function, *arguments):
+    """In a thread, as the broker does."""
+    return await asyncio.to_thread(function, *arguments)
+
+
+def at(offset, text=""):
+    """A committed offset."""
+    return Committed(offset, -1, text, 1_000)
+
+
+@pytest.fixture
+def opened(open_store):
+    """Open the offsets of the test's store."""
+
+    def open_them(limit=1_000):
+        store = open_store()
+        offsets = Offsets(store.open_internal("kafka-groups"), run_blocking, limit)
+        offsets.load()
+        return store, offsets
+
+    return open_them
+
+
+def committed(offsets, group, changes, kind="consumer"):
+    """Commit and wait until it is durable."""
+    done: list[Any] = []
+    offsets.commit(group, kind, changes, done.append)
+    wait_for(done)
+    return done[0]
+
+
+def wait_for(done):
+    """Until the callback has come."""
+    import time
+
+    until_s = time.monotonic() + 30
+    while not done:
+        assert time.monotonic() < until_s, "the commit was not answered"
+        time.sleep(0.001)
+
+
+def test_offsets_are_there_after_the_store_was_opened_again(opened):
+    """The last commit of a partition counts, with its text; dropped ones are gone."""
+    store, offsets = opened()
+    assert committed(offsets, "g", {("t", 0): at(3), ("t", 1): at(4, "x")}) is None
+    assert committed(offsets, "g", {("t", 0): at(5)}) is None
+    assert committed(offsets, "h", {("u", 0): at(1)}) is None
+    done: list[Any] = []
+    offsets.drop("h", None, done.append)
+    wait_for(done)
+    store.close()
+    _, again = opened()
+    assert dict(again.of_group("g")) == {("t", 0): at(5), ("t", 1): at(4, "x")}
+    assert again.groups() == ["g"]
+    assert again.types == {"g": "consumer"}
+    assert again.count == 2
+
+
+def test_an_offset_is_shown_when_it_is_durable(opened):
+    """Before that, readers see the one before."""
+    store, offsets = opened()
+    committed(offsets, "g", {("t", 0): at(1)})
+    done: list[Any] = []
+    with store.committer.lock:
+        offsets.commit("g", "consumer", {("t", 0): at(2)}, done.append)
+        assert offsets.of_group("g")[("t", 0)].offset == 1
+    wait_for(done)
+    assert offsets.of_group("g")[("t", 0)].offset == 2
+
+
+def test_the_number_of_offsets_has_a_limit(opened):
+    """New partitions are refused above it; known ones can always be committed."""
+    _, offsets = opened(limit=2)
+    committed(offsets, "g", {("t", 0): at(1), ("t", 1): at(1)})
+    with pytest.raises(KafkaError, match="the limit is 2"):
+        offsets.commit("g", "consumer", {("t", 2): at(1)}, lambda error: None)
+    assert committed(offsets, "g", {("t", 0): at(9)}) is None
+
+
+async def test_dropping_a_topic_leaves_the_other_topics_offsets(opened):
+    """A deleted topic's offsets must not be found by a topic that is made anew."""
+    _, offsets = opened()
+    committed(offsets, "g", {("t", 0): at(1), ("u", 0): at(2)})
+    dropping = asyncio.ensure_future(offsets.drop_topic("t"))
+    while not dropping.done():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert dict(offsets.of_group("g")) == {("u", 0): at(2)}
+
+
+async def test_rewriting_keeps_the_log_short_and_the_offsets(opened, monkeypatch):
+    """After many commits of few offsets the log has little more entries than there are offsets."""
+    monkeypatch.setattr(module, "REWRITE_AT_LEAST", 20)
+    store, offsets = opened()
+    for number in range(30):
+        offsets.commit("g", "consumer", {("t", number % 2): at(number)}, lambda error: None)
+    assert offsets.is_due
+    done: list[Any] = []
+    offsets.commit("g", "consumer", {("t", 0): at(100)}, done.append)
+    await asyncio.to_thread(wait_for, done)
+    await offsets.rewrite()
+    assert not offsets.is_due
+    store.close()
+    reopened, again = opened()
+    assert dict(again.of_group("g")) == {("t", 0): at(100), ("t", 1): at(29)}
+    ledger = reopened.open_internal("kafka-groups")
+    assert ledger.count_entries(ledger.first_position, ledger.end_position) <= 3

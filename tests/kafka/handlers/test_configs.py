@@ -1,0 +1,155 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, and what settings mean to the broker."""
+
+from __future__ import annotations
+
+import pytest
+from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+
+from pulsemark.testing import running_broker
+from pulsemark.testing.raw_kafka import RawKafka
+from pulsemark.wire import TopicName
+
+from ..conftest import create, record_set
+
+DELETE, APPEND, SUBTRACT = 1, 2, 3
+
+
+def shown(client, name, kind=2, version=3, keys=None):
+    """The code, and value and source of each setting."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    answer = client.call(
+        DescribeConfigsRequest,
+        version,
+        resources=[resource],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    result = answer.results[0]
+    return result.error_code, {c.name: (c.value, c.config_source) for c in result.configs}
+
+
+def altered(client, name, settings, kind=2, check=False):
+    """The code of an AlterConfigs."""
+    of = AlterConfigsRequest.AlterConfigsResource
+    configs = [of.AlterableConfig(name=key, value=value) for key, value in settings.items()]
+    resource = of(resource_type=kind, resource_name=name, configs=configs)
+    answer = client.call(AlterConfigsRequest, 1, resources=[resource], validate_only=check)
+    return answer.responses[0].error_code
+
+
+def changed(client, name, *changes):
+    """The code of an IncrementalAlterConfigs: name, operation, value."""
+    of = IncrementalAlterConfigsRequest.AlterConfigsResource
+    configs = [
+        of.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    resource = of(resource_type=2, resource_name=name, configs=configs)
+    answer = client.call(
+        IncrementalAlterConfigsRequest, 0, resources=[resource], validate_only=False
+    )
+    return answer.responses[0].error_code
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_settings_are_shown_with_their_source(raw, topic, version):
+    """1 is the topic's own, 5 a default; version 0 has no sources."""
+    create(raw, topic, max_message_bytes="5000")
+    code, settings = shown(raw, topic, version=version)
+    sources = (1, 5) if version >= 1 else (-1, -1)
+    assert code == 0
+    assert settings["max.message.bytes"] == ("5000", sources[0])
+    assert settings["cleanup.policy"] == ("delete", sources[1])
+    assert shown(raw, topic, keys=["retention.ms"])[1].keys() == {"retention.ms"}
+
+
+def test_a_changed_setting_holds_for_the_next_batch(raw, topic):
+    """A smaller limit refuses what was taken before."""
+    create(raw, topic)
+    assert raw.produce(topic, record_set([b"x" * 3_000])).error_code == 0
+    assert altered(raw, topic, {"max.message.bytes": "2000"}, check=True) == 0
+    assert raw.produce(topic, record_set([b"x" * 3_000])).error_code == 0
+    assert altered(raw, topic, {"max.message.bytes": "2000"}) == 0
+    assert raw.produce(topic, record_set([b"x" * 3_000])).error_code == 10
+    assert altered(raw, topic, {}) == 0
+    assert raw.produce(topic, record_set([b"x" * 3_000])).error_code == 0
+
+
+def test_single_settings_are_set_removed_and_extended(raw, topic):
+    """The others stay."""
+    create(raw, topic, retention_ms="1000")
+    assert changed(raw, topic, ("cleanup.policy", APPEND, "compact")) == 0
+    settings = shown(raw, topic)[1]
+    assert settings["cleanup.policy"] == ("delete,compact", 1)
+    assert settings["retention.ms"] == ("1000", 1)
+    assert changed(raw, topic, ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert changed(raw, topic, ("retention.ms", DELETE, None)) == 0
+    settings = shown(raw, topic)[1]
+    assert settings["cleanup.policy"] == ("compact", 1)
+    assert settings["retention.ms"] == ("-1", 5)
+    assert changed(raw, topic, ("retention.ms", APPEND, "1")) == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retention.ms", "-2"),
+        ("retention.bytes", "x"),
+        ("cleanup.policy", "burn"),
+        ("message.format.version", "0.7"),
+        ("message.format.version", "new"),
+        ("message.timestamp.type", "Never"),
+        ("max.message.bytes", "1"),
+        ("pulsemark.tombstone.stage", "3"),
+        ("unclean.leader.election.enable", "true"),
+    ],
+)
+def test_wrong_values_change_nothing(raw, topic, name, value):
+    """INVALID_CONFIG, by each way to set it."""
+    create(raw, topic, max_message_bytes="5000")
+    before = shown(raw, topic)
+    assert altered(raw, topic, {name: value}) == 40
+    assert changed(raw, topic, (name, 0, value)) == 40
+    assert shown(raw, topic) == before
+
+
+def test_other_resources(raw):
+    """Unknown topics, brokers that are shown and cannot be changed, and other kinds."""
+    assert shown(raw, "none")[0] == 3
+    assert altered(raw, "none", {"retention.ms": "1"}) == 3
+    code, settings = shown(raw, "1", kind=4)
+    assert (code, settings["num.partitions"][0]) == (0, "1")
+    assert shown(raw, "2", kind=4)[0] == 42
+    assert altered(raw, "1", {"num.partitions": "2"}, kind=4) == 42
+    assert shown(raw, "x", kind=8)[0] == 42
+
+
+def test_retention_is_the_brokers_policy_and_all_settings_survive_a_restart(tmp_path):
+    """Milliseconds and bytes become whole minutes and megabytes, rounded up."""
+    folder = tmp_path / "data"
+    name = TopicName.parse("t")
+    with (
+        running_broker(data_dir=folder, kafka_port=0, http_port=None) as broker,
+        RawKafka.from_url(broker.kafka_url) as client,
+    ):
+        assert create(client, "t", retention_ms="90000", message_format_version="0.10.0") == 0
+        applied = broker.broker.services.cleaning.policies.applied(name).retention
+        assert (applied.time_minutes, applied.size_mb) == (2, -1)
+        assert changed(client, "t", ("retention.bytes", 0, "1")) == 0
+        applied = broker.broker.services.cleaning.policies.applied(name).retention
+        assert (applied.time_minutes, applied.size_mb) == (2, 1)
+    with (
+        running_broker(data_dir=folder, kafka_port=0, http_port=None) as broker,
+        RawKafka.from_url(broker.kafka_url) as client,
+    ):
+        settings = shown(client, "t")[1]
+        assert settings["message.format.version"] == ("0.10.0", 1)
+        assert settings["retention.bytes"] == ("1", 1)
+        assert client.produce("t", record_set([b"x"])).error_code == 0
+        assert client.fetch("t", 0).records[16] == 1

@@ -1,0 +1,51 @@
+"""ApiVersions, FindCoordinator, and the place of SASL."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from pulsemark.kafka.wire import APIS
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_apiversions_lists_what_is_served(raw, version):
+    """Every request with its versions, and nothing else."""
+    fields = {"client_software_name": "t", "client_software_version": "1"} if version >= 3 else {}
+    answer = raw.call(ApiVersionsRequest, version, **fields)
+    assert answer.error_code == 0
+    listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert listed == {key: (api.lowest, api.highest) for key, api in APIS.items()}
+    assert listed[0] == (0, 8)
+    assert listed[1] == (0, 11)
+
+
+def test_a_higher_version_is_answered_and_the_connection_stays(raw):
+    """Code 35 in the form of version 0, so that the client can ask again."""
+    raw.send_bytes(struct.pack(">ihhih", 12, 18, 4, 9, -1) + b"xy")
+    answer = ApiVersionsResponse.decode(raw.receive_frame(), version=0, header=True)
+    assert answer.error_code == 35
+    assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(18, 3)]
+    assert raw.call(ApiVersionsRequest, 2).error_code == 0
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_this_broker_coordinates_every_group(kafka_broker, raw, version):
+    """Its address; there are no transactions, and no other kinds."""
+    host, _, port = kafka_broker.kafka_url.rpartition(":")
+    answer = raw.call(FindCoordinatorRequest, version, key="g", key_type=0)
+    assert (answer.error_code, answer.host, answer.port) == (0, host, int(port))
+    if version >= 1:
+        assert raw.call(FindCoordinatorRequest, version, key="x", key_type=9).error_code == 42
+        assert raw.call(FindCoordinatorRequest, version, key="x", key_type=1).error_code == 53
+
+
+def test_sasl_is_answered_and_not_served(raw):
+    """No mechanism; an authentication without a handshake is refused. The connection stays."""
+    handshake = raw.call(SaslHandshakeRequest, 1, mechanism="PLAIN")
+    assert (handshake.error_code, handshake.mechanisms) == (33, [])
+    assert raw.call(SaslAuthenticateRequest, 1, auth_bytes=b"x").error_code == 34
+    assert raw.call(ApiVersionsRequest, 0).error_code == 0

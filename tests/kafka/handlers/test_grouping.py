@@ -1,0 +1,178 @@
+"""Groups over the protocol: members, offsets, and what administrators ask."""
+
+from __future__ import annotations
+
+import pytest
+from kafka.protocol.admin import (
+    DeleteGroupsRequest,
+    DeleteTopicsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+
+from ..conftest import record_set
+
+
+def joined(client, group, version, member_id="", instance_id=None):
+    """A JoinGroup's answer."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"meta")
+    return client.call(
+        JoinGroupRequest,
+        version,
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+
+
+def member_of(client, group, version=5):
+    """Join and assign, alone; the member's id and generation."""
+    answer = joined(client, group, version)
+    if answer.error_code == 79:
+        answer = joined(client, group, version, answer.member_id)
+    assert answer.error_code == 0
+    part = SyncGroupRequest.SyncGroupRequestAssignment(
+        member_id=answer.member_id, assignment=b"all"
+    )
+    synced = client.call(
+        SyncGroupRequest,
+        min(version, 3),
+        group_id=group,
+        generation_id=answer.generation_id,
+        member_id=answer.member_id,
+        group_instance_id=None,
+        assignments=[part],
+    )
+    assert (synced.error_code, synced.assignment) == (0, b"all")
+    return answer.member_id, answer.generation_id
+
+
+def committed(client, group, topic, offset, version=7, member=("", -1), partition=0, text=""):
+    """The code of an OffsetCommit."""
+    of = OffsetCommitRequest.OffsetCommitRequestTopic
+    part = of.OffsetCommitRequestPartition(
+        partition_index=partition,
+        committed_offset=offset,
+        committed_leader_epoch=-1,
+        commit_timestamp=-1,
+        committed_metadata=text,
+    )
+    answer = client.call(
+        OffsetCommitRequest,
+        version,
+        group_id=group,
+        generation_id_or_member_epoch=member[1],
+        member_id=member[0],
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[of(name=topic, partitions=[part])],
+    )
+    return answer.topics[0].partitions[0].error_code
+
+
+def fetched(client, group, topics, version=5):
+    """Offset and text by topic and partition."""
+    of = OffsetFetchRequest.OffsetFetchRequestTopic
+    asked = None
+    if topics is not None:
+        asked = [of(name=topic, partition_indexes=indexes) for topic, indexes in topics.items()]
+    answer = client.call(OffsetFetchRequest, version, group_id=group, topics=asked)
+    return {
+        (topic.name, part.partition_index): (part.committed_offset, part.metadata)
+        for topic in answer.topics
+        for part in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_member_joins_beats_and_leaves_in_every_version(raw, topic, version):
+    """From version 4 on it first gets its id."""
+    member_id, generation = member_of(raw, topic, version)
+    beat = {"group_id": topic, "generation_id": generation, "member_id": member_id}
+    lower = min(version, 3)
+    assert raw.call(HeartbeatRequest, lower, **beat).error_code == 0
+    assert raw.call(HeartbeatRequest, lower, **beat | {"generation_id": 9}).error_code == 22
+    if lower < 3:
+        left = raw.call(LeaveGroupRequest, lower, group_id=topic, member_id=member_id)
+        assert left.error_code == 0
+    else:
+        leaving = LeaveGroupRequest.MemberIdentity(member_id=member_id, group_instance_id=None)
+        left = raw.call(LeaveGroupRequest, 3, group_id=topic, members=[leaving])
+        assert [each.error_code for each in left.members] == [0]
+    assert raw.call(HeartbeatRequest, lower, **beat).error_code == 25
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_offsets_are_committed_in_every_version(raw, made, version):
+    """By a client without a group, and by a member of the generation."""
+    raw.produce(made, record_set([b"x"]))
+    assert committed(raw, made, made, 1, version, text="note") == 0
+    assert fetched(raw, made, {made: [0, 1]}, min(version, 5)) == {
+        (made, 0): (1, "note"),
+        (made, 1): (-1, ""),
+    }
+    member = member_of(raw, f"{made}g")
+    if version >= 1:
+        assert committed(raw, f"{made}g", made, 5, version, member) == 0
+        assert committed(raw, f"{made}g", made, 6, version, (member[0], 9)) == 22
+        assert committed(raw, f"{made}g", made, 6, version, ("other", 1)) == 25
+        assert fetched(raw, f"{made}g", {made: [0]}) == {(made, 0): (5, "")}
+
+
+def test_what_cannot_be_committed(raw, made):
+    """Unknown partitions, texts that are too long."""
+    assert committed(raw, "g1", made, 1, partition=4) == 3
+    assert committed(raw, "g1", "none", 1) == 3
+    assert committed(raw, "g1", made, 1, text="x" * 4_097) == 12
+    assert fetched(raw, "g1", None) == {}
+
+
+def test_all_offsets_of_a_group_and_none_of_a_deleted_topic(raw, made, topic):
+    """Without a list of topics a group gets everything it has committed."""
+    group = f"all-{topic}"
+    committed(raw, group, made, 3)
+    assert fetched(raw, group, None) == {(made, 0): (3, "")}
+    raw.call(DeleteTopicsRequest, 1, topic_names=[made], timeout_ms=1)
+    committed(raw, "other", made, 1)
+    assert fetched(raw, group, None) == {}
+
+
+def test_administrators_see_and_delete_groups(raw, made):
+    """State, members and assignments; a group with members cannot be deleted, one without can."""
+    group = f"adm-{made}"
+    member = member_of(raw, group)
+    committed(raw, group, made, 1, member=member)
+    found = raw.call(DescribeGroupsRequest, 4, groups=[group, "none"]).groups
+    assert [(each.group_state, each.protocol_type) for each in found] == [
+        ("Stable", "consumer"),
+        ("Dead", ""),
+    ]
+    described = found[0].members[0]
+    assert (described.member_id, described.client_id) == (member[0], "raw")
+    assert (described.member_metadata, described.member_assignment) == (b"meta", b"all")
+    listed = raw.call(ListGroupsRequest, 2).groups
+    assert (group, "consumer") in [(each.group_id, each.protocol_type) for each in listed]
+
+    def deleted(*names):
+        answer = raw.call(DeleteGroupsRequest, 1, groups_names=list(names))
+        return [each.error_code for each in answer.results]
+
+    assert deleted(group, "none") == [68, 69]
+    raw.call(LeaveGroupRequest, 0, group_id=group, member_id=member[0])
+    found = raw.call(DescribeGroupsRequest, 0, groups=[group]).groups
+    assert found[0].group_state == "Empty"
+    assert deleted(group) == [0]
+    assert deleted(group) == [69]
+    assert fetched(raw, group, None) == {}
