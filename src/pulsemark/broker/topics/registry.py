@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
-from ...finder.mirror_places import MirrorPlaces
 from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
@@ -74,8 +73,7 @@ class Topics:
         """
         self.config = config
         self.open_topics: dict[str, Topic] = {}
-        self.mirror_places = MirrorPlaces(store.catalog)
-        self.on_open: list[Callable[[Topic], None]] = [self._watch_mirrors]
+        self.on_open: list[Callable[[Topic], None]] = []
         self.names = TopicNames()
         self.turns = Turns()
         self.catalog_writer = catalog_writer
@@ -260,9 +258,6 @@ class Topics:
         self.open_topics[full] = topic
         self.names.add(full)
         return topic
-
-    def _watch_mirrors(self, topic: Topic) -> None:
-        self.mirror_places.watch(topic.ledger)
 
     async def open_internal(self, name: str) -> ManagedLedger:
         """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
