@@ -47,7 +47,7 @@ async def make_services(
         after_delete=lambda name: _forget(name, auditor, schemas, forget_mirrors),
         broker_name=service_url.partition("://")[2],
     )
-    auditor = Auditor(topics, config, store.committer.read_turns.are_due)
+    auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
     return Services(
