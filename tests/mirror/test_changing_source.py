@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 import urllib.request
+from contextlib import closing
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.ledger import LocalStore
+from pulsemark.ledger import LocalStore, TopicNotFoundError
 from pulsemark.metadata import StamperChain
 from pulsemark.mirror import RateLimit
-from pulsemark.testing import running_broker
+from pulsemark.testing import RawClient, running_broker
 
 from .conftest import TOPIC, Mirror, bodies_of, message, publish
 
+WIRE_HOST = "127.0.0.2"
 PATH = "/admin/v2/persistent/public/default/orders"
 
 
@@ -105,6 +111,93 @@ def test_a_source_that_was_made_anew_is_not_passed_over_in_silence(
     assert done.report.sum().gaps == 1
     assert mirror(source.service_url, target.service_url).report.sum().gaps == 0
     assert len(bodies_of(target.data_dir)) == 24
+
+
+class Wire:
+    """Passes a broker's connections on, until it is cut: then nothing comes through, or ends."""
+
+    def __init__(self, broker: BrokerThread) -> None:
+        self._to = "127.0.0.1", broker.broker.port
+        self._ends: list[socket.socket] = []
+        self._is_cut: list[socket.socket] = []
+        # The broker says that it is there: clients look up its topics, and connect anew.
+        self._listener = socket.create_server((WIRE_HOST, self._to[1]))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._to, 30)
+            self._ends += [near, far]
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        try:
+            while data := near.recv(65536):
+                if near not in self._is_cut:
+                    far.sendall(data)
+        except OSError:
+            return
+        if near not in self._is_cut:
+            far.close()
+
+    def cut(self) -> None:
+        """Nothing comes through any more on the connections that there are."""
+        self._is_cut = list(self._ends)
+
+    def close(self) -> None:
+        """End all threads."""
+        self._listener.close()
+        for end in self._ends:
+            end.close()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_side_that_is_silent_is_noticed(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    """A connection that is cut without an end is made again, and mirroring goes on."""
+    monkeypatch.setattr("pulsemark.mirror.run.PING_S", 0.5)
+    monkeypatch.setattr("pulsemark.mirror.run.PING_TIMEOUT_S", 3.0)
+    settings: dict[str, Any] = {"mirror_sources": ("*",), "keep_alive_interval_ms": 500}
+    there = {"advertised_address": WIRE_HOST}
+    with (
+        running_broker(**settings, **(there if side == "source" else {})) as source,
+        running_broker(**settings, **(there if side == "target" else {})) as target,
+        closing(Wire(source if side == "source" else target)) as wire,
+    ):
+
+        def send(first: int, end: int) -> None:
+            with RawClient("127.0.0.1", source.broker.port) as client:
+                producer = client.create_producer(TOPIC)
+                for number in range(first, end):
+                    producer.send_raw(message(number))
+
+        def stored() -> int:
+            try:
+                return len(bodies_of(target.data_dir))
+            except TopicNotFoundError:
+                return 0
+
+        send(1, 4)
+        end_s = time.monotonic() + 60
+        is_cut = False
+
+        def is_stopped() -> bool:
+            nonlocal is_cut
+            if stored() == 3 and not is_cut:
+                is_cut = True
+                wire.cut()
+                send(4, 6)
+            return stored() == 5 or time.monotonic() > end_s
+
+        done = mirror(source.service_url, target.service_url, once=False, is_stopped=is_stopped)
+        assert done.report.reconnections > 0
+        assert len(bodies_of(target.data_dir)) == 5
 
 
 def test_a_target_that_loses_its_entries_gets_none_again(

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from ..proto import pulsar_api_pb2 as pb
 from .connection import BrokerConnection
-from .errors import ClientError, ServiceUrlError, UnreachableError
+from .errors import ClientError, ServiceUrlError, UnreachableError, WaitTimeoutError
 
 __all__ = ["Service"]
 
@@ -76,6 +76,19 @@ class Service:
     def open_connections(self) -> Iterator[BrokerConnection]:
         """The connections that are open now."""
         return iter(tuple(self._connections.values()))
+
+    def ping(self, timeout_s: float) -> None:
+        """See that each open connection answers a PING; one that does not is closed.
+
+        Raises WaitTimeoutError, ConnectionLostError.
+        """
+        for connection in self.open_connections():
+            if not connection.is_closed:
+                try:
+                    connection.ping(timeout_s)
+                except WaitTimeoutError:
+                    connection.close()
+                    raise
 
     def close(self) -> None:
         """Close all connections. A later call connects again."""

@@ -102,6 +102,10 @@ class BrokerSource:
         """The connections' sockets."""
         return [each.fileno() for each in self._service.open_connections() if not each.is_closed]
 
+    def ping(self, timeout_s: float) -> None:
+        """Each connection must answer. Raises WaitTimeoutError, ConnectionLostError."""
+        self._service.ping(timeout_s)
+
     def close(self) -> None:
         """Close the connections."""
         self._service.close()

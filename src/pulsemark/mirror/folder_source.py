@@ -77,6 +77,9 @@ class FolderSource:
         """None: a folder does not say when it grows."""
         return []
 
+    def ping(self, timeout_s: float) -> None:
+        """Nothing to do: a folder is always there, or its calls fail."""
+
     def close(self) -> None:
         """Close the files; they are opened again when they are needed."""
         if self._open_reader is not None:

@@ -94,6 +94,9 @@ class FolderTarget:
         """None: commits need no reading."""
         return []
 
+    def ping(self, timeout_s: float) -> None:
+        """Nothing to do: a folder is always there, or its calls fail."""
+
     def close(self) -> None:
         """Close the folder; everything that was put is durable then, or the disk failed."""
         if self._open_store is not None:
