@@ -17,9 +17,11 @@ from pulsemark.broker import BrokerThread
 from pulsemark.ledger import LocalStore, TopicNotFoundError
 from pulsemark.metadata import StamperChain
 from pulsemark.mirror import RateLimit
+from pulsemark.proto.pulsar_api_pb2 import MessageMetadata
 from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing.raw_messages import seal
 
-from .conftest import TOPIC, Mirror, bodies_of, message, publish
+from .conftest import TOPIC, Mirror, bodies_of, entries_of, message, publish
 
 WIRE_HOST = "127.0.0.2"
 PATH = "/admin/v2/persistent/public/default/orders"
@@ -210,3 +212,22 @@ def test_a_target_that_loses_its_entries_gets_none_again(
     publish(source, range(20, 25))
     done = mirror(source.service_url, target.service_url)
     assert (done.entries, done.report.sum().gaps) == (5, 0)
+
+
+def test_a_header_that_lies_about_its_messages_stops_no_mirror(
+    source: BrokerThread, target: BrokerThread, mirror: Mirror
+) -> None:
+    """An entry has no more messages than it took indexes; its bytes stay as they are."""
+    bodies = []
+    with RawClient.from_url(source.service_url) as client:
+        producer = client.create_producer(TOPIC)
+        for stated in (1, 2**31 - 1, -1, 1000, 1):
+            header = MessageMetadata(
+                producer_name="x", sequence_id=1, publish_time=1, num_messages_in_batch=stated
+            )
+            bodies.append(seal(header.SerializeToString(), b"x"))
+            producer.send_raw(bodies[-1])
+    done = mirror(source.service_url, target.service_url)
+    assert done.complete
+    assert bodies_of(target.data_dir) == bodies
+    assert [entry.message_count for entry in entries_of(target.data_dir)] == [1, 1, 0, 1, 1]

@@ -22,6 +22,7 @@ from ..client import (
     Service,
 )
 from ..client.channels import RawMessage
+from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (
     MessageFormatError,
     PrefixError,
@@ -129,6 +130,7 @@ class BrokerTopic:
         self._permits = 0
         self._quiet_since_s = time.monotonic()
         self._passed: Place = resume.place or (-1, -1)
+        self._last_index = resume.index
         if resume.place is not None:
             self._seek(MessageId(*resume.place))
         elif resume.sequence_id is None:
@@ -195,7 +197,7 @@ class BrokerTopic:
     def rewind(self, place: Place | None = None) -> None:
         """Begin again, with the entry at `place` or after it; None: with the first one."""
         self._waiting.clear()
-        self._passed = (-1, -1)
+        self._passed, self._last_index = (-1, -1), None
         self._seek(EARLIEST if place is None else MessageId(*place))
         self._permits = 0
         self._allow()
@@ -237,16 +239,27 @@ class BrokerTopic:
         except (PrefixError, MessageFormatError) as error:
             self._permits -= 1
             return Gap(self._topic, f"entry {place[0]}:{place[1]} cannot be read: {error}")
-        count = message_count_of(header)
-        self._permits -= count
-        self._messages_read += max(count, 1)
-        self._bytes_read += len(message.headers_and_payload)
         index = time_ms = None
         if prefix is not None:
             index = prefix.index if prefix.HasField("index") else None
             time_ms = prefix.broker_timestamp if prefix.HasField("broker_timestamp") else None
+        count = self._count(message_count_of(header), index)
+        self._permits -= count
+        self._messages_read += max(count, 1)
+        self._bytes_read += len(message.headers_and_payload)
         stamp = SourceStamp(self._cluster, *place, index, time_ms)
         return SourceEntry(stamp, count, body, header.schema_version)
+
+    def _count(self, stated: int, index: int | None) -> int:
+        """How many messages an entry has: not more than it took indexes, whatever its header says.
+
+        A producer can state any number in the header; the source counted by the SEND command.
+        """
+        if index is not None:
+            known = self._last_index
+            before = -1 if known is None or known >= index else known
+            stated, self._last_index = min(stated, index - before), index
+        return min(stated, MAX_MESSAGE_COUNT)
 
 
 def authentication(token: str | None) -> dict[str, Any]:
