@@ -264,7 +264,7 @@ class FetchWork:
         broker_time = entry.time_ms if partition.rules().log_append_time else None
         if metadata is None or magic_of(metadata.source_format) is None:
             try:
-                return self._converted(entry, epoch, fetch_offset, broker_time)
+                return self._converted(partition, entry, epoch, fetch_offset, broker_time)
             except UnconvertibleEntryError as error:
                 return self._hole(partition, entry, epoch, error.reason)
         stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
@@ -283,12 +283,22 @@ class FetchWork:
         return fetched.parts
 
     def _converted(
-        self, entry: Entry, epoch: int, fetch_offset: int, broker_time_ms: int | None
+        self,
+        partition: KafkaPartition,
+        entry: Entry,
+        epoch: int,
+        fetch_offset: int,
+        broker_time_ms: int | None,
     ) -> tuple[Buffer, ...]:
         """A Pulsar entry as a record set. Raises UnconvertibleEntryError."""
         prefix = peek(entry.prefix)
         tombstone = prefix is not None and prefix.tombstone
-        records = read_pulsar(entry.body, entry.message_count, tombstone=tombstone)
+        records = read_pulsar(
+            entry.body,
+            entry.message_count,
+            tombstone=tombstone,
+            tombstone_property=partition.opened.tombstone_property,
+        )
         converted = pulsar_set(
             records,
             entry.first_index,

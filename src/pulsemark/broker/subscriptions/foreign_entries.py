@@ -69,6 +69,7 @@ def _for_pulsar(topic: Topic, entry: Entry) -> Entry:
             publish_time_ms=entry.append_time_ms,
             producer_name=prefix.producer_name or UNNAMED_PRODUCER,
             sequence_id=entry.first_index,
+            tombstone_property=topic.tombstone_property,
             max_bytes=topic.config.max_message_size_bytes,
         )
     except (RecordSetError, UnconvertibleEntryError, PrefixError) as error:

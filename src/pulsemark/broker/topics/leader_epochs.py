@@ -9,7 +9,8 @@ A broker takes a topic over when it opens a log in which another broker's entrie
 another process, or an earlier one of this process. It does not matter how that one ended. A topic
 that this broker created has no such entries; its epoch is 0.
 
-The value is true or false, at three levels as `brokerEntryMetadata`. It is off by default, because
+The value is true or false, at three levels as `brokerEntryMetadata`. It is on by default for topics
+that take Kafka's record sets, as Kafka's clients expect. For others it is off by default, because
 the control entry takes an index, and consumers of Pulsar that count on indexes without gaps would
 miss it. If it is switched on for an open topic that was taken over before, the epoch begins then.
 
@@ -31,6 +32,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..commits import durable
 from ..errors import BrokerError, RefusedError
+from .entry_formats import KAFKA_POLICY
 from .name_locks import NameLocks
 from .policy_store import PolicyStore
 
@@ -104,7 +106,7 @@ class LeaderEpochs:
         for value in (self.of_topic(name), self.of_namespace(name.namespace)):
             if value is not None:
                 return value
-        return self.default
+        return self.default or self._store.in_topic(name, KAFKA_POLICY) is not None
 
     async def set_for_namespace(self, namespace: str, value: bool | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
@@ -117,6 +119,10 @@ class LeaderEpochs:
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
         await self._store.set_in_topic(name, LEADER_EPOCHS, value)
+        await self.begin_in_topic(name)
+
+    async def begin_in_topic(self, name: TopicName) -> None:
+        """Begin the epochs that are due in a topic and its partitions. A failure is logged."""
         partitions = range(self._topics.partitions_of(name))
         await self._begin_in([str(name), *(str(name.partition(index)) for index in partitions)])
 
