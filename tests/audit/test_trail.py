@@ -45,7 +45,7 @@ def test_every_entry_is_counted_once_in_steps_of_any_size(topic: Any) -> None:
     topic.add(0, count=3)
     topic.add(999, count=0)
     topic.add(1_000, size_bytes=40_000)
-    topic.ledger.append_control(CONTROL_TXN_COMMIT).commit.wait(30)
+    topic.ledger.append_control(CONTROL_TXN_COMMIT, "7").commit.wait(30)
     topic.add(2_500, count=2, stamped=False)
     whole = count_log(topic.ledger, (), 1_000)
     assert counted(whole) == [

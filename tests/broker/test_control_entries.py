@@ -14,12 +14,13 @@ import pytest
 from pulsemark.broker import BrokerThread, ConfigError
 from pulsemark.finder import (
     InvalidFieldError,
+    NotPossibleError,
     PermissionDeniedError,
     SeekClient,
     UnauthenticatedError,
 )
 from pulsemark.ledger import StaleEpochError, TopicNotFoundError
-from pulsemark.metadata import control_of, payload_of
+from pulsemark.metadata import StamperChain, control_of, payload_of
 from pulsemark.proto.broker_entry_pb2 import (
     CONTROL_CHECKPOINT,
     CONTROL_LEADER_CHANGE,
@@ -188,6 +189,42 @@ def test_official_clients_see_none(
         reader.close()
 
 
+def test_a_reader_after_the_tail_was_cut_off(
+    client: pulsar.Client, broker: BrokerThread, raw: RawClient, topic: str
+) -> None:
+    """It ends at the last message that is left, though it was told a later one before."""
+    producer = raw.create_producer(topic)
+    for number in range(3):
+        producer.send(b"%d" % number)
+    assert client.create_reader(topic, pulsar.MessageId.earliest).has_message_available()
+
+    async def cut(running: Any) -> None:
+        ledger = running.services.topics.open_topics[topic].ledger
+        ledger.truncate_tail(1, epoch=1)
+
+    broker.call(cut)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(10_000).data())
+    assert found == [b"0"]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_reader_of_the_latest_message_gets_it(
+    client: pulsar.Client, seek: SeekClient, raw: RawClient, topic: str, compacted: bool
+) -> None:
+    """It starts inclusively at the end, after which only control entries follow."""
+    sent = mixed(raw, seek, topic)
+    reader = client.create_reader(
+        topic, pulsar.MessageId.latest, start_message_id_inclusive=True, is_read_compacted=compacted
+    )
+    assert reader.has_message_available()
+    assert reader.read_next(10_000).data() == sent[-1]
+    assert not reader.has_message_available()
+    reader.close()
+
+
 def test_compaction_leaves_them_out(
     raw: RawClient, seek: SeekClient, topic: str, http: Callable[..., Any]
 ) -> None:
@@ -204,6 +241,20 @@ def test_compaction_leaves_them_out(
     consumer.flow(100)
     assert payloads(consumer.receive_many(len(sent))) == sent
     assert figures(http, topic, "s")[0] == len(sent)
+
+
+def test_cleaning_counts_messages_without_them(
+    raw: RawClient, seek: SeekClient, topic: str, http: Callable[..., Any]
+) -> None:
+    """Entries of both kinds are removed, but only messages are counted as such."""
+    sent = mixed(raw, seek, topic)
+    assert http("DELETE", path_of(topic, "/truncate")).status == 204
+    seek.append_control(topic, CONTROL_CHECKPOINT, "after")
+    seek.append_control(topic, CONTROL_LEADER_CHANGE, "another")
+    assert http("DELETE", path_of(topic, "/truncate")).status == 204
+    cleaned = http("GET", path_of(topic, "/stats")).json["cleaning"]
+    assert cleaned["messagesRemoved"] == len(sent)
+    assert cleaned["entriesRemoved"] == len(sent) * 3 + 3
 
 
 def test_they_are_listed_with_what_they_say(seek: SeekClient, raw: RawClient, topic: str) -> None:
@@ -316,6 +367,42 @@ def test_a_topic_that_does_not_exist_is_not_made(seek: SeekClient) -> None:
     topic = "persistent://public/default/absent"
     with pytest.raises(TopicNotFoundError, match=topic):
         seek.append_control(topic, CONTROL_TXN_START, "t")
+
+
+def test_no_epoch_follows_the_highest(seek: SeekClient, raw: RawClient, topic: str) -> None:
+    """The refusal says so; other control entries are still taken."""
+    raw.create_producer(topic)
+    seek.append_control(topic, CONTROL_LEADER_CHANGE, "last", epoch=2**32 - 1)
+    with pytest.raises(NotPossibleError, match="highest"):
+        seek.append_control(topic, CONTROL_LEADER_CHANGE, "one more")
+    assert seek.append_control(topic, CONTROL_CHECKPOINT, "c").epoch == 2**32 - 1
+
+
+class _Failing:
+    """A plugin's stamper that fails for control entries."""
+
+    name = "failing"
+    stamps_control = True
+
+    def stamp(self, context: Any, metadata: Any) -> None:
+        raise RuntimeError("no ink")
+
+
+@pytest.mark.parametrize("kind", [CONTROL_CHECKPOINT, CONTROL_LEADER_CHANGE])
+def test_a_stamper_that_fails_is_named(
+    seek: SeekClient, raw: RawClient, broker: BrokerThread, topic: str, kind: Any
+) -> None:
+    """Nothing is stored, and the caller learns which stamper it was, as a producer does."""
+    raw.create_producer(topic).send(b"x")
+
+    async def use(running: Any) -> None:
+        open_topic = running.services.topics.open_topics[topic]
+        open_topic.ledger.stampers = StamperChain([_Failing()])
+
+    broker.call(use)
+    with pytest.raises(NotPossibleError, match=r"failing.*no ink"):
+        seek.append_control(topic, kind, "c")
+    assert seek.epochs(topic).next_index == 1
 
 
 def test_without_a_token_file_the_call_is_off() -> None:

@@ -124,3 +124,24 @@ def test_without_the_right_token(pulsemark: Command, broker: BrokerThread, tmp_p
         or "UNAVAILABLE"
         in pulsemark("control", "epochs", "orders", "--grpc", "127.0.0.1:1").error()
     )
+
+
+@pytest.mark.parametrize(
+    "target", ["", "here", "127.0.0.1:99999", "127.0.0.1:0", ":1", "\udcff:1", "http://a:1", "a:b"]
+)
+@pytest.mark.parametrize("command", [("control", "epochs", "orders"), ("seek", "orders", "-5m")])
+def test_an_address_that_is_none(pulsemark: Command, command: Any, target: str) -> None:
+    """It is refused in one line; no other port is called with the token."""
+    error = pulsemark(*command, "--grpc", target).error()
+    assert f"{target!r} is not of the form HOST:PORT" in error
+
+
+def test_tags_stay_in_their_line(pulsemark: Command, tmp_path: Path) -> None:
+    """A value cannot end the line or command the terminal; letters of all languages are shown."""
+    with LocalStore.open(tmp_path) as store:
+        tags = {"a": b"1\n2\x1b[31m", "b": "Zürich\u202e".encode()}
+        store.open_topic(TOPIC).append_control(CONTROL_USER, "x", tags=tags).commit.wait(10)
+    for command in (("control", "list", "orders", "--data-dir"), ("dump", "orders", "--data-dir")):
+        text = pulsemark(*command, tmp_path).out
+        assert len(text.splitlines()) == 3
+        assert r"a=1\n2\x1b[31m b=Zürich\u202e" in text

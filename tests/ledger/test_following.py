@@ -190,9 +190,17 @@ def history(*starts: tuple[int, int, str] | tuple[int, int], end: int) -> EpochH
         (history((2, 9), end=12), history((0, 0), (2, 8), end=10), 10),
         (history((1, 100), end=120), history((0, 0), end=50), None),
         (history((1, 0), end=120), history((2, 0), end=50), 0),
+        # Logs of which all entries were removed.
+        (history(end=7), history(end=7), 7),
+        (history(end=7), history(end=9), None),
+        (history(end=7), history((0, 0), (4, 3), end=10), None),
+        (history(end=7), history((0, 0), end=5), None),
+        (history(end=7), history(end=0), None),
     ],
 )
-def test_the_highest_common_point(one: EpochHistory, other: EpochHistory, point: int) -> None:
+def test_the_highest_common_point(
+    one: EpochHistory, other: EpochHistory, point: int | None
+) -> None:
     """The rule, case by case, and the same from both sides."""
     assert common_point(one, other) == point
     assert common_point(other, one) == point

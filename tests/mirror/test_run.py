@@ -110,7 +110,7 @@ def test_folder_to_folder(tmp_path: Path, mirror: Mirror) -> None:
     fill(tmp_path / "a", [*MESSAGES[:3], (message(3), 0), (message(4), 0), batch(b"x", b"y")])
     with LocalStore.open(tmp_path / "a") as store:
         ledger = store.open_topic(TOPIC)
-        ledger.append_control(CONTROL_TXN_COMMIT).commit.wait()
+        ledger.append_control(CONTROL_TXN_COMMIT, "7").commit.wait()
         ledger.append(message(9)).commit.wait()
     assert mirror(tmp_path / "a", tmp_path / "b").entries == 7
     again = mirror(tmp_path / "a", tmp_path / "b")

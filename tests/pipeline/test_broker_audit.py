@@ -50,9 +50,8 @@ async def main():
     async with Broker(config) as broker:
         name = TopicName.parse("persistent://public/default/orders")
         topic = await broker.services.topics.open(name, create=True)
-        await asyncio.to_thread(
-            topic.ledger.append_control(CONTROL_TXN_COMMIT, tags={"service": b"broker"}).commit.wait
-        )
+        control = topic.ledger.append_control(CONTROL_TXN_COMMIT, "7", tags={"service": b"broker"})
+        await asyncio.to_thread(control.commit.wait)
         print(json.dumps([broker.service_url, broker.http_url]), flush=True)
         await asyncio.Event().wait()
 

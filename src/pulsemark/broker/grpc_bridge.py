@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..audit.errors import AuditInputError
 from ..audit.report import Report
-from ..finder.control import AppendControl, ControlAppended, ControlRequest
+from ..finder.control import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ..finder.errors import (
     CursorBusyError,
     InvalidFieldError,
@@ -31,6 +31,7 @@ from ..ledger import (
     TopicLog,
     TopicNotFoundError,
 )
+from ..metadata import StampError
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .commits import durable
@@ -107,17 +108,24 @@ def _appending_control(services: Services) -> AppendControl:
             if refusal.code == ServerError.TopicNotFound:
                 raise TopicNotFoundError(topic_name) from refusal
             raise NotPossibleError(refusal.message) from refusal
+        except StampError as error:
+            raise NotPossibleError(f"{topic_name}: {error}") from error
         return ControlAppended(appended.position, appended.index, appended.time_ms, epoch)
 
     return append_control
 
 
 def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tuple[Appended, int]:
-    """Append, and return the entry's leader epoch, too. Blocks. Raises LedgerError."""
+    """Append, and return the entry's leader epoch, too. Blocks.
+
+    Raises LedgerError, StampError, and NotPossibleError after the highest epoch.
+    """
     while True:
         epoch = request.epoch
         if epoch is None:
             epoch = ledger.epoch + 1 if request.is_leader_change else ledger.epoch
+        if epoch > MAX_EPOCH:
+            raise NotPossibleError(f"no leader epoch follows the highest one, {MAX_EPOCH}")
         kind, name, tags = request.control_type, request.name, request.tags
         try:
             if request.is_leader_change:

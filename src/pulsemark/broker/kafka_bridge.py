@@ -36,6 +36,8 @@ __all__ = ["KafkaServer"]
 T = TypeVar("T")
 
 JOURNAL = "kafka-groups"
+PROPERTY_KIND = "kafka"
+"""The kind of the catalog's properties that only this endpoint uses."""
 
 CODES = {
     ServerError.TopicNotFound: Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -152,11 +154,11 @@ class BrokerPorts:
         writer = self._services.topics.catalog_writer
 
         async def take() -> int:
-            stored = await writer.read("kafka", "next-producer-id")
+            stored = await writer.read(PROPERTY_KIND, "next-producer-id")
             # Without a number (the folder is new, or its catalog was lost) ids begin above those
             # that were given before: at most 1,000 in each millisecond.
             first = self.now_ms() * 1_000 if stored is None else int(stored)
-            await writer.write(("kafka", "next-producer-id", str(first + count).encode()))
+            await writer.write((PROPERTY_KIND, "next-producer-id", str(first + count).encode()))
             return first
 
         return await writer.in_turn(take)

@@ -26,7 +26,7 @@ from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
 from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
 from .errors import CliError
-from .options import add_data_dir, add_json, full_topic, json_line
+from .options import add_data_dir, add_json, escaped, full_topic, json_line
 from .times import parse_time, show_time
 
 if TYPE_CHECKING:
@@ -198,10 +198,11 @@ def _notes(found: Report) -> list[str]:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    table = [[escaped(cell) for cell in line] for line in (headings, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in (headings, *rows)
+        for line in table
     ]
     return "\n".join(lines)
 

@@ -26,6 +26,7 @@ from .options import (
     add_data_dir,
     add_json,
     full_topic,
+    grpc_target,
     json_line,
     not_negative,
     positive,
@@ -81,9 +82,13 @@ def _action(
     if reads:
         place = parser.add_mutually_exclusive_group()
         add_data_dir(place, why="folder to read")
-        place.add_argument("--grpc", metavar="HOST:PORT", help="seek service to ask")
+        place.add_argument(
+            "--grpc", type=grpc_target, metavar="HOST:PORT", help="seek service to ask"
+        )
     else:
-        parser.add_argument("--grpc", metavar="HOST:PORT", required=True, help="the broker's")
+        parser.add_argument(
+            "--grpc", type=grpc_target, metavar="HOST:PORT", required=True, help="the broker's"
+        )
     parser.add_argument(
         "--token-file", type=Path, metavar="PATH", help="file with the service's bearer token"
     )

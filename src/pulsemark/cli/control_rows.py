@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger import EpochHistory, Position
 from ..metadata import Control, printable
-from .options import json_line
+from .options import json_line, tags_text
 from .records import Damage, Row
 from .times import show_time
 
@@ -40,7 +40,7 @@ def control_line(
     start = f"{position!s:>12} {index:>10} {show_time(append_time_ms):<24}"
     if control is None:  # written without a prefix
         return f"{start} {'-':>6} unspecified"
-    tags = " ".join(f"{name}={value}" for name, value in _tags(control).items())
+    tags = tags_text(_tags(control))
     said = f"{control.leader_epoch:>6} {control.type_name:<14} {control.name or '-'}  {tags}"
     return f"{start} {said}".rstrip()
 

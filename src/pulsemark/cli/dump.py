@@ -22,7 +22,15 @@ from typing import Protocol
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
 from .control_rows import ControlPrinter, control_fields
 from .errors import CliError
-from .options import add_data_dir, add_json, full_topic, json_line, not_negative, positive
+from .options import (
+    add_data_dir,
+    add_json,
+    full_topic,
+    json_line,
+    not_negative,
+    positive,
+    tags_text,
+)
 from .records import Damage, Row, headless_segments, log_rows, segment_rows
 from .times import parse_time, show_time
 
@@ -167,7 +175,7 @@ class _TextPrinter:
         print(f"{topic}\n{HEADINGS}")
 
     def row(self, topic: str, row: Row) -> None:
-        tags = " ".join(f"{name}={value}" for name, value in row.tags.items())
+        tags = tags_text(row.tags)
         print(
             f"{row.position!s:>12} {row.index:>10} {row.message_count:>6} "
             f"{row.kind.name.lower():<7} {_time(row.broker_timestamp_ms):<24} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import CliError
@@ -34,6 +35,15 @@ def port_number(text: str) -> int:
             f"{text!r} is not a port number from 0 to {HIGHEST_PORT} (0 picks a free port)"
         )
     return int(text)
+
+
+def grpc_target(text: str) -> str:
+    """HOST:PORT of a gRPC service; an IPv6 address in brackets."""
+    host, _, port = text.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= HIGHEST_PORT
+    if not (is_port and host and host.isascii() and host.isprintable() and "/" not in host):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
+    return text
 
 
 def positive(text: str) -> int:
@@ -85,3 +95,13 @@ def read_token(path: Path | None) -> str | None:
 def json_line(fields: object) -> str:
     """One line of JSON; other characters than ASCII are not escaped."""
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def escaped(text: str) -> str:
+    """Text for people, in one line: what a terminal would act on is escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def tags_text(tags: Mapping[str, object]) -> str:
+    """Tags for people, in one line."""
+    return " ".join(escaped(f"{name}={value}") for name, value in tags.items())

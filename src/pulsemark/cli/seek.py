@@ -18,6 +18,7 @@ from .options import (
     add_data_dir,
     add_json,
     full_topic,
+    grpc_target,
     json_line,
     read_token,
 )
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     place = parser.add_mutually_exclusive_group()
     add_data_dir(place, why="folder to search in")
-    place.add_argument("--grpc", metavar="HOST:PORT", help="seek service to ask")
+    place.add_argument("--grpc", type=grpc_target, metavar="HOST:PORT", help="seek service to ask")
     parser.add_argument(
         "--token-file", type=Path, metavar="PATH", help="file with the service's bearer token"
     )

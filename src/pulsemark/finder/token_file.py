@@ -8,6 +8,10 @@ from pathlib import Path
 __all__ = ["TokenFileError", "read_token"]
 
 
+MAX_TOKEN_FILE_BYTES = 4096
+"""More does not fit into the headers of a call, and the file may be a device without an end."""
+
+
 class TokenFileError(ValueError):
     """A file does not hold a token; the text never shows what it holds."""
 
@@ -21,10 +25,15 @@ def read_token(path: Path) -> str:
     """The token in a file, without the white space around it.
 
     Raises:
-        TokenFileError: it is not a token, which is printable ASCII without spaces.
+        TokenFileError: it is not a token, which is printable ASCII without spaces, or the file has
+            more than `MAX_TOKEN_FILE_BYTES`.
         OSError: the file cannot be read.
     """
-    token = path.read_bytes().strip()
+    with path.open("rb") as file:
+        content = file.read(MAX_TOKEN_FILE_BYTES + 1)
+    if len(content) > MAX_TOKEN_FILE_BYTES:
+        raise TokenFileError(path, f"it has more than {MAX_TOKEN_FILE_BYTES} bytes")
+    token = content.strip()
     if not re.fullmatch(rb"[!-~]+", token):
         reason = "it is empty" if not token else "a token is printable ASCII without spaces"
         raise TokenFileError(path, reason)

@@ -44,6 +44,8 @@ class ControlPositions:
         """``store`` None: nothing is noted, as for a log that is only read."""
         self._store = store
         self._keys: list[int] = []
+        self.removed_count = 0
+        """How many of these entries were removed from the log's head, by this owner."""
         self._noting = threading.Lock()
         self._noted: frozenset[int] = frozenset()
         """The ledgers of which the stored note says that they have control entries."""
@@ -76,7 +78,9 @@ class ControlPositions:
 
     def drop_before(self, position: Position) -> None:
         """The entries before ``position`` were removed."""
-        self._keys = self._keys[bisect_left(self._keys, _key(position)) :]
+        removed = bisect_left(self._keys, _key(position))
+        self._keys = self._keys[removed:]
+        self.removed_count += removed
 
     def drop_after(self, last: Run | None) -> None:
         """The log ends with this run now; None: it is empty."""

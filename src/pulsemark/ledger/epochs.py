@@ -79,7 +79,10 @@ def common_point(one: EpochHistory, other: EpochHistory) -> int | None:
     one leader only. Entries before the first epoch (epoch 0) are taken to have one writer.
     """
     if not one.starts or not other.starts:
-        return (other if one.starts else one).next_index
+        # What was removed may have differed. Only logs that never had an entry are known.
+        ends = {log.next_index for log in (one, other) if not log.starts}
+        are_known = ends == {0} or (not one.starts and not other.starts and len(ends) == 1)
+        return ends.pop() if are_known else None
     numbers = {start.epoch: number for number, start in enumerate(other.starts)}
     for mine in reversed(range(len(one.starts))):
         theirs = numbers.get(one.starts[mine].epoch)

@@ -269,9 +269,11 @@ AT_THE_START = {
     "registry.py:_stored_epochs",
     "partitioned_topics.py:finish",
     "policy_store.py:load",
-    "server.py:_next_incarnation",
+    "making.py:_next_incarnation",
 }
 """Functions that change the catalog before anything runs beside them."""
+OF_THE_AUDITOR = {"trails.py:save", "trails.py:post", "trails.py:forget"}
+"""The auditor's one thread alone changes its kinds, and reads no others."""
 
 
 def test_nothing_else_in_the_broker_changes_the_catalog():
@@ -286,4 +288,4 @@ def test_nothing_else_in_the_broker_changes_the_catalog():
                     owner = ast.unparse(node.value)
                     if owner.split(".")[-1].lstrip("_") == "catalog":
                         found.add(f"{path.name}:{function.name}")
-    assert found == AT_THE_START | {"catalog_writer.py:write"}
+    assert found == AT_THE_START | OF_THE_AUDITOR | {"catalog_writer.py:write"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +16,11 @@ import pytest
 
 from pulsemark.broker import Broker, BrokerThread
 from pulsemark.ledger import CatalogError, FolderReader, MemoryFolder
+from pulsemark.ledger.store import CONTROL_NOTE_KIND
 from pulsemark.proto.pulsar_api_pb2 import ServerError
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_handles import RequestRefusedError
+from pulsemark.testing.raw_messages import unbatched_message
 
 TOPIC = "persistent://public/default/orders"
 
@@ -232,6 +236,61 @@ def test_if_the_epoch_cannot_begin_only_producers_are_refused(
         client.create_producer(TOPIC).send(b"x")
         assert epochs(broker) == [(0, 0), (1, 3)]
         assert len(consumer.receive_many(1)) == 1
+
+
+def test_producers_that_are_open_are_refused_too(
+    taken_over: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the mark cannot be stored when the policy is set, they must open again to publish."""
+    catalog = type(taken_over.broker.store.catalog)
+    put = catalog.put
+
+    def full(self: Any, kind: str, *arguments: Any) -> Any:
+        if kind == CONTROL_NOTE_KIND:
+            raise CatalogError(Path("catalog"), "full")
+        return put(self, kind, *arguments)
+
+    with RawClient.from_url(taken_over.service_url) as client:
+        producer = client.create_producer(TOPIC)
+        with monkeypatch.context() as patch:
+            patch.setattr(catalog, "put", full)
+            ask(taken_over, "POST", path_of(TOPIC, "/leaderEpochs"), True)
+            assert ask(taken_over, "GET", path_of(TOPIC, "/stats"))["publishers"] == []
+            producer.post(unbatched_message(b"late", publish_time_ms=1))
+        client.create_producer(TOPIC).send(b"x")
+    assert epochs(taken_over) == [(0, 0), (1, 3)]
+    assert ask(taken_over, "GET", path_of(TOPIC, "/epochs"))["nextIndex"] == 5
+
+
+def test_a_caller_that_goes_away_leaves_the_beginning_to_the_next_one(
+    taken_over: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One epoch begins, and the producer that comes meanwhile is not refused."""
+    epochs(taken_over)  # opens the topic
+    catalog = type(taken_over.broker.store.catalog)
+    is_storing, may_store = threading.Event(), threading.Event()
+    put = catalog.put
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        is_storing.set()
+        assert may_store.wait(60)
+        return put(*arguments, **options)
+
+    async def begin_twice(running: Broker) -> None:
+        topics = running.services.topics
+        topics.leader_epochs.default = True
+        topic = topics.open_topics[TOPIC]
+        monkeypatch.setattr(catalog, "put", slow)
+        gone = asyncio.ensure_future(topics.leader_epochs.begin_if_due(topic))
+        assert await asyncio.to_thread(is_storing.wait, 60)
+        gone.cancel()
+        following = asyncio.ensure_future(topics.leader_epochs.begin_if_due(topic))
+        await asyncio.sleep(0.05)
+        may_store.set()
+        await following
+
+    taken_over.call(begin_twice)
+    assert epochs(taken_over) == [(0, 0), (1, 3)]
 
 
 def test_a_broker_with_many_topics_opens_only_those_in_use(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def test_the_most_specific_level_wins(http, raw, topic):
         ({"stampers": ["property-tags:"]}, "property-tags"),
         ({"stampers": ["index:1"]}, "index:1"),
         ({"stampers": ["x" * 5000]}, "xxx"),
+        ({"stampers": ["tombstone:\ud800"]}, r"'tombstone:\ud800'"),
+        ({"stampers": ["index", "property-tags:\x1b[31m"]}, r"'property-tags:\x1b[31m'"),
         ({"stampers": [f"property-tags:{n}" for n in range(MAX_STAMPERS + 1)]}, "33"),
     ],
 )

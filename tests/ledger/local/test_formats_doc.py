@@ -992,8 +992,9 @@ def test_lock_held(closed: Path, tmp_path: Path) -> None:
 def test_sections_stand_in_order() -> None:
     """The document has all that a specification needs, and names every operation."""
     wanted = ["The folder", "Rules for all files", "Marker and lock", "Segment", "Index file",
-              "Cut file", "Journal", "Cursors", "Compacted views", "Catalog", "Worked example",
-              "Versions", "The chain: which entries count", "Damage", "Crash safety"]  # fmt: skip
+              "Cut file", "Journal", "Cursors", "Logs of the broker's own", "Compacted views",
+              "Catalog", "Worked example", "Versions", "The chain: which entries count",
+              "Damage", "Crash safety"]  # fmt: skip
     assert [line[3:] for line in LINES if line.startswith("## ")] == wanted
     operations = re.findall(r"^### (.+)$", section("## Crash safety"), re.MULTILINE)
     assert operations == ["Opening", "Append", "Roll", "Checkpoint", "Closing",

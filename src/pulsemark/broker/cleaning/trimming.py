@@ -32,7 +32,7 @@ def trim(
         return 0
     if policy.is_at_once:
         return _counted(ledger, figures, now_ms, _ended_segments_end(ledger))
-    size_before, messages_before = size_bytes(ledger), ledger.first_index
+    size_before, messages_before = size_bytes(ledger), _messages_removed(ledger)
     with claim_kept(ledger) as claim:
         removed = apply_retention(
             ledger,
@@ -57,7 +57,7 @@ def _counted(
     first = ledger.first_position
     if cut is None or first is None or cut <= first:
         return 0
-    size_before, messages_before = size_bytes(ledger), ledger.first_index
+    size_before, messages_before = size_bytes(ledger), _messages_removed(ledger)
     removed = ledger.truncate_head(cut)
     _count(ledger, figures, now_ms, removed, size_before, messages_before)
     return removed
@@ -72,9 +72,14 @@ def _count(
     messages_before: int,
 ) -> None:
     figures.entries_removed += removed
-    figures.messages_removed += ledger.first_index - messages_before
+    figures.messages_removed += _messages_removed(ledger) - messages_before
     figures.bytes_removed += max(size_before - size_bytes(ledger), 0)
     figures.last_removed_ms = now_ms
+
+
+def _messages_removed(ledger: ManagedLedger) -> int:
+    """Grows by the messages that are removed: the indexes that are not of control entries."""
+    return ledger.first_index - ledger.controls.removed_count
 
 
 def _ended_segments_end(ledger: ManagedLedger) -> Position | None:

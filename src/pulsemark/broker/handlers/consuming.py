@@ -268,12 +268,12 @@ async def _last_message_id(
         last = await turns.result(subscription.topic.finding_last_id(subscription.compacted))
     except (LedgerError, OSError) as error:
         raise RefusedError(ServerError.PersistenceError, str(error)) from error
+    # Clients compare both. Control entries after the last message are not messages to pass.
+    mark_delete = subscription.cursor.mark_delete
+    if last.entry_id >= 0:
+        mark_delete = min(mark_delete, Position(last.ledger_id, last.entry_id))
     session.write(
-        commands.get_last_message_id_response(
-            command.request_id,
-            last,
-            MessageId(*subscription.cursor.mark_delete),
-        )
+        commands.get_last_message_id_response(command.request_id, last, MessageId(*mark_delete))
     )
 
 

@@ -29,7 +29,10 @@ Change = tuple[str, str, bytes | None]
 
 
 class CatalogWriter:
-    """The only object that changes the catalog's properties while the broker runs."""
+    """The only object that changes the catalog's properties while the broker runs.
+
+    The auditor is the one exception: its thread alone changes properties of its own kinds.
+    """
 
     def __init__(self, store: TopicStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store

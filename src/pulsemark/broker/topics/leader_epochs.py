@@ -15,7 +15,7 @@ the control entry takes an index, and consumers of Pulsar that count on indexes 
 miss it. If it is switched on for an open topic that was taken over before, the epoch begins then.
 
 If the control entry cannot be stored, the topic is opened all the same, since its entries can be
-read. But no producer can be opened until the epoch has begun.
+read. But no producer can be opened until the epoch has begun, and those that are open are closed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import LedgerError
+from ...ledger import LedgerError, StaleEpochError
 from ...metadata import StampError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
+from ..background import Background
 from ..commits import durable
 from ..errors import BrokerError, RefusedError
 from .entry_formats import KAFKA_POLICY
 from .name_locks import NameLocks
-from .policy_store import PolicyStore
 
 if TYPE_CHECKING:
     from .registry import Topics
@@ -76,17 +76,18 @@ class LeaderEpochs:
     def __init__(
         self,
         topics: Topics,
-        store: PolicyStore,
         run_blocking: Callable[..., Awaitable[Any]],
+        background: Background,
         *,
         leader: str,
     ) -> None:
-        """`leader` names this broker in the epochs that it begins."""
+        """`leader` names this broker in the epochs that it begins, in the `background`."""
         self.default = topics.config.leader_epochs_enabled
         self.leader = leader
-        self._store = store
+        self._store = topics.policy_store
         self._topics = topics
         self._run_blocking = run_blocking
+        self._background = background
         self._beginning = NameLocks()
 
     # -- the policy -----------------------------------------------------------------------------
@@ -139,28 +140,36 @@ class LeaderEpochs:
 
         Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
         """
-        if not self.applied(topic.topic_name):
-            return
+        if self.applied(topic.topic_name):
+            # To its end: the next caller must not begin another one while this one is stored.
+            await self._background.run_to_end(self._begin_alone(topic))
+
+    async def _begin_alone(self, topic: Topic) -> None:
+        ledger = topic.ledger
         async with self._beginning.held(topic.name):
-            ledger = topic.ledger
-            if not ledger.was_taken_over:
-                return
-            begin = partial(ledger.begin_epoch, ledger.epoch + 1, leader=self.leader)
-            try:
-                begun = await self._run_blocking(begin)
-            except (LedgerError, StampError, OSError, ValueError) as error:
-                raise RefusedError(
-                    ServerError.PersistenceError,
-                    f"{topic.name}: its leader epoch could not begin: {error}",
-                ) from error
-            await durable(begun.commit)
+            while ledger.was_taken_over:
+                begin = partial(ledger.begin_epoch, ledger.epoch + 1, leader=self.leader)
+                try:
+                    begun = await self._run_blocking(begin)
+                except StaleEpochError:
+                    continue  # a controller began one meanwhile
+                except (LedgerError, StampError, OSError, ValueError) as error:
+                    raise RefusedError(
+                        ServerError.PersistenceError,
+                        f"{topic.name}: its leader epoch could not begin: {error}",
+                    ) from error
+                await durable(begun.commit)
 
     async def try_to_begin(self, topic: Topic) -> None:
-        """As `begin_if_due`, but a failure is only logged: the next producer tries again."""
+        """As `begin_if_due`, but a failure is logged, and closes the producers that are open.
+
+        When they are opened again, they try again.
+        """
         try:
             await self.begin_if_due(topic)
         except RefusedError as refusal:
             log.warning("%s; producers are refused until it has", refusal.message)
+            await self._topics.turns.work(topic.producers.disconnecting())
 
 
 def leader_name(broker_name: str, owner_id: str) -> str:

@@ -103,7 +103,7 @@ class Topics:
     def leader_epochs(self) -> LeaderEpochs:
         """The policy `leaderEpochs`, and the epochs that this broker begins."""
         leader = leader_name(self.stamp_policies.broker_name, self._store.owner_id)
-        return LeaderEpochs(self, self.policy_store, self._run_blocking, leader=leader)
+        return LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
 
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""

@@ -28,6 +28,7 @@ Everything here runs on the event loop, except functions that are documented as 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -58,6 +59,8 @@ POLICY_NAME = "brokerEntryMetadata"
 MAX_STAMPERS = 32
 MAX_DELIVERED = 64
 MAX_NAME_LENGTH = 4_096
+#: Control characters, and halves of characters that UTF-8 does not have.
+_NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class InvalidPolicyError(BrokerError, ValueError):
@@ -143,6 +146,9 @@ def _names(value: Any) -> tuple[str, ...]:
                 value,
                 f"the stamper name {name[:40]!r}... is longer than {MAX_NAME_LENGTH} characters",
             )
+        if _NOT_TEXT.search(name):
+            reason = f"the stamper name {ascii(name)[:80]} holds a control character or is no text"
+            raise InvalidPolicyError(value, reason)
     return tuple(names)
 
 

@@ -90,8 +90,8 @@ class Topic:
         self.tombstone_property: str | None = None
         #: Prefix fields that clients get in addition to time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
-        #: The log's last position when the last message's id was found, and that id.
-        self._last_id: tuple[Position, MessageId] | None = None
+        #: When the last message's id was found: the log's last position, that id, its tail's cuts.
+        self._last_id: tuple[Position, MessageId, int] | None = None
         ledger.on_confirmed.append(self._entries_confirmed)
 
     def close(self) -> None:
@@ -275,8 +275,8 @@ class Topic:
         if compacted is not None:
             return (yield from self._finding_last_id_in(compacted))
         first, last = self.ledger.first_position, self.ledger.last_position
-        known = self._last_id
-        if known is not None and (last is None or last < known[0]):
+        known, cuts = self._last_id, self.ledger.tail_cuts
+        if known is not None and (last is None or last < known[0] or cuts != known[2]):
             # The topic's tail was truncated.
             known = None
         found = None
@@ -295,7 +295,7 @@ class Topic:
         # The message found before may have been trimmed meanwhile.
         if found is None or first is None or found[:2] < first:
             found = MessageId(*EARLIEST, self.partition_index)
-        self._last_id = None if last is None else (last, found)
+        self._last_id = None if last is None else (last, found, cuts)
         return found
 
     def _finding_last_id_in(self, log: CompactedLog) -> Generator[None, None, MessageId]:
