@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,10 +192,11 @@ def measure(side: Side, cell: str, turn: int, share: float) -> None:
     topic = f"bench-{cell}-{turn}"
     create(side, topic, partitions)
     produce(side, topic, size, partitions, partitions)  # connections, partitions, producers' ids
-    for job, work in (
-        ("produce", lambda: produce(side, topic, size, partitions, count)),
-        ("fetch", lambda: fetch(side, topic, partitions, count)),
-    ):
+    jobs: dict[str, Callable[[], None]] = {
+        "produce": lambda: produce(side, topic, size, partitions, count),
+        "fetch": lambda: fetch(side, topic, partitions, count),
+    }
+    for job, work in jobs.items():
         began_s, cpu_s = time.perf_counter(), side.cpu_s()
         work()
         seconds = time.perf_counter() - began_s

@@ -110,6 +110,26 @@ def test_the_policy_switches_them_off(tmp_path):
         assert ledger_of(broker, "t").epoch == 0
 
 
+def test_a_partition_in_use_gets_its_epoch_when_the_policy_is_switched_on(tmp_path, monkeypatch):
+    """If it cannot begin, the next set is refused, though the ones before were taken."""
+    with started(tmp_path / "data") as broker, RawKafka.from_url(broker.kafka_url) as raw:
+        create(raw, "t")
+        ask(broker, "/t/leaderEpochs", False)
+        raw.produce("t", record_set([b"a"]))
+    with started(tmp_path / "data") as broker, RawKafka.from_url(broker.kafka_url) as raw:
+        assert raw.produce("t", record_set([b"b"])).base_offset == 1
+
+        def fail(*_: object, **__: object) -> None:
+            raise CatalogError(tmp_path, "full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(ledger_of(broker, "t")), "begin_epoch", fail)
+            ask(broker, "/t/leaderEpochs", True)
+            assert raw.produce("t", record_set([b"c"])).error_code == 56
+        assert raw.produce("t", record_set([b"c"])).base_offset == 3
+        assert ledger_of(broker, "t").epoch == 1
+
+
 def test_if_the_epoch_cannot_begin_producers_are_refused(tmp_path, monkeypatch):
     """With 56, for which clients try again; consumers read; the first set after is taken."""
     with started(tmp_path / "data") as broker, RawKafka.from_url(broker.kafka_url) as raw:

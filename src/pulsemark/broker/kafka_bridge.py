@@ -214,6 +214,10 @@ class BrokerTopics:
             )
         return await _translated(self._topics.open(name, create=False))
 
+    def epoch_is_due(self, opened: Topic) -> bool:
+        """Whether the partition's leader epoch must begin before another set is stored."""
+        return self._topics.leader_epochs.is_due(opened)
+
     async def begin_epoch(self, opened: Topic) -> None:
         """Begin the partition's leader epoch, if one is due."""
         await _translated(self._topics.leader_epochs.begin_if_due(opened))

@@ -42,8 +42,6 @@ class KafkaPartition:
         self.ledger: ManagedLedger = opened.ledger
         #: None until an idempotent producer writes.
         self.sequences: Sequences | None = None
-        #: Whether the broker's leader epoch has begun, where the topic keeps epochs.
-        self.epoch_began = False
         #: The commit of the last append.
         self.last_commit: Commit | None = None
         self._rules: tuple[Mapping[str, str] | None, EntryRules] | None = None

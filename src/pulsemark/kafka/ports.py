@@ -69,6 +69,10 @@ class TopicsPort(Protocol):
         """The partition, which is opened first where needed. Raises KafkaError."""
         ...
 
+    def epoch_is_due(self, opened: OpenTopic) -> bool:
+        """Whether the partition's leader epoch must begin before another set is stored."""
+        ...
+
     async def begin_epoch(self, opened: OpenTopic) -> None:
         """Begin the partition's leader epoch, if one is due. Raises KafkaError if it cannot."""
         ...

@@ -135,6 +135,10 @@ class LeaderEpochs:
 
     # -- the epochs -----------------------------------------------------------------------------
 
+    def is_due(self, topic: Topic) -> bool:
+        """Whether the broker took the topic over, and has to begin an epoch."""
+        return topic.ledger.was_taken_over and self.applied(topic.topic_name)
+
     async def begin_if_due(self, topic: Topic) -> None:
         """Begin an epoch if the broker took the topic over and has not begun one. Durable.
 
