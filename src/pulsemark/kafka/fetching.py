@@ -232,8 +232,10 @@ class FetchWork:
             if not entries:
                 return
             epoch_of = epoch_of or partition.epochs()
+            shows_broker_time = partition.rules().log_append_time
             for entry in entries:
-                parts = self._parts(partition, entry, epoch_of(entry), asked.offset)
+                broker_time = entry.time_ms if shows_broker_time else None
+                parts = self._parts(partition, entry, epoch_of(entry), asked.offset, broker_time)
                 size_bytes = sum(map(len, parts))
                 whole = is_first and not read.size_bytes and self._sends_whole
                 if read.size_bytes + size_bytes > limit_bytes and not whole:
@@ -252,22 +254,25 @@ class FetchWork:
         return self._version >= WHOLE_FIRST_BATCH_VERSION
 
     def _parts(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int
+        self,
+        partition: KafkaPartition,
+        entry: Entry,
+        epoch: int,
+        fetch_offset: int,
+        broker_time_ms: int | None,
     ) -> tuple[Buffer, ...]:
         """What the client gets of an entry."""
+        metadata = peek(entry.prefix)
         if entry.kind is EntryKind.CONTROL:
-            metadata = peek(entry.prefix)
             kind = 0 if metadata is None else metadata.control_type
             batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch)
             return (batch,) if batch else ()
-        metadata = peek(entry.prefix)
-        broker_time = entry.time_ms if partition.rules().log_append_time else None
         if metadata is None or magic_of(metadata.source_format) is None:
             try:
-                return self._converted(partition, entry, epoch, fetch_offset, broker_time)
+                return self._converted(partition, entry, epoch, fetch_offset, broker_time_ms)
             except UnconvertibleEntryError as error:
                 return self._hole(partition, entry, epoch, error.reason)
-        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
+        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time_ms)
         try:
             fetched = fetch(stored, self._max_magic, fetch_offset)
         except CodecError:
