@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import pytest
 
 from pulsemark.audit import AuditInputError, AuditPostError, ConsumerAudit
 from pulsemark.audit.report import Labels
+from pulsemark.audit.rows import MAX_TIME_MS, row_from_json
 from pulsemark.finder.message_stamps import MessageNotStoredError, MessageStamp
 from pulsemark.ledger import Position
 from pulsemark.testing import SettableClock
@@ -46,14 +50,15 @@ class Received:
     id: Id
     publish_ms: int = NOW_MS
     own: Mapping[str, str] = field(default_factory=dict)
+    topic: str = NAME
 
     def message_id(self) -> Id:
         """Its id."""
         return self.id
 
     def topic_name(self) -> str:
-        """Always the same topic."""
-        return NAME
+        """Its topic."""
+        return self.topic
 
     def data(self) -> bytes:
         """Ten bytes."""
@@ -145,6 +150,7 @@ def test_a_failed_post_keeps_its_rows() -> None:
     ("options", "field"),
     [
         ({"tier": "broker"}, "tier"),
+        ({"tier": "all"}, "tier"),
         ({"tier": ""}, "tier"),
         ({"source": "a\n"}, "source"),
         ({"tags": "a,,b"}, "tag"),
@@ -162,3 +168,116 @@ def test_a_bad_address_is_refused() -> None:
     """Only http and https."""
     with pytest.raises(AuditInputError, match="admin_url"):
         ConsumerAudit("pulsar://127.0.0.1:6650")
+
+
+class Posts(BaseHTTPRequestHandler):
+    """Keeps rows as a broker does: those of a source replace its earlier ones."""
+
+    absent = ""
+    kept: ClassVar[dict[tuple[str, int], int]]
+    first: threading.Event
+    second: threading.Event
+
+    def do_POST(self) -> None:
+        """Take the rows. The first post is answered after another one came, or a moment later."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.absent and self.absent in self.path:
+            self.send_error(404)
+            return
+        if self.first.is_set():
+            self.second.set()
+        else:
+            self.first.set()
+            self.second.wait(1)
+        for row in body["rows"]:
+            self.kept[self.path, row["bucket_start_ms"]] = row["count"]
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def posts() -> Iterator[tuple[str, type[Posts]]]:
+    """A server that keeps what is posted, and its address."""
+
+    class Kept(Posts):
+        kept: ClassVar[dict[tuple[str, int], int]] = {}
+        first, second = threading.Event(), threading.Event()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Kept) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", Kept
+        server.shutdown()
+        thread.join(30)
+
+
+def test_posts_of_two_threads_lose_nothing(posts: tuple[str, type[Posts]]) -> None:
+    """Two threads that post at once: the broker ends with the last counts, not with older ones."""
+    url, server = posts
+    audit = ConsumerAudit(url, clock=SettableClock(NOW_MS))
+    audit.received(Received(Id(1)))
+    slow = threading.Thread(target=audit.post)
+    slow.start()
+    assert server.first.wait(30)
+    audit.received(Received(Id(2)))
+    audit.post()
+    slow.join(30)
+    assert list(server.kept.values()) == [2]
+
+
+def test_a_topic_that_is_gone_keeps_no_other_from_posting(
+    posts: tuple[str, type[Posts]],
+) -> None:
+    """The other topics' rows are posted; then the error is raised."""
+    url, server = posts
+    server.absent = "gone"
+    server.second.set()
+    audit = ConsumerAudit(url, clock=SettableClock(NOW_MS))
+    audit.received(Received(Id(1), topic="persistent://public/default/gone"))
+    audit.received(Received(Id(2)))
+    with pytest.raises(AuditPostError, match="404"):
+        audit.post()
+    assert list(server.kept.values()) == [1]
+
+
+def test_an_interrupted_post_keeps_its_rows(
+    posts: tuple[str, type[Posts]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler that raises in a post: the next one has the rows."""
+    url, server = posts
+    server.second.set()
+    audit = ConsumerAudit(url, clock=SettableClock(NOW_MS))
+    audit.received(Received(Id(1)))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pulsemark.audit.consumer.build_opener", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            audit.post()
+    assert audit.post() == 1
+    assert list(server.kept.values()) == [1]
+
+
+@pytest.mark.parametrize("publish_ms", [2**63, MAX_TIME_MS, -5])
+def test_an_impossible_publish_time_is_no_time(publish_ms: int) -> None:
+    """A message whose producer states a time that no bucket has is counted when it is received."""
+    audit = made()
+    audit.received(Received(Id(1), publish_ms))
+    (row,) = audit.rows(NAME)
+    assert row.bucket_start_ms == NOW_MS - NOW_MS % 60_000
+    assert row_from_json(row.to_json()) == row
+
+
+def test_a_value_that_no_row_can_have_is_in_the_rest() -> None:
+    """Too long, or not Unicode: the broker would refuse every later post."""
+    audit = made(tags="a")
+    for value in ("x" * 257, "\ud800"):
+        audit.received(Received(Id(1), own={"a": value}))
+    (row,) = audit.rows(NAME)
+    assert (row.is_rest, row.count) == (True, 2)
+    assert row_from_json(row.to_json()) == row

@@ -51,6 +51,19 @@ def test_old_rows_make_room_and_are_counted() -> None:
     assert (smaller.dropped_rows, smaller.dropped_messages) == (3, 7)
 
 
+def test_a_bucket_is_dropped_as_a_whole() -> None:
+    """What would be left of it would seem lost in a comparison."""
+    received = Received(3)
+    for source in "ab":
+        received = received.with_post(post(source, (1, 5), (2, 1)))
+    assert counts(received) == [(2, 1), (2, 1)]
+    assert (received.dropped_rows, received.dropped_messages) == (2, 10)
+    for source in "cd":
+        received = received.with_post(post(source, (2, 1)))
+    assert counts(received) == [(2, 1)] * 3
+    assert (received.dropped_rows, received.dropped_messages) == (3, 11)
+
+
 def test_rows_go_through_their_bytes() -> None:
     """Not into another topic of the same name."""
     received = Received().with_post(post("a", (1, 5)))
@@ -77,7 +90,8 @@ def test_bad_bodies_are_refused(value: Any, field: str) -> None:
     assert raised.value.field == field
 
 
-def test_nobody_posts_the_brokers_rows() -> None:
-    """The tier `broker` is the broker's own."""
-    with pytest.raises(AuditInputError, match="broker"):
-        post("a", (1, 1), tier="broker")
+@pytest.mark.parametrize("tier", ["broker", "all"])
+def test_nobody_posts_the_brokers_rows(tier: str) -> None:
+    """The tier `broker` is the broker's own, and `all` is none."""
+    with pytest.raises(AuditInputError, match=tier):
+        post("a", (1, 1), tier=tier)

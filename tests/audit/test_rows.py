@@ -49,6 +49,7 @@ def test_a_row_goes_through_json() -> None:
         ({"tags": []}, "tags"),
         ({"tags": {"a": 1}}, "tags.a"),
         ({"tags": {"a": "x" * 257}}, "tags.a"),
+        ({"tags": {"a": "\ud800"}}, "tags.a"),
         ({"tags": {"": "x"}}, "tag"),
         ({"tags": {str(n): "x" for n in range(9)}}, "tags"),
         ({"host": 1}, "host"),

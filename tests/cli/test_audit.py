@@ -44,7 +44,7 @@ def post(broker: BrokerThread, tier: str, producer: str, **counts: int) -> None:
         "tags": {"producer": producer},
         **counts,
     }
-    body = json.dumps({"source": f"{tier} {producer}", "rows": [row]}).encode()
+    body = json.dumps({"source": f"{tier} {producer!r}", "rows": [row]}).encode()
     url = f"{broker.http_url}/admin/v2/persistent/public/default/orders/audit"
     with urllib.request.urlopen(urllib.request.Request(url, body, method="POST"), timeout=30):
         pass
@@ -102,6 +102,18 @@ def test_tiers_that_agree(pulsemark: Command, broker: BrokerThread) -> None:
     ran = pulsemark("audit", "compare", "orders", *place, "--json")
     _, row = ran.json()
     assert (row["broker_count"], row["tier_count"], row["is_problem"]) == (10, 10, False)
+
+
+def test_a_name_cannot_draw_on_the_table(pulsemark: Command, broker: BrokerThread) -> None:
+    """Line ends and escape sequences in a producer's name are shown as text."""
+    with RawClient.from_url(broker.service_url) as client:
+        client.create_producer(NAME, producer_name="a\n9 \x1b[31m").send(b"x")
+    post(broker, "c", "a\n9 \x1b[31m", count=1)
+    place = ("--admin-url", broker.http_url, "--by", "producer")
+    for words, lines in ((("orders",), 4), (("compare", "orders"), 4)):
+        out = pulsemark("audit", *words, *place).out
+        assert "a\\n9 \\x1b[31m" in out
+        assert len(out.splitlines()) == lines
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,12 @@ def test_a_difference_is_exit_code_1(pulsemark: Command, folder: Folder, tmp_pat
         (("{a}", "{b}", *ONCE, "--stampers", "no-such"), "no-such"),
         (("{a}", "{b}", *ONCE, "--source-token-file", "{none}"), "none"),
         (("{files}", "{b}", *ONCE), "files"),
+        (("{a}", "{b}", *ONCE, "--source-cluster", "\udcff"), "--source-cluster '\\udcff'"),
+        (("{a}", "{b}", *ONCE, "--subscription", ""), "--subscription must not be empty"),
+        (("{a}", "{b}", *ONCE, "--rate-limit", "9" * 400), "is above 9223372036854775807"),
+        (("{a}", "{b}", *ONCE, "--source-token-file", "{binary}"), "is not a token"),
+        (("{a}", "{a}/../data", *ONCE, "--append"), "are the same"),
+        (("pulsar://a..b:1", "{b}", *ONCE), "cannot connect to pulsar://a..b:1"),
     ],
 )
 def test_bad_input_is_named(
@@ -99,6 +105,8 @@ def test_bad_input_is_named(
     (tmp_path / "files" / "other").write_text("x")
     names = {"a": folder.path, "b": tmp_path / "b", "none": tmp_path / "none"}
     names["files"] = tmp_path / "files"
+    (tmp_path / "binary").write_bytes(b"\xff")
+    names["binary"] = tmp_path / "binary"
     ran = pulsemark("mirror", *(argument.format(**names) for argument in arguments))
     assert reason in ran.error()
     if (tmp_path / "b").exists():

@@ -19,6 +19,7 @@ from pulsemark.client import (
     ServiceUrlError,
     UnreachableError,
 )
+from pulsemark.client.link import Link
 from pulsemark.metadata import headers_parsed
 from pulsemark.metadata.compression import compress, payloads_opened
 from pulsemark.proto.pulsar_api_pb2 import ZLIB, MessageMetadata
@@ -260,3 +261,44 @@ def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
         assert producer.send(message(1)).sequence_id == 1
         assert stored(second) == [message(0), message(1)]
         producer.close()
+
+
+@pytest.mark.parametrize("step", ["write", "flush", "wait", "pump"])
+def test_an_interruption_leaves_it_usable(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A signal handler that raises anywhere in a call: all entries are stored, in their order."""
+    with RawProducer(broker.service_url, TOPIC, timeout_s=20, sleep=lambda _: None) as producer:
+        producer.send(message(0))
+
+        def calls() -> None:
+            producer.publish(message(1))
+            producer.receipts()
+            producer.flush()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Link, step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                calls()
+        assert producer.unacknowledged == [1]
+        producer.publish(message(2))
+        assert [receipt.sequence_id for receipt in producer.flush()] == [1, 2]
+    assert stored(broker) == [message(0), message(1), message(2)]
+
+
+def interrupted(*_: object) -> None:
+    """What a signal handler may do."""
+    raise KeyboardInterrupt
+
+
+def test_nothing_is_published_after_the_end(broker: BrokerThread) -> None:
+    """A closed producer does not connect again: it refuses entries, and has no more receipts."""
+    producer = RawProducer(broker.service_url, TOPIC)
+    producer.publish(message(0))
+    producer.close()
+    producer.close()
+    with pytest.raises(EntryRefusedError, match="the producer was closed"):
+        producer.publish(message(1))
+    with pytest.raises(ConnectionLostError, match="the producer was closed"):
+        producer.flush()
+    assert len(stored(broker)) <= 1

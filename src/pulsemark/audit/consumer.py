@@ -37,7 +37,14 @@ from .counts import MAX_ROWS, Counts, Key
 from .errors import AuditInputError, AuditPostError
 from .groups import shown
 from .report import Labels, row_of
-from .rows import BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_bucket_ms, parse_tags
+from .rows import (
+    MAX_TIME_MS,
+    AuditRow,
+    check_name,
+    check_other_tier,
+    parse_bucket_ms,
+    parse_tags,
+)
 
 REMEMBERED_IDS = 65_536
 ROWS_PER_POST = 200
@@ -129,8 +136,7 @@ class ConsumerAudit:
         clock: Clock | None = None,
     ) -> None:
         given = labels or Labels()
-        if check_name("tier", tier) == BROKER_TIER:
-            raise AuditInputError("tier", tier, "is counted by the broker itself")
+        check_other_tier(tier)
         if urlsplit(admin_url).scheme not in ("http", "https"):
             raise AuditInputError("admin_url", admin_url, "is not like http://127.0.0.1:8080")
         self._url = admin_url.rstrip("/")
@@ -148,6 +154,8 @@ class ConsumerAudit:
         self._max_rows = max_rows
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
+        #: One post at a time: an older one that comes later would replace newer rows.
+        self._posting = threading.Lock()
         self._topics: dict[str, _TopicCounts] = {}
         self._seen: dict[tuple[str, int, int, int], None] = {}
         self._remembered_ids = remembered_ids
@@ -161,6 +169,8 @@ class ConsumerAudit:
         stamp = self._stamp_of(message)
         if stamp is None:
             time_ms, index = message.publish_timestamp(), -1
+            if not 0 <= time_ms < MAX_TIME_MS:
+                time_ms = self._clock.now_ms()
             tags: Mapping[str, FieldValue] = {
                 **message.properties(),
                 "producer_name": message.producer_name(),
@@ -232,23 +242,34 @@ class ConsumerAudit:
     def post(self) -> int:
         """Post what was counted since the last post; returns how many rows.
 
-        A post that fails changes nothing: the next one has its rows too. Raises AuditPostError.
+        A post that fails changes nothing: the next one has its rows too. A topic that cannot be
+        posted keeps no other from it. Raises AuditPostError, the first one, at the end.
         """
-        posted = 0
-        for topic in tuple(self._topics):
+        posted, failed = 0, None
+        with self._posting:
+            for topic in tuple(self._topics):
+                try:
+                    posted += self._post(topic)
+                except AuditPostError as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+        return posted
+
+    def _post(self, topic: str) -> int:
+        mine = self._topics[topic]
+        starts: set[int] = set()
+        try:
             with self._lock:
-                mine = self._topics[topic]
                 starts, mine.unposted = mine.unposted, set()
                 rows = self._rows(mine.counts, starts)
-            try:
-                for at in range(0, len(rows), ROWS_PER_POST):
-                    self._send(topic, rows[at : at + ROWS_PER_POST])
-            except AuditPostError:
-                with self._lock:
-                    mine.unposted |= starts
-                raise
-            posted += len(rows)
-        return posted
+            for at in range(0, len(rows), ROWS_PER_POST):
+                self._send(topic, rows[at : at + ROWS_PER_POST])
+        except BaseException:  # also a signal's
+            with self._lock:
+                mine.unposted |= starts
+            raise
+        return len(rows)
 
     def _send(self, topic: str, rows: list[AuditRow]) -> None:
         domain, _, rest = topic.partition("://")

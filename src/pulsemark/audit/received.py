@@ -4,18 +4,19 @@ A source (one consumer, from its start to its end) posts its rows with their cou
 replaces the one that the same source posted for the same bucket and tags. So a post that is
 repeated, because its answer was lost, counts nothing twice.
 
-There is a limit of rows. Above it those of the oldest buckets are dropped, and counted as dropped.
+There is a limit of rows. Above it the oldest buckets are dropped, and counted as dropped.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from .counts import MAX_ROWS
 from .errors import AuditInputError
-from .rows import BROKER_TIER, AuditRow, check_name, row_from_json
+from .rows import AuditRow, check_name, check_other_tier, row_from_json
 from .snapshot import SnapshotError, pack_json, unpack_json
 
 _Key: TypeAlias = tuple[str, int, int, bool, tuple[tuple[str, str | None], ...]]
@@ -38,8 +39,8 @@ class Post:
         if not isinstance(listed, list):
             raise AuditInputError("rows", listed, "is not a list")
         rows = tuple(row_from_json(row) for row in listed)
-        if any(row.tier == BROKER_TIER for row in rows):
-            raise AuditInputError("tier", BROKER_TIER, "is counted by the broker itself")
+        for row in rows:
+            check_other_tier(row.tier)
         return cls(source, rows)
 
 
@@ -64,22 +65,38 @@ class Received:
         return sorted(found, key=lambda row: (row.bucket_start_ms, row.tier))
 
     def _bounded(self) -> Received:
-        ordered = [
-            (row.bucket_start_ms, source, key)
-            for source, rows in self.sources.items()
-            for key, row in rows.items()
-        ]
-        excess = len(ordered) - self.max_rows
+        """Without the oldest buckets: whole ones, since what is left of one would seem lost.
+
+        Only a single bucket with more rows than the limit loses some of them.
+        """
+        sizes = Counter(row.bucket_start_ms for row in self.rows())
+        excess = sizes.total() - self.max_rows
         if excess <= 0:
             return self
-        sources = {source: dict(rows) for source, rows in self.sources.items()}
-        messages = 0
-        for _, source, key in sorted(ordered, key=lambda each: each[0])[:excess]:
-            messages += sources[source].pop(key).count
+        kept_from_ms, last_ms = min(sizes), max(sizes)
+        for start_ms in sorted(sizes):
+            kept_from_ms = start_ms
+            if excess <= 0 or start_ms == last_ms:
+                break
+            excess -= sizes[start_ms]
+        return self._without(kept_from_ms, max(0, excess))
+
+    def _without(self, kept_from_ms: int, excess: int) -> Received:
+        """Without the buckets before this one, and so many further rows."""
+        kept: dict[str, dict[_Key, AuditRow]] = {}
+        rows = messages = 0
+        for source, key, row in [
+            (s, k, r) for s, of in self.sources.items() for k, r in of.items()
+        ]:
+            if row.bucket_start_ms >= kept_from_ms and excess <= 0:
+                kept.setdefault(source, {})[key] = row
+                continue
+            excess -= row.bucket_start_ms >= kept_from_ms
+            rows, messages = rows + 1, messages + row.count
         return replace(
             self,
-            sources={source: rows for source, rows in sources.items() if rows},
-            dropped_rows=self.dropped_rows + excess,
+            sources=kept,
+            dropped_rows=self.dropped_rows + rows,
             dropped_messages=self.dropped_messages + messages,
         )
 

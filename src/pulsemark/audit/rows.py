@@ -27,6 +27,8 @@ MAX_TIME_MS = 253_402_300_800_000
 MAX_MESSAGES_PER_ENTRY = 1 << 18
 """Messages of entries that state more than this are counted as doubtful too."""
 BROKER_TIER = "broker"
+ALL_TIERS = "all"
+"""What a request for the rows of every tier says instead of a tier."""
 
 _ALIASES = {"producer": "producer_name", "broker": "broker_name"}
 _UNITS_MS = {
@@ -137,21 +139,35 @@ def check_name(field: str, text: object) -> str:
     return text
 
 
+def check_other_tier(tier: object) -> None:
+    """The name of a tier that is not the broker. Raises AuditInputError."""
+    name = check_name("tier", tier)
+    if name == BROKER_TIER:
+        raise AuditInputError("tier", tier, "is counted by the broker itself")
+    if name == ALL_TIERS:
+        raise AuditInputError("tier", tier, "means every tier")
+
+
 def _tags(value: Any) -> dict[str, str | None]:
     if not isinstance(value, dict):
         raise AuditInputError("tags", value, "is not an object")
     for name, text in value.items():
         if not (text is None or (isinstance(text, str) and is_short(text))):
             raise AuditInputError(
-                f"tags.{name[:80]}", text, f"is not a text of at most {MAX_VALUE_BYTES} bytes"
+                f"tags.{name[:80]}",
+                text,
+                f"is not a text of at most {MAX_VALUE_BYTES} bytes",
             )
     names = parse_tags(value)
     return {names[place]: text for place, text in enumerate(value.values())}
 
 
 def is_short(text: str) -> bool:
-    """Whether a tag's value is short enough for a row of its own."""
-    return len(text) <= MAX_VALUE_BYTES and len(text.encode(errors="replace")) <= MAX_VALUE_BYTES
+    """Whether a tag's value is short enough for a row of its own; a lone surrogate has no size."""
+    try:
+        return len(text) <= MAX_VALUE_BYTES and len(text.encode()) <= MAX_VALUE_BYTES
+    except UnicodeEncodeError:
+        return False
 
 
 def parse_tags(names: str | Iterable[str]) -> tuple[str, ...]:

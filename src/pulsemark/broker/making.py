@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from ..finder.mirror_places import MirrorPlaces
 from ..ledger import TopicStore
 from ..metadata import StamperChain
 from ..wire import TopicName
@@ -38,18 +39,16 @@ async def make_services(
 ) -> Services:
     """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
-    schemas = Schemas(catalog_writer, config)
-    topics = Topics(
-        store,
-        config,
-        stampers,
-        run_blocking,
-        catalog_writer,
+    schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
+    forget_mirrors = partial(run_blocking, places.forget)
+    make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
+    topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, auditor, schemas),
+        after_delete=lambda name: _forget(name, auditor, schemas, forget_mirrors),
         broker_name=service_url.partition("://")[2],
     )
-    auditor = Auditor(topics, config, store.committer.read_turns.are_due)
+    auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
+    topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
     return Services(
         config=config,
@@ -62,6 +61,7 @@ async def make_services(
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
         auditor=auditor,
+        mirror_places=places,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         service_url=service_url,
@@ -70,8 +70,14 @@ async def make_services(
     )
 
 
-async def _forget(name: TopicName, auditor: Auditor, schemas: Schemas) -> None:
+async def _forget(
+    name: TopicName,
+    auditor: Auditor,
+    schemas: Schemas,
+    forget_mirrors: Callable[[str], Awaitable[None]],
+) -> None:
     """A topic was deleted: what was kept about it goes, too."""
+    await forget_mirrors(str(name))
     await auditor.forget(str(name))
     await schemas.forget(name)
 

@@ -14,6 +14,7 @@ from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
 if TYPE_CHECKING:
+    from ..finder.mirror_places import MirrorPlaces
     from ..kafka.endpoint import Endpoint
     from .audit.auditor import Auditor
     from .cleaning.worker import Cleaning
@@ -39,6 +40,7 @@ class Services:
     storage: StorageHealth
     cleaning: Cleaning
     auditor: Auditor
+    mirror_places: MirrorPlaces
     cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]

@@ -33,6 +33,7 @@ from ..mirror import (
     Report,
     Selection,
     compare,
+    folder_of,
     open_source,
     open_target,
 )
@@ -165,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
     """Mirror until it is done, or until a signal arrives."""
     if args.verify and not args.once:
         raise CliError("--verify needs --once")
-    if args.source == args.target:
+    if _is_same(args.source, args.target):
         raise CliError(f"FROM and TO are the same: {args.source}")
     options = _options(args)
     names = (args.topics,) if args.regex else tuple(filter(None, args.topics.split(",")))
@@ -200,8 +201,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace) -> Options:
     cluster = args.source_cluster
-    if not 0 < len(cluster.encode()) <= CLUSTER_SIZE_MAX_BYTES:
+    if not 0 < len(_encoded("--source-cluster", cluster)) <= CLUSTER_SIZE_MAX_BYTES:
         raise CliError(f"--source-cluster must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes")
+    if not _encoded("--subscription", args.subscription):
+        raise CliError("--subscription must not be empty")
     return Options(
         source_cluster=cluster,
         subscription=args.subscription,
@@ -215,7 +218,25 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _token(path: Path | None) -> str | None:
-    return None if path is None else path.read_text(encoding="utf-8").strip()
+    try:
+        return None if path is None else path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise CliError(f"{path} is not a token: {error}") from error
+
+
+def _encoded(option: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise CliError(f"{option} {text!r} is not UTF-8") from error
+
+
+def _is_same(source: str, target: str) -> bool:
+    """Whether both are one folder, or one URL: such a mirror would copy its own copies."""
+    here, there = folder_of(source), folder_of(target)
+    if here is None or there is None:
+        return source == target
+    return here.resolve() == there.resolve()
 
 
 class _Stop:

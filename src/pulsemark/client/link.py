@@ -46,8 +46,13 @@ class Link:
 
     def write(self, *parts: Buffer) -> None:
         """Queue bytes. Large amounts are written now, the rest at the next wait or flush."""
-        for part in parts:
-            self._out += part
+        size_bytes = len(self._out)
+        try:
+            for part in parts:
+                self._out += part
+        except BaseException:  # a signal's; the other side must not see a part of a frame
+            del self._out[size_bytes:]
+            raise
         if len(self._out) >= _FLUSH_SIZE_BYTES:
             self.flush()
 

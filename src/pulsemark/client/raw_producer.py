@@ -23,6 +23,9 @@ does says how far it came. Entries up to there are not sent again; their receipt
 **Refusals.** A SEND_ERROR is raised as SendRefusedError by the next call that looks at receipts.
 That entry is not sent again. Entries after it may be stored.
 
+**Interruptions.** If a signal handler raises in a call, the producer stays usable: what has no
+receipt is in `unacknowledged`, and the next call goes on, if need be over a new connection.
+
 Calls block; use a producer from one thread only. A producer that is not used for a minute may find
 its connection closed by the broker, because it cannot answer PING; it then reconnects.
 """
@@ -43,6 +46,7 @@ from ..wire import FRAME_PADDING_BYTES, Buffer, TopicName
 from .channels import ProducerChannel, Receipt
 from .connection import BrokerConnection
 from .errors import (
+    ClientError,
     ConnectionLostError,
     EntryRefusedError,
     RequestRefusedError,
@@ -101,6 +105,7 @@ class RawProducer:
     """
 
     _epoch = 0
+    _is_closed = False
     _pending_bytes = 0
     _last_used = -1
     _next_sequence_id: int | None = None
@@ -163,9 +168,9 @@ class RawProducer:
         be higher than the last one. `source` is for a mirror: the facts that the broker stores
         beside its stamp. Waits while the window is full.
 
-        Raises EntryRefusedError (nothing was sent) for bytes that begin with a broker's stamp, or
-        are larger than the broker takes; ValueError for a sequence id that is not higher; and
-        SendRefusedError for an earlier entry.
+        Raises EntryRefusedError (nothing was sent) after `close`, for bytes that begin with a
+        broker's stamp, or that are larger than the broker takes; ValueError for a sequence id that
+        is not higher; and SendRefusedError for an earlier entry.
         """
         if sequence_id is None:
             known = self._next_sequence_id
@@ -181,7 +186,11 @@ class RawProducer:
         self._pending_bytes += entry.size_bytes
         self._last_used = max(sequence_id, highest_sequence_id or 0)
         self._next_sequence_id = max(sequence_id + max(num_messages, 1), self._last_used + 1)
-        self._guarded(lambda: self._post(entry))
+        try:
+            self._guarded(lambda: self._post(entry))
+        except BaseException as error:
+            _close_if_interrupted(self._connection, error)
+            raise
         if not self._gathers:
             self._guarded(self._connection.write)
         return sequence_id
@@ -218,6 +227,7 @@ class RawProducer:
 
     def close(self) -> None:
         """Close the producer, without waiting for receipts. Does nothing the second time."""
+        self._is_closed = True
         try:
             if not (self._connection.is_closed or self._channel.is_closed):
                 self._channel.close()
@@ -247,6 +257,8 @@ class RawProducer:
     def _checked(
         self, body: Buffer, num_messages: int, sequence_id: int, source: SourceStamp | None
     ) -> _Pending:
+        if self._is_closed:
+            raise EntryRefusedError(self.topic, "the producer was closed")
         view = memoryview(body)
         if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
             raise EntryRefusedError(self.topic, "the entry is not contiguous bytes")
@@ -302,6 +314,8 @@ class RawProducer:
         A reconnection sends all pending entries: what the work had to do is done then, or its
         caller asks again.
         """
+        if self._is_closed:
+            raise ConnectionLostError(f"receipts of {self.topic}: the producer was closed")
         try:
             if self._channel.is_closed:
                 raise ConnectionLostError("receipts: the broker closed the producer")
@@ -341,20 +355,28 @@ class RawProducer:
             entry = self._pending.popleft()
             self._pending_bytes -= entry.size_bytes
             self._receipts.append(Receipt(entry.sequence_id, -1, -1, -1))
-        for entry in self._pending:
-            self._post(entry)
+        try:
+            for entry in self._pending:
+                self._post(entry)
+        except BaseException as error:
+            _close_if_interrupted(self._connection, error)
+            raise
 
     def _open(self) -> tuple[BrokerConnection, ProducerChannel]:
         connection = self._service.connection(self.topic)
-        channel = connection.create_producer(
-            self.topic,
-            # The broker's name is kept, so that a broker that deduplicates knows this producer.
-            producer_name=self._asked_name or (self.name if self._epoch else None) or None,
-            properties=self._properties,
-            schema=self._schema,
-            epoch=self._epoch,
-            timeout_s=self._timeout_s,
-        )
+        try:
+            channel = connection.create_producer(
+                self.topic,
+                # The broker's name is kept: one that deduplicates knows this producer by it.
+                producer_name=self._asked_name or (self.name if self._epoch else None) or None,
+                properties=self._properties,
+                schema=self._schema,
+                epoch=self._epoch,
+                timeout_s=self._timeout_s,
+            )
+        except BaseException as error:
+            _close_if_interrupted(connection, error)
+            raise
         self.name = channel.name
         channel.ends_when_closed = True
         return connection, channel
@@ -362,6 +384,12 @@ class RawProducer:
     def _close_service(self) -> None:
         if self._owns_service:
             self._service.close()
+
+
+def _close_if_interrupted(connection: BrokerConnection, error: BaseException) -> None:
+    """Close the connection if a signal handler has raised: it is not known what was sent."""
+    if not isinstance(error, ClientError):
+        connection.close()
 
 
 def _check_window(**limits: int) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from ..proto import pulsar_api_pb2 as pb
 from .connection import BrokerConnection
-from .errors import ClientError, ServiceUrlError, UnreachableError
+from .errors import ClientError, ServiceUrlError, UnreachableError, WaitTimeoutError
 
 __all__ = ["Service"]
 
@@ -77,6 +77,19 @@ class Service:
         """The connections that are open now."""
         return iter(tuple(self._connections.values()))
 
+    def ping(self, timeout_s: float) -> None:
+        """See that each open connection answers a PING; one that does not is closed.
+
+        Raises WaitTimeoutError, ConnectionLostError.
+        """
+        for connection in self.open_connections():
+            if not connection.is_closed:
+                try:
+                    connection.ping(timeout_s)
+                except WaitTimeoutError:
+                    connection.close()
+                    raise
+
     def close(self) -> None:
         """Close all connections. A later call connects again."""
         for connection in self._connections.values():
@@ -106,6 +119,8 @@ class Service:
                 self._connections[place, through] = connection = self._open(place, through)
             except OSError as error:
                 reason = error.strerror or str(error)
+            except UnicodeError as error:  # a host name that cannot be asked for
+                reason = str(error)
             else:
                 return connection
         raise UnreachableError(f"{self._scheme}://{','.join(places)}", reason)

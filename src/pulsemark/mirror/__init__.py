@@ -21,7 +21,7 @@ from .errors import (
     TopicMissingError,
 )
 from .pace import Pace, RateLimit
-from .places import Options, open_source, open_target
+from .places import Options, folder_of, open_source, open_target
 from .report import Report, Totals
 from .run import MirrorRun
 from .selection import Selection
@@ -52,6 +52,7 @@ __all__ = [
     "TopicMissingError",
     "Totals",
     "compare",
+    "folder_of",
     "open_source",
     "open_target",
 ]

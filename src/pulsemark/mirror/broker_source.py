@@ -11,6 +11,7 @@ Entries come with index and broker time if the source has them and shows them to
 from __future__ import annotations
 
 import ssl
+import time
 from typing import Any
 
 from ..client import (
@@ -21,6 +22,7 @@ from ..client import (
     Service,
 )
 from ..client.channels import RawMessage
+from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (
     MessageFormatError,
     PrefixError,
@@ -39,6 +41,8 @@ __all__ = ["BrokerSource"]
 #: About so many bytes are on their way to the mirror, or wait in it, for each topic.
 READ_AHEAD_BYTES = 16 * 1024 * 1024
 PERMITS_MIN, PERMITS_MAX = 16, 50_000
+#: After so long without a message the source is asked whether it still has what is to come.
+QUIET_S = 1.0
 _BUSY = (pb.ConsumerBusy,)
 _MISSING = (pb.TopicNotFound, pb.InvalidTopicName, pb.MetadataError)
 
@@ -99,6 +103,10 @@ class BrokerSource:
         """The connections' sockets."""
         return [each.fileno() for each in self._service.open_connections() if not each.is_closed]
 
+    def ping(self, timeout_s: float) -> None:
+        """Each connection must answer. Raises WaitTimeoutError, ConnectionLostError."""
+        self._service.ping(timeout_s)
+
     def close(self) -> None:
         """Close the connections."""
         self._service.close()
@@ -120,6 +128,9 @@ class BrokerTopic:
         self._bytes_read = 0
         self._messages_read = 0
         self._permits = 0
+        self._quiet_since_s = time.monotonic()
+        self._passed: Place = resume.place or (-1, -1)
+        self._last_index = resume.index
         if resume.place is not None:
             self._seek(MessageId(*resume.place))
         elif resume.sequence_id is None:
@@ -141,15 +152,39 @@ class BrokerTopic:
             size_bytes += len(message.headers_and_payload)
             taken.append(self._entry(message))
             used += 1
+            self._passed = message.message_id[:2]
         del self._waiting[:used]
         self._allow()
+        if not taken and not self.is_caught_up(self._passed):
+            taken += self._removed()
         return taken
+
+    def _removed(self) -> list[Gap]:
+        """What the source had at the opening and has no more, after a while without messages."""
+        if time.monotonic() - self._quiet_since_s < QUIET_S:
+            return []
+        self._quiet_since_s = time.monotonic()
+        last, _ = self._consumer.get_last_message_id()
+        self.attend()
+        if self._waiting:  # they were on their way when the source was asked
+            return []
+        there = (last.ledger_id, last.entry_id) if last.entry_id >= 0 else None
+        expected = self._last
+        assert expected is not None
+        if there is not None and there >= expected:
+            return []
+        self._last = there
+        what = f"entries up to {expected[0]}:{expected[1]} were removed before they were mirrored"
+        return [Gap(self._topic, what)]
 
     def attend(self) -> None:
         """Read what has arrived. Raises ConnectionLostError."""
         self._connection.pump()
         self._connection.unsolicited.clear()
-        self._waiting += self._consumer.arrived()
+        arrived = self._consumer.arrived()
+        self._waiting += arrived
+        if arrived:
+            self._quiet_since_s = time.monotonic()
 
     def confirm(self, place: Place) -> None:
         """Acknowledge everything up to here."""
@@ -162,6 +197,7 @@ class BrokerTopic:
     def rewind(self, place: Place | None = None) -> None:
         """Begin again, with the entry at `place` or after it; None: with the first one."""
         self._waiting.clear()
+        self._passed, self._last_index = (-1, -1), None
         self._seek(EARLIEST if place is None else MessageId(*place))
         self._permits = 0
         self._allow()
@@ -203,16 +239,27 @@ class BrokerTopic:
         except (PrefixError, MessageFormatError) as error:
             self._permits -= 1
             return Gap(self._topic, f"entry {place[0]}:{place[1]} cannot be read: {error}")
-        count = message_count_of(header)
-        self._permits -= count
-        self._messages_read += max(count, 1)
-        self._bytes_read += len(message.headers_and_payload)
         index = time_ms = None
         if prefix is not None:
             index = prefix.index if prefix.HasField("index") else None
             time_ms = prefix.broker_timestamp if prefix.HasField("broker_timestamp") else None
+        count = self._count(message_count_of(header), index)
+        self._permits -= count
+        self._messages_read += max(count, 1)
+        self._bytes_read += len(message.headers_and_payload)
         stamp = SourceStamp(self._cluster, *place, index, time_ms)
         return SourceEntry(stamp, count, body, header.schema_version)
+
+    def _count(self, stated: int, index: int | None) -> int:
+        """How many messages an entry has: not more than it took indexes, whatever its header says.
+
+        A producer can state any number in the header; the source counted by the SEND command.
+        """
+        if index is not None:
+            known = self._last_index
+            before = -1 if known is None or known >= index else known
+            stated, self._last_index = min(stated, index - before), index
+        return min(stated, MAX_MESSAGE_COUNT)
 
 
 def authentication(token: str | None) -> dict[str, Any]:

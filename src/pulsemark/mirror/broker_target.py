@@ -134,6 +134,10 @@ class BrokerTarget:
         """The connections' sockets."""
         return [each.fileno() for each in self.service.open_connections() if not each.is_closed]
 
+    def ping(self, timeout_s: float) -> None:
+        """Each connection must answer. Raises WaitTimeoutError, ConnectionLostError."""
+        self.service.ping(timeout_s)
+
     def close(self) -> None:
         """Close the connections."""
         self.service.close()

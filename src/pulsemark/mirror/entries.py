@@ -159,6 +159,10 @@ class Source(Protocol):
         """Descriptors that become readable when there may be more to take."""
         ...
 
+    def ping(self, timeout_s: float) -> None:
+        """See whether the other side answers. Raises WaitTimeoutError, ConnectionLostError."""
+        ...
+
     def close(self) -> None:
         """Give everything back. A later `open` begins anew."""
         ...
@@ -183,6 +187,10 @@ class Target(Protocol):
 
     def descriptors(self) -> list[int]:
         """Descriptors that become readable when there may be more receipts."""
+        ...
+
+    def ping(self, timeout_s: float) -> None:
+        """See whether the other side answers. Raises WaitTimeoutError, ConnectionLostError."""
         ...
 
     def close(self) -> None:

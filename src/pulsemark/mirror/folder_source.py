@@ -77,6 +77,9 @@ class FolderSource:
         """None: a folder does not say when it grows."""
         return []
 
+    def ping(self, timeout_s: float) -> None:
+        """Nothing to do: a folder is always there, or its calls fail."""
+
     def close(self) -> None:
         """Close the files; they are opened again when they are needed."""
         if self._open_reader is not None:
@@ -117,7 +120,10 @@ class FolderTopic:
 
     def is_caught_up(self, place: Place | None) -> bool:
         """Whether everything before the end at the opening was taken."""
-        return self._next >= self._end or not self._log.read(self._next, max_entries=1)
+        try:
+            return self._next >= self._end or not self._log.read(self._next, max_entries=1)
+        except CorruptEntryError:
+            return False  # the next `take` reports it
 
     def rewind(self, place: Place | None = None) -> None:
         """Begin again, with the entry at `place` or after it; None: with the first one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from ..finder.mirrored import last_mirrored
+from ..finder.mirror_places import MirrorPlaces
 from ..ledger import (
     Appended,
     CatalogError,
@@ -71,7 +71,7 @@ class FolderTarget:
         self._add_namespace(TopicName.parse(topic))
         ledger = self._store.open_topic(topic)
         ledger.stampers = self._chain
-        last = last_mirrored(ledger, self._cluster)
+        last = MirrorPlaces(self._store.catalog).last(ledger, self._cluster)
         if last is None and ledger.last_position is not None and not self._append:
             raise TargetNotEmptyError(self.place, topic, self._cluster)
         resume = Resume() if last is None else Resume(last.position, last.index)
@@ -93,6 +93,9 @@ class FolderTarget:
     def descriptors(self) -> list[int]:
         """None: commits need no reading."""
         return []
+
+    def ping(self, timeout_s: float) -> None:
+        """Nothing to do: a folder is always there, or its calls fail."""
 
     def close(self) -> None:
         """Close the folder; everything that was put is durable then, or the disk failed."""

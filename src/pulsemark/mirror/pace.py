@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 MESSAGES = "msg"
+RATE_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class RateLimit:
         digits = number if factor == 1 else number[:-1]
         if not (digits.isascii() and digits.isdigit()) or not int(digits):
             raise ValueError(f"{text!r} is neither BYTES[K|M|G] nor MESSAGESmsg")
+        if int(digits) * factor > RATE_MAX:
+            raise ValueError(f"{text[:40]!r} is above {RATE_MAX} in a second")
         return cls(int(digits) * factor, is_messages)
 
 

@@ -35,6 +35,8 @@ DISCOVERY_S = 5.0
 #: A broker needs 5 s to notice that the connection of an earlier mirror is dead.
 BUSY_S = 10.0
 DRAIN_S = 30.0
+#: After so long without work both sides must answer a PING, within the second time.
+PING_S, PING_TIMEOUT_S = 15.0, 10.0
 _LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
 
 
@@ -61,6 +63,7 @@ class MirrorRun:
     sleep: Callable[[float], None] = time.sleep
     _topics: dict[str, TopicMirror] = field(default_factory=dict)
     _discovered_s: float = 0.0
+    _worked_s: float = field(init=False)
 
     def run(self) -> bool:
         """Mirror; whether everything that was there at the start is in the target.
@@ -68,6 +71,7 @@ class MirrorRun:
         Raises MirrorError, ClientError, LedgerError, OSError. What was mirrored until then stays,
         and the next run goes on after it.
         """
+        self._worked_s = self.clock()
         try:
             self._discover(is_first=True)
             self._open_first()
@@ -93,7 +97,8 @@ class MirrorRun:
         """One step of every topic; whether the run is over."""
         moved = False
         for topic in tuple(self._topics.values()):
-            moved |= topic.step()
+            # With `once`: what comes later is left to the next run, or a busy source has no end.
+            moved |= topic.step(takes=not (self.once and topic.has_taken_all))
             if self.is_stopped():
                 return False
         self.report.progress()
@@ -102,9 +107,19 @@ class MirrorRun:
         if not self.once and self.clock() - self._discovered_s > DISCOVERY_S:
             self._discover()
             self._open()
-        if not moved:
+        if moved:
+            self._worked_s = self.clock()
+        else:
+            self._ping()
             self._wait()
         return False
+
+    def _ping(self) -> None:
+        """Notice a side that is gone without closing its connections, or hangs."""
+        if self.clock() - self._worked_s > PING_S:
+            self.source.ping(PING_TIMEOUT_S)
+            self.target.ping(PING_TIMEOUT_S)
+            self._worked_s = self.clock()
 
     def _is_caught_up(self) -> bool:
         return all(topic.is_caught_up for topic in self._topics.values())

@@ -42,7 +42,8 @@ class TopicMirror:
         self._report = report
         self._reader: TopicSource | None = None
         self._writer: TopicTarget | None = None
-        self._is_caught_up = False
+        self._waiting: deque[SourceEntry] = deque()
+        self._in_flight: deque[SourceEntry] = deque()
 
     def open(self) -> None:
         """Ask the target how far it has the topic, and begin to read there."""
@@ -50,8 +51,6 @@ class TopicMirror:
         self._resume = self._writer.resume
         self._reader = self._source.open(self.topic, self._resume)
         self._schemas = SchemaCarrier(self.topic, self._reader, self._writer)
-        self._waiting: deque[SourceEntry] = deque()
-        self._in_flight: deque[SourceEntry] = deque()
         self._passed: Place | None = self._resume.place
         self._next_index = None if self._resume.index is None else self._resume.index + 1
         self._has_rewound = False
@@ -74,6 +73,15 @@ class TopicMirror:
             and not self._in_flight
             and (self._search is None or self._search.first_seen is None)
             and reader.is_caught_up(self._passed)
+        )
+
+    @property
+    def has_taken_all(self) -> bool:
+        """Whether all that the source had at the opening was taken from it."""
+        reader, seen = self._reader, self._waiting
+        assert reader is not None
+        return self._search is None and reader.is_caught_up(
+            seen[-1].place if seen else self._passed
         )
 
     def step(self, *, takes: bool = True) -> bool:
@@ -108,7 +116,9 @@ class TopicMirror:
         return count
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close both ends. What was not known to be durable is taken again after an opening."""
+        self._waiting.clear()
+        self._in_flight.clear()
         reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
         try:
             if writer is not None:
@@ -192,6 +202,9 @@ class TopicMirror:
         if first is not None and known is not None:
             if first > known:
                 self._report.gap(Gap(self.topic, f"indexes {known} to {first - 1} are missing"))
+            elif entry.stamp.index is not None and entry.stamp.index < known:
+                what = f"indexes go back from {known} to {entry.stamp.index}: the source's topic"
+                self._report.gap(Gap(self.topic, f"{what} was made anew, or its tail was cut off"))
         elif before is not None and before[0] == entry.place[0] and before[1] + 1 < entry.place[1]:
             what = f"entries {before[0]}:{before[1] + 1} to {before[0]}:{entry.place[1] - 1}"
             self._report.gap(Gap(self.topic, f"{what} are missing"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...finder.mirrored import last_mirrored
 from ...ledger import FencedError, LedgerError
 from ...metadata.source_stamp import (
     CLUSTER_SIZE_MAX_BYTES,
@@ -59,7 +58,7 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
     def find() -> SourceStamp | None:
         # What an earlier connection of this mirror sent may not be durable yet.
         topic.ledger.store.committer.flush()
-        return last_mirrored(topic.ledger, cluster)
+        return session.services.mirror_places.last(topic.ledger, cluster)
 
     try:
         last: SourceStamp | None = await session.services.run_blocking(find)

@@ -14,15 +14,13 @@ from typing import Any
 from ...audit.errors import AuditInputError
 from ...audit.received import Post, of_tier
 from ...audit.report import Report
-from ...audit.rows import BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_tags
+from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_tags
 from .messages import HttpError, Request, Response
 from .names import open_one_log
 from .table import Route
 from .topics import TOPIC
 
 __all__ = ["ROUTES"]
-
-ALL_TIERS = "all"
 
 
 async def get_audit(

@@ -1,0 +1,114 @@
+"""How far mirrors came, also after retention has removed what they brought.
+
+A target finds the place of a mirror in the tags of its last entry from the source. When that entry
+is removed, the place would be gone, and the mirror would bring everything again. So it is stored in
+the catalog just before, in the topic's record of its mirrors:
+
+    {"topic_id": 7, "clusters": {"west": [3, 41, 99], "north": null}}
+
+that is the source's ledger id, entry id and index (null: not known). A cluster with null has had a
+mirror, and none of its entries was removed. Topics without mirrors have no record, and pay nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import partial
+from typing import TypeAlias
+
+from ..ledger import LedgerError, ManagedLedger, Position
+from ..ledger.store import MetadataStore
+from ..metadata.source_stamp import SourceStamp
+from .mirrored import last_mirrored, last_of_each
+
+__all__ = ["MAX_CLUSTERS", "MIRRORS_KIND", "MirrorPlaces", "TooManyMirrorsError"]
+
+MIRRORS_KIND = "mirrors"
+MAX_CLUSTERS = 1000
+
+_Places: TypeAlias = dict[str, list[int | None] | None]
+
+
+class TooManyMirrorsError(LedgerError):
+    """A topic has had mirrors from `MAX_CLUSTERS` clusters, and takes none from another one."""
+
+    def __init__(self, topic: str, cluster: str) -> None:
+        super().__init__(f"{topic} has had mirrors from {MAX_CLUSTERS} clusters; not {cluster!r}")
+        self.topic = topic
+        self.cluster = cluster
+
+
+class MirrorPlaces:
+    """The places of all topics of one store. Safe between threads; all methods block.
+
+    They raise LedgerError, OSError.
+    """
+
+    def __init__(self, catalog: MetadataStore) -> None:
+        self._catalog = catalog
+        self._lock = threading.Lock()
+
+    def last(self, ledger: ManagedLedger, cluster: str) -> SourceStamp | None:
+        """The source's facts of the last entry from ``cluster`` that the topic has, or had.
+
+        From then on the place is kept when the entry is removed. Raises TooManyMirrorsError.
+        """
+        self.watch(ledger)
+        with self._lock:
+            known = self._read(ledger)
+            if cluster not in known:
+                if len(known) >= MAX_CLUSTERS:
+                    raise TooManyMirrorsError(ledger.name, cluster)
+                self._write(ledger, {**known, cluster: None})
+        found = last_mirrored(ledger, cluster)
+        if found is not None:
+            return found
+        # In this order: the place is stored before the entry is removed.
+        with self._lock:
+            stored = self._read(ledger).get(cluster)
+        return None if stored is None else _stamp(cluster, stored)
+
+    def watch(self, ledger: ManagedLedger) -> None:
+        """Keep the places of an open topic before its entries are removed."""
+        hooks = ledger.before_removal
+        # A topic that is closed and opened again has the same ledger.
+        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
+            hooks.append(partial(self._before_removal, ledger))
+
+    def forget(self, name: str) -> None:
+        """Forget a deleted topic."""
+        self._catalog.delete(MIRRORS_KIND, name)
+
+    def _before_removal(self, ledger: ManagedLedger, before: Position) -> None:
+        """If this fails, nothing is removed: a mirror must not bring entries twice.
+
+        The removal may be what makes room on a full disk, so the store helps the writing.
+        """
+        with self._lock:
+            known = self._read(ledger)
+            changed = dict(known)
+            for cluster, stamp in last_of_each(ledger, known.keys(), before).items():
+                changed[cluster] = [stamp.ledger_id, stamp.entry_id, stamp.index]
+            if changed != known:
+                ledger.store.engine.freeing(partial(self._write, ledger, changed))
+
+    def _read(self, ledger: ManagedLedger) -> _Places:
+        """The record of this topic, not of an earlier one with its name."""
+        stored = self._catalog.get(MIRRORS_KIND, ledger.name)
+        record = {} if stored is None else json.loads(stored)
+        if record.get("topic_id") != ledger.topic_id:
+            return {}
+        places: _Places = record["clusters"]
+        return places
+
+    def _write(self, ledger: ManagedLedger, places: _Places) -> None:
+        record = {"topic_id": ledger.topic_id, "clusters": places}
+        self._catalog.put(MIRRORS_KIND, ledger.name, json.dumps(record).encode())
+
+
+def _stamp(cluster: str, place: list[int | None]) -> SourceStamp:
+    ledger_id, entry_id, index = place
+    assert ledger_id is not None
+    assert entry_id is not None
+    return SourceStamp(cluster, ledger_id, entry_id, index)
