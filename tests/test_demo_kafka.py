@@ -64,7 +64,7 @@ def test_a_failed_check_is_one_line(
 
 @pytest.mark.timeout(240)
 def test_whole_round(tmp_path: Path) -> None:
-    """Old and new clients read and write all the while: phases 1 and 2, back, forward, a kill."""
+    """Old and new clients write and read in every phase: 1 and 2, back, forward, after a kill."""
     command = [sys.executable, "-m", "demo_kafka", "--folder", str(tmp_path), "--messages", "2400"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "examples"), *sys.path])}
     ran = subprocess.run(
