@@ -22,10 +22,10 @@ BENCH_ARGS ?=
 SEED ?= 1
 CYCLES ?= 100
 
-.PHONY: help setup demo test lint format types layers proto bench torture fuzz campaigns clean
+.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns clean
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything that pulsemark and its tests use
 
@@ -40,6 +40,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit them, draw them
 	PYTHONPATH=examples $(BIN)/python -m demo $(DEMO_ARGS)
+
+demo-kafka: $(STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
+	PYTHONPATH=examples $(BIN)/python -m demo_kafka $(DEMO_ARGS)
 
 test: $(STAMP) ## Run all tests
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadscope $(PYTEST_ARGS)
@@ -79,6 +82,6 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
 
 clean: ## Remove what the other targets made, the environment included
-	rm -rf $(VENV) .demo build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -not -path './.git/*' -exec rm -rf {} +

@@ -16,18 +16,21 @@ class BrokerProcess:
     """Starts the broker on free ports, and again on the same ports after a kill.
 
     Attributes:
-        service_url, http_url, grpc_url: where it serves, once started.
+        service_url, http_url, grpc_url, kafka_url: where it serves, once started.
         start_ms: how long the last start took, to the line that says it serves.
     """
 
     service_url: str
     http_url: str
     grpc_url: str
+    kafka_url: str
     start_ms: float
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, kafka: bool = False) -> None:
         self.data_dir = data_dir
-        self._ports = ("0", "0", "0")
+        self._ports = {"service": "0", "http": "0", "grpc": "0"}
+        if kafka:
+            self._ports["kafka"] = "0"
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -38,10 +41,10 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and wait until it serves; RuntimeError when it ends instead."""
-        port, http_port, grpc_port = self._ports
         command = [sys.executable, "-m", "pulsemark", "standalone", "--json"]
-        command += ["--data-dir", str(self.data_dir), "--port", port]
-        command += ["--http-port", http_port, "--grpc-port", grpc_port]
+        command += ["--data-dir", str(self.data_dir)]
+        for name, port in self._ports.items():
+            command += ["--port" if name == "service" else f"--{name}-port", port]
         command += ["--stampers", "broker-time,index,producer", "--audit", "producer"]
         started = time.perf_counter()
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -51,10 +54,10 @@ class BrokerProcess:
             raise RuntimeError(f"the broker ended with {self._process.wait()} before it served")
         self.start_ms = (time.perf_counter() - started) * 1_000
         ready = json.loads(line)
-        self.service_url, self.http_url = ready["service_url"], ready["http_url"]
-        self.grpc_url = ready["grpc_url"]
-        urls = (self.service_url, self.http_url, self.grpc_url)
-        self._ports = tuple(url.rsplit(":", 1)[1] for url in urls)  # type: ignore[assignment]
+        for name in self._ports:
+            url = ready[f"{name}_url"]
+            setattr(self, f"{name}_url", url)
+            self._ports[name] = url.rsplit(":", 1)[1]
 
     def kill(self) -> None:
         """End it as a crash does (kill -9): nothing is flushed."""

@@ -47,7 +47,7 @@ def test_taken_apart(given_members):
     ]
     for member, wanted in zip(batch.members, given_members, strict=True):
         assert member.key == (None if wanted.key is None else wanted.key.encode())
-        assert member.empty is (not wanted.payload)
+        assert member.deletes is (not wanted.payload)
         assert not member.hole
 
 

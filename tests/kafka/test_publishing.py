@@ -183,8 +183,9 @@ def test_a_batch_that_is_repeated_after_a_restart_is_not_doubled(tmp_path):
         following = client.produce("t", record_set([b"3"], producer=(first_id, 0, 3)))
         gap = client.produce("t", record_set([b"5"], producer=(first_id, 0, 5)))
         second_id = client.call(InitProducerIdRequest, 0, **fields).producer_id
-        assert (again.base_offset, following.base_offset, gap.error_code) == (1, 3, 45)
-        assert client.fetch("t", 0).high_watermark == 4
+        # Offset 3 is the mark of the new leader epoch.
+        assert (again.base_offset, following.base_offset, gap.error_code) == (1, 4, 45)
+        assert client.fetch("t", 0).high_watermark == 5
         assert second_id > first_id
 
 

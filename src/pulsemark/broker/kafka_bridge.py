@@ -26,7 +26,7 @@ from .configuration.config import BrokerConfig
 from .connection.accepting import Listener
 from .errors import RefusedError
 from .services import Services
-from .topics.entry_formats import KAFKA_POLICY, policies_of
+from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
 from .waiting import wait_until
@@ -214,6 +214,14 @@ class BrokerTopics:
             )
         return await _translated(self._topics.open(name, create=False))
 
+    def epoch_is_due(self, opened: Topic) -> bool:
+        """Whether the partition's leader epoch must begin before another set is stored."""
+        return self._topics.leader_epochs.is_due(opened)
+
+    async def begin_epoch(self, opened: Topic) -> None:
+        """Begin the partition's leader epoch, if one is due."""
+        await _translated(self._topics.leader_epochs.begin_if_due(opened))
+
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Create a topic whose entries are in Kafka's format."""
         async with self._creating:
@@ -250,7 +258,7 @@ class BrokerTopics:
         A topic that did not have it may hold entries in Kafka's format from then on.
         """
         name = self._name(topic)
-        await _translated(self._policies.change_in_topic(name, policies_of(settings)))
+        await _translated(set_entry_format(self._topics, name, settings))
 
     async def truncate_head(self, opened: Topic, before: Position) -> None:
         """Remove all entries before a position, also for Pulsar's subscriptions."""

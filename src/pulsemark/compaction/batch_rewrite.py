@@ -35,6 +35,7 @@ from ..metadata import (
     crc32c,
     payload_of,
 )
+from ..metadata.builtin_stampers import says_tombstone
 from ..metadata.compression import DecompressionError, compress, decompress
 from ..proto.pulsar_api_pb2 import SingleMessageMetadata
 
@@ -69,8 +70,8 @@ class BatchMember:
 
     key: bytes | None
     """The key as it came over the wire."""
-    empty: bool
-    """Whether it has a null value, or no payload, and so deletes its key."""
+    deletes: bool
+    """Whether it deletes its key: by a null value, no payload, or the tombstone property."""
     hole: bool
     """Whether an earlier compaction removed it."""
     start: int
@@ -87,13 +88,19 @@ class Batch:
     members: list[BatchMember]
 
 
-def open_batch(metadata: MessageMetadata, headers_and_payload: Buffer, max_bytes: int) -> Batch:
+def open_batch(
+    metadata: MessageMetadata,
+    headers_and_payload: Buffer,
+    max_bytes: int,
+    tombstone_property: str | None = None,
+) -> Batch:
     """Split a batch into its messages.
 
     Args:
         metadata: the batch's header, whose ``num_messages_in_batch`` says how many messages it has.
         headers_and_payload: the producer's bytes.
         max_bytes: the largest decompressed payload that is opened.
+        tombstone_property: a message deletes its key if this property's last value is "true".
 
     Raises:
         BatchFormatError: it does not decompress, or does not hold that many messages exactly.
@@ -110,10 +117,10 @@ def open_batch(metadata: MessageMetadata, headers_and_payload: Buffer, max_bytes
         )
     except (DecompressionError, MessageFormatError) as error:
         raise BatchFormatError(str(error)) from error
-    return Batch(payload, _walk(payload, metadata.num_messages_in_batch))
+    return Batch(payload, _walk(payload, metadata.num_messages_in_batch, tombstone_property))
 
 
-def _walk(payload: bytes, count: int) -> list[BatchMember]:
+def _walk(payload: bytes, count: int, tombstone_property: str | None) -> list[BatchMember]:
     members: list[BatchMember] = []
     end = 0
     for place in range(count):
@@ -133,7 +140,9 @@ def _walk(payload: bytes, count: int) -> list[BatchMember]:
         members.append(
             BatchMember(
                 key.encode() if isinstance(key, str) else key,
-                single.null_value or single.payload_size == 0,
+                single.null_value
+                or single.payload_size == 0
+                or says_tombstone(single.properties, tombstone_property),
                 single.compacted_out,
                 start,
                 end,

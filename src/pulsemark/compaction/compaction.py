@@ -104,6 +104,7 @@ def compact(
     until: Position | None = None,
     max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
     tombstone_stage: int = FLAG_OR_NULL,
+    tombstone_property: str | None = None,
     check: Callable[[], None] = lambda: None,
     spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
@@ -115,6 +116,8 @@ def compact(
         max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
         tombstone_stage: what deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null
             value; 2, the flag alone.
+        tombstone_property: a message of Pulsar's deletes its key if this property's last value is
+            "true".
         check: called between reads; an error from it ends the compaction, and the old view stays.
         spent: called with the bytes read or written since, before the next ``check``.
 
@@ -130,7 +133,7 @@ def compact(
         horizon = _horizon(ledger, until)
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
-        limits = max_uncompressed_bytes, tombstone_stage
+        limits = max_uncompressed_bytes, tombstone_stage, tombstone_property
         return _Compaction(ledger, old, horizon, limits, check, spent).run()
 
 
@@ -164,14 +167,14 @@ class _Compaction:
         ledger: ManagedLedger,
         old: CompactedView | None,
         horizon: Position,
-        limits: tuple[int, int],
+        limits: tuple[int, int, str | None],
         check: Callable[[], None],
         spent: Callable[[int], None],
     ) -> None:
         self._ledger = ledger
         self._old = old
         self._horizon = horizon
-        self._max_bytes, self._stage = limits
+        self._limits = limits
         self._check = check
         self._spent = spent
         self._source = CompactedLog(ledger, lambda: old)
@@ -234,7 +237,7 @@ class _Compaction:
 
     def _latest(self) -> LatestPerKey:
         """The first pass."""
-        latest = LatestPerKey(self._max_bytes, self._stage)
+        latest = LatestPerKey(*self._limits)
         position = EARLIEST
         while position <= self._horizon:
             self._check()
@@ -280,13 +283,13 @@ class _Compaction:
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
         """A batch with holes for the members not in ``places``; None: it stays as it is."""
         if is_record_set(peek(entry.prefix)):
-            body = with_holes(entry, places, self._max_bytes)
+            body = with_holes(entry, places, self._limits[0])
             self._rewritten += body is not None
             return body
         metadata = read_message_metadata(entry.body)
         if not is_batch(metadata):
             return None
-        batch = open_batch(metadata, entry.body, self._max_bytes)
+        batch = open_batch(metadata, entry.body, self._limits[0])
         kept = set(places)
         if all(member.hole or place in kept for place, member in enumerate(batch.members)):
             return None

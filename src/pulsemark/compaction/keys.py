@@ -53,6 +53,7 @@ from ..metadata import (
     payload_of,
     peek,
 )
+from ..metadata.builtin_stampers import says_tombstone
 from ..metadata.message import partition_key_of, read_message_metadata
 from ..proto.broker_entry_pb2 import SOURCE_PULSAR
 from ..proto.pulsar_api_pb2 import CompressionType
@@ -99,9 +100,15 @@ class PassCounts:
 class LatestPerKey:
     """Takes entries in order, and decides what is kept of them."""
 
-    def __init__(self, max_uncompressed_bytes: int, tombstone_stage: int = FLAG_OR_NULL) -> None:
+    def __init__(
+        self,
+        max_uncompressed_bytes: int,
+        tombstone_stage: int = FLAG_OR_NULL,
+        tombstone_property: str | None = None,
+    ) -> None:
         self._max_bytes = max_uncompressed_bytes
         self._stage = tombstone_stage
+        self._property = tombstone_property
         self._latest: dict[bytes, int | tuple[int, ...]] = {}
         self._whole = _PositionRuns()
         self._chunks: dict[tuple[str, str], _Chunks] = {}
@@ -132,6 +139,7 @@ class LatestPerKey:
             if metadata.HasField("marker_type"):
                 return
             deletes = prefix is not None and prefix.tombstone
+            deletes = deletes or says_tombstone(metadata.properties, self._property)
             if is_batch(metadata):
                 self._take_batch(entry, metadata, deletes)
             elif metadata.num_chunks_from_msg > 1:
@@ -152,11 +160,11 @@ class LatestPerKey:
             self.counts.messages += entry.message_count
             self._whole.add(entry.position)
             return
-        batch = open_batch(metadata, entry.body, self._max_bytes)
+        batch = open_batch(metadata, entry.body, self._max_bytes, self._property)
         first = _number(entry.position, 0)
         for place, member in enumerate(batch.members):
             if not member.hole:
-                self._put(member.key, first + place, deletes or member.empty)
+                self._put(member.key, first + place, deletes or member.deletes)
 
     def _take_message(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         deletes = deletes or metadata.null_value or _is_empty(entry, metadata)

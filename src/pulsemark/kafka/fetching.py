@@ -267,9 +267,12 @@ class FetchWork:
             if not entries:
                 return
             epoch_of = epoch_of or partition.epochs()
+            shows_broker_time = partition.rules().log_append_time
             for entry in entries:
+                broker_time = entry.time_ms if shows_broker_time else None
+                epoch = epoch_of(entry)
                 try:
-                    parts = self._shown.parts(partition, entry, epoch_of(entry), asked.offset)
+                    parts = self._shown.parts(partition, entry, epoch, asked.offset, broker_time)
                 except NeedsThreadError as large:
                     self._is_cut = True
                     if is_first and not read.size_bytes:

@@ -40,6 +40,11 @@ class OpenTopic(Protocol):
         ...
 
     @property
+    def tombstone_property(self) -> str | None:
+        """The property by which Pulsar's producers delete a key; None: there is none."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """False for ever once it was closed; the next use opens another one."""
         ...
@@ -62,6 +67,14 @@ class TopicsPort(Protocol):
 
     async def open(self, topic: str, index: int) -> OpenTopic:
         """The partition, which is opened first where needed. Raises KafkaError."""
+        ...
+
+    def epoch_is_due(self, opened: OpenTopic) -> bool:
+        """Whether the partition's leader epoch must begin before another set is stored."""
+        ...
+
+    async def begin_epoch(self, opened: OpenTopic) -> None:
+        """Begin the partition's leader epoch, if one is due. Raises KafkaError if it cannot."""
         ...
 
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:

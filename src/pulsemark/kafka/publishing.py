@@ -78,12 +78,15 @@ class Publish:
     # -- before ---------------------------------------------------------------------------------
 
     def needs_no_wait(self) -> bool:
-        """Whether all partitions are open and all sets are small."""
+        """Whether all partitions are open, their epochs have begun, and all sets are small."""
         get = self._endpoint.partitions.get
+        epoch_is_due = self._endpoint.ports.topics.epoch_is_due
         for part in self.parts:
             if part.partition is None:
                 part.partition = get(part.topic, part.index)
             if part.partition is None or _is_large(part.records):
+                return False
+            if epoch_is_due(part.partition.opened):
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
@@ -104,6 +107,7 @@ class Publish:
             raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic can have that name")
         run_blocking = self._endpoint.ports.run_blocking
         part.partition = await self._endpoint.partitions.open(part.topic, part.index)
+        await self._endpoint.ports.topics.begin_epoch(part.partition.opened)
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)

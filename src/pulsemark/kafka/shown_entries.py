@@ -62,22 +62,29 @@ class ShownEntries:
         self.made: dict[Place, Future[Any]] = {}
 
     def parts(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, fetch_offset: int
+        self,
+        partition: KafkaPartition,
+        entry: Entry,
+        epoch: int,
+        fetch_offset: int,
+        broker_time_ms: int | None,
     ) -> tuple[Buffer, ...]:
-        """What the client gets of an entry. Raises CodecError, NeedsThreadError."""
+        """What the client gets of an entry. Raises CodecError, NeedsThreadError.
+
+        ``broker_time_ms`` is the entry's time if the topic shows the broker's time, else None.
+        """
         if entry.kind is EntryKind.CONTROL:
             metadata = peek(entry.prefix)
             kind = 0 if metadata is None else metadata.control_type
             batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch)
             return (batch,) if batch else ()
         metadata = peek(entry.prefix)
-        broker_time = entry.time_ms if partition.rules().log_append_time else None
         if metadata is None or magic_of(metadata.source_format) is None:
             try:
-                return self._converted(partition, entry, epoch, fetch_offset, broker_time)
+                return self._converted(partition, entry, epoch, fetch_offset, broker_time_ms)
             except UnconvertibleEntryError as error:
                 return self._hole(partition, entry, epoch, error.reason)
-        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time)
+        stored = StoredSet(entry.body, entry.first_index, epoch, broker_time_ms)
         try:
             fetched = self._fetched(partition, entry, stored, fetch_offset)
         except CodecError:
@@ -121,7 +128,12 @@ class ShownEntries:
         tombstone = prefix is not None and prefix.tombstone
 
         def make() -> tuple[int, bytes]:
-            records = read_pulsar(entry.body, entry.message_count, tombstone=tombstone)
+            records = read_pulsar(
+                entry.body,
+                entry.message_count,
+                tombstone=tombstone,
+                tombstone_property=partition.opened.tombstone_property,
+            )
             made = pulsar_set(
                 records,
                 entry.first_index,

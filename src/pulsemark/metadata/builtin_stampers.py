@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
-from ..proto.pulsar_api_pb2 import NONE, MessageMetadata
+from ..proto.pulsar_api_pb2 import NONE, KeyValue, MessageMetadata
 from .buffers import Buffer
 from .message import payload_of
 from .stamp_context import StampContext
@@ -133,19 +133,20 @@ class TombstoneStamper:
 
     A producer says so by a property with the value "true"; the policy names the property. Official
     clients put the properties of batched messages inside the payload, which no stamper opens. So
-    only messages that are sent alone can say so.
+    the field is written for messages that are sent alone. Compaction and Kafka's consumers find
+    the property in batches too, by the policy of that moment.
 
     Args:
         property_name: the property's name.
     """
 
-    __slots__ = ("_property_name",)
+    __slots__ = ("property_name",)
     name = "tombstone"
     fields = frozenset({_NUMBER["tombstone"]})
     stamps_control = False
 
     def __init__(self, property_name: str) -> None:
-        self._property_name = property_name
+        self.property_name = property_name
 
     @classmethod
     def parse(cls, argument: str = "") -> TombstoneStamper:
@@ -162,12 +163,17 @@ class TombstoneStamper:
         """Write `tombstone` if the message has the property; its last value counts."""
         if not context.is_message:
             return
-        value: str | bytes = ""
-        for pair in context.message_metadata().properties:
-            if pair.key == self._property_name:
-                value = pair.value
-        if value == "true":
+        if says_tombstone(context.message_metadata().properties, self.property_name):
             metadata.tombstone = True
+
+
+def says_tombstone(properties: Iterable[KeyValue], name: str | None) -> bool:
+    """Whether the last value of the property `name` is "true"; None: there is no such property."""
+    value: str | bytes = ""
+    for pair in properties if name is not None else ():
+        if pair.key == name:
+            value = pair.value
+    return value == "true"
 
 
 class PropertyTagsStamper:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from ..proto.broker_entry_pb2 import CONTROL, BrokerEntryMetadata
 from .buffers import Buffer
-from .builtin_stampers import STAMPERS, BrokerTimeStamper, IndexStamper
+from .builtin_stampers import STAMPERS, BrokerTimeStamper, IndexStamper, TombstoneStamper
 from .errors import DoubleStampError, DuplicateStamperError, StamperFieldError, StampingError
 from .message import MessageHeader
 from .prefix import has_prefix, pack, pack_stamp
@@ -93,6 +93,12 @@ class StamperChain:
     def stamps_time(self) -> bool:
         """Whether every prefix of this chain has the broker's time."""
         return any(type(stamper) is BrokerTimeStamper for stamper in self._stampers)
+
+    @property
+    def tombstone_property(self) -> str | None:
+        """The property by which Pulsar's producers delete a key; None: there is none."""
+        found = (s.property_name for s in self._stampers if isinstance(s, TombstoneStamper))
+        return next(found, None)
 
     def __bool__(self) -> bool:
         return bool(self._stampers)

@@ -122,7 +122,11 @@ class CompactionRuns:
                 raise CompactionStoppedError(topic.name, reason)
 
         report = compact(
-            topic.ledger, tombstone_stage=topic.tombstone_stage, check=check, spent=pace.spent
+            topic.ledger,
+            tombstone_stage=topic.tombstone_stage,
+            tombstone_property=topic.tombstone_property,
+            check=check,
+            spent=pace.spent,
         )
         _take_over(figures, report, topic.ledger, self._config.clock.now_ms())
 

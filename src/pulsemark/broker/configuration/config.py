@@ -105,8 +105,8 @@ class BrokerConfig:
     #: broker much less. 0: every publish is handled at once.
     publish_gathering_ms: int = 2
 
-    #: Whether a leader epoch begins when this broker takes a topic over, for topics without a
-    #: policy of their own or of their namespace (docs/control-entries.md).
+    #: Whether a leader epoch begins when this broker takes a topic over, for topics of Pulsar's
+    #: format without a policy of their own or of their namespace (docs/control-entries.md).
     leader_epochs_enabled: bool = False
 
     # Kafka's clients (docs/kafka.md)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...wire import TopicName
-from ..topics.entry_formats import KAFKA_POLICY, policies_of
+from ..topics.entry_formats import KAFKA_POLICY
+from ..topics.entry_formats import set_entry_format as change_entry_format
 from .messages import HttpError, Request, Response
 from .names import existing_topic, topic_name
 from .table import Route
@@ -43,7 +44,7 @@ async def set_entry_format(request: Request, tenant: str, namespace: str, topic:
         settings = check_settings({**before, **changes})
     except KafkaError as error:
         raise HttpError(400, error.message) from error
-    await store.change_in_topic(name, policies_of(settings))
+    await change_entry_format(request.services.topics, name, settings)
     return Response()
 
 

@@ -131,6 +131,7 @@ def _conversion(topic: Topic, entry: Entry, prefix: BrokerEntryMetadata) -> Call
             publish_time_ms=entry.append_time_ms,
             producer_name=prefix.producer_name or UNNAMED_PRODUCER,
             sequence_id=entry.first_index,
+            tombstone_property=topic.tombstone_property,
             max_bytes=topic.config.max_message_size_bytes,
         )
 

@@ -20,9 +20,10 @@ from ..cleaning.policies import COMPACTION_THRESHOLD, INT_MAX, MIB, MINUTE_MS, R
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics
     from .policy_store import PolicyStore
+    from .registry import Topics
     from .topic import Topic
 
-__all__ = ["KAFKA_POLICY", "EntryFormats", "policies_of"]
+__all__ = ["KAFKA_POLICY", "EntryFormats", "policies_of", "set_entry_format"]
 
 KAFKA_POLICY = "kafka"
 TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
@@ -59,6 +60,16 @@ class EntryFormats:
             topic = self._open_topics.get(full)
             if topic is not None:
                 self.apply_to(topic)
+
+
+async def set_entry_format(topics: Topics, name: TopicName, settings: Mapping[str, str]) -> None:
+    """Replace the settings of a topic, which were checked; durable on return.
+
+    A topic that had none takes Kafka's sets from then on, and keeps leader epochs. Raises
+    `RefusedError`, `LedgerError`.
+    """
+    await topics.policy_store.change_in_topic(name, policies_of(settings))
+    await topics.leader_epochs.begin_in_topic(name)
 
 
 def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ A broker takes a topic over when it opens a log in which another broker's entrie
 another process, or an earlier one of this process. It does not matter how that one ended. A topic
 that this broker created has no such entries; its epoch is 0.
 
-The value is true or false, at three levels as `brokerEntryMetadata`. It is off by default, because
+The value is true or false, at three levels as `brokerEntryMetadata`. It is on by default for topics
+that take Kafka's record sets, as Kafka's clients expect. For others it is off by default, because
 the control entry takes an index, and consumers of Pulsar that count on indexes without gaps would
 miss it. If it is switched on for an open topic that was taken over before, the epoch begins then.
 
@@ -32,6 +33,7 @@ from ...wire import TopicName
 from ..background import Background
 from ..commits import durable
 from ..errors import BrokerError, RefusedError
+from .entry_formats import KAFKA_POLICY
 from .name_locks import NameLocks
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ class LeaderEpochs:
         for value in (self.of_topic(name), self.of_namespace(name.namespace)):
             if value is not None:
                 return value
-        return self.default
+        return self.default or self._store.in_topic(name, KAFKA_POLICY) is not None
 
     async def set_for_namespace(self, namespace: str, value: bool | None) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
@@ -118,6 +120,10 @@ class LeaderEpochs:
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
         await self._store.set_in_topic(name, LEADER_EPOCHS, value)
+        await self.begin_in_topic(name)
+
+    async def begin_in_topic(self, name: TopicName) -> None:
+        """Begin the epochs that are due in a topic and its partitions. A failure is logged."""
         partitions = range(self._topics.partitions_of(name))
         await self._begin_in([str(name), *(str(name.partition(index)) for index in partitions)])
 
@@ -128,6 +134,10 @@ class LeaderEpochs:
             await asyncio.gather(*(self.try_to_begin(topic) for topic in found if topic))
 
     # -- the epochs -----------------------------------------------------------------------------
+
+    def is_due(self, topic: Topic) -> bool:
+        """Whether the broker took the topic over, and has to begin an epoch."""
+        return topic.ledger.was_taken_over and self.applied(topic.topic_name)
 
     async def begin_if_due(self, topic: Topic) -> None:
         """Begin an epoch if the broker took the topic over and has not begun one. Durable.

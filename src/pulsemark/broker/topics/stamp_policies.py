@@ -237,10 +237,11 @@ class StampPolicies:
         return self.of_topic(name) or self.of_namespace(name.namespace) or self.default
 
     def apply_to(self, topic: Topic) -> None:
-        """Apply its policy to a topic: its stampers and the delivered fields."""
+        """Apply its policy to a topic: its stampers, delivered fields and tombstone property."""
         policy = self.applied(topic.topic_name)
         topic.ledger.stampers = _at_broker(policy.chain, self.broker_name)
         topic.delivered_fields = policy.delivered_fields
+        topic.tombstone_property = policy.chain.tombstone_property
 
     # -- changing -------------------------------------------------------------------------------
 

@@ -88,6 +88,8 @@ class Topic:
         self.is_open = True
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
+        #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).
+        self.tombstone_property: str | None = None
         #: Prefix fields that clients get in addition to time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
         #: When the last message's id was found: the log's last position, that id, its tail's cuts.

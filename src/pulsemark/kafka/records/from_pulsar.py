@@ -39,6 +39,7 @@ from .convert import to_legacy
 from .properties import headers_of
 from .record import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Record, Work
 from .rules import MAX_RAW_BYTES
+from .tombstones import says_tombstone
 
 _SIZE = struct.Struct(">I")
 _Header = MessageMetadata | SingleMessageMetadata
@@ -70,7 +71,7 @@ def read_pulsar(
         body: headers-and-payload, without prefix.
         message_count: what the entry counts in the topic's index.
         tombstone: the prefix's field of that name.
-        tombstone_property: a message with this property deletes its key, whatever its value.
+        tombstone_property: a message deletes its key if this property's last value is "true".
         max_raw_bytes: the most that is decompressed.
 
     Raises:
@@ -89,12 +90,13 @@ def read_pulsar(
         if metadata.HasField("num_messages_in_batch")
         else [_record(0, metadata, payload, metadata.publish_time)]
     )
-    name_of_flag = tombstone_property.encode() if tombstone_property else None
     flagged = []
     for record in records:
         if record.offset >= message_count:
             raise UnconvertibleEntryError(f"more messages than the {message_count} it counts")
-        named = any(name == name_of_flag for name, _ in record.headers)
+        named = tombstone_property is not None and says_tombstone(
+            record.headers, tombstone_property
+        )
         if record.value is None or tombstone or named:
             record = record._replace(attributes=TOMBSTONE_FLAG)  # noqa: PLW2901 - the same one
         flagged.append(record)

@@ -21,12 +21,11 @@ from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from .from_pulsar import UnconvertibleEntryError
 from .properties import add_properties
 from .record import Record
+from .tombstones import TOMBSTONE_VALUE, says_tombstone
 
 _SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">HI")
 _Header = MessageMetadata | SingleMessageMetadata
-TOMBSTONE_VALUE = "true"
-"""The value of the property that says that a message is a tombstone."""
 
 
 def to_pulsar(
@@ -92,7 +91,7 @@ def _describe(header: _Header, record: Record, tombstone_property: str | None) -
     if record.flagged and value is not None:
         if tombstone_property is None:
             value = None
-        elif all(p.key != tombstone_property for p in header.properties):
+        elif not says_tombstone(record.headers, tombstone_property):
             header.properties.add(key=tombstone_property, value=TOMBSTONE_VALUE)
     if value is None:
         header.null_value = True

@@ -20,7 +20,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from .record import TOMBSTONE_FLAG, Record
+from .record import TOMBSTONE_FLAG, Headers, Record
+
+TOMBSTONE_VALUE = "true"
+"""The value of the property that makes a message of Pulsar's a tombstone."""
 
 
 class TombstoneStage(IntEnum):
@@ -37,6 +40,15 @@ def deletes(record: Record, magic: int, stage: TombstoneStage) -> bool:
     if record.attributes & TOMBSTONE_FLAG:
         return True
     return record.value is None and stage is TombstoneStage.FLAG_OR_NULL
+
+
+def says_tombstone(headers: Headers, property_name: str) -> bool:
+    """Whether a message with these properties is a tombstone; the last value counts."""
+    name, found = property_name.encode(), None
+    for each, value in headers:
+        if each == name:
+            found = value
+    return found == TOMBSTONE_VALUE.encode()
 
 
 def to_old(record: Record) -> Record:
