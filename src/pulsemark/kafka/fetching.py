@@ -257,8 +257,7 @@ class FetchWork:
         is_first: bool,
     ) -> None:
         """Read entries up to the limits. The first batch of an answer is sent whole from v3 on."""
-        limit_bytes = min(asked.max_bytes, rest_bytes)
-        offset = asked.offset
+        limit_bytes, offset = min(asked.max_bytes, rest_bytes), asked.offset
         epoch_of: Callable[[Entry], int] | None = None
         while not self._is_cut and (
             read.size_bytes < limit_bytes or (is_first and not read.size_bytes)
@@ -269,10 +268,10 @@ class FetchWork:
             epoch_of = epoch_of or partition.epochs()
             shows_broker_time = partition.rules().log_append_time
             for entry in entries:
-                broker_time = entry.time_ms if shows_broker_time else None
-                epoch = epoch_of(entry)
+                time_ms = entry.time_ms if shows_broker_time else None
                 try:
-                    parts = self._shown.parts(partition, entry, epoch, asked.offset, broker_time)
+                    epoch = epoch_of(entry)
+                    parts = self._shown.parts(partition, entry, epoch, asked.offset, time_ms)
                 except NeedsThreadError as large:
                     self._is_cut = True
                     if is_first and not read.size_bytes:
@@ -287,8 +286,7 @@ class FetchWork:
                 if parts and time.monotonic() > self._until_s:
                     self._is_cut = True
                     return
-            offset = entries[-1].index + 1
-            if offset >= partition.end_offset:
+            if (offset := entries[-1].index + 1) >= partition.end_offset:
                 return
 
     @property
