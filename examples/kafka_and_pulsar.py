@@ -42,7 +42,11 @@ def publish_with_pulsar(client: pulsar.Client) -> None:
 def read_with_kafka(address: str) -> list[tuple[str, str, str]]:
     """Fruit, amount and shop of all orders."""
     consumer = kafka.KafkaConsumer(
-        ORDERS, bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+        ORDERS,
+        bootstrap_servers=address,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=30_000,
+        metadata_max_age_ms=1_000,  # kafka-python 3.0 may begin with metadata without the topic
     )
     orders = []
     for message in consumer:

@@ -132,7 +132,7 @@ class KafkaReader:
         self.rows: list[tuple[int, bytes]] = []
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=url, group_id=None, enable_auto_commit=False,
-            auto_offset_reset="earliest", **old,
+            auto_offset_reset="earliest", metadata_max_age_ms=1_000, **old,
         )  # fmt: skip
         partition = kafka.TopicPartition(topic, 0)
         self._consumer.assign([partition])

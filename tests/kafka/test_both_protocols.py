@@ -60,6 +60,7 @@ def fetched(both, topic, count):
         bootstrap_servers=both.kafka_url,
         auto_offset_reset="earliest",
         consumer_timeout_ms=WAIT_S * 1000,
+        metadata_max_age_ms=1_000,  # its first metadata may leave out the topic
     )
     messages = [next(consumer) for _ in range(count)]
     consumer.close()

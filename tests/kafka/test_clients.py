@@ -52,6 +52,7 @@ def test_kafka_python_of_every_version_writes_and_reads(url, topic, version):
         enable_auto_commit=group is not None,
         auto_offset_reset="earliest",
         consumer_timeout_ms=WAIT_S * 1000,
+        metadata_max_age_ms=1_000,  # its first metadata may leave out the topic
     )
     got = [next(consumer) for _ in range(5)]
     consumer.close()

@@ -69,6 +69,7 @@ def test_kafkas_client_reads_over_restarts(tmp_path):
                 group_id="g",
                 auto_offset_reset="earliest",
                 consumer_timeout_ms=WAIT_S * 1000,
+                metadata_max_age_ms=1_000,  # its first metadata may leave out the topic
             )
             got += [next(consumer) for _ in range(2)]
             consumer.commit()

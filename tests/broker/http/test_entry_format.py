@@ -61,6 +61,7 @@ def read(both, topic, count, version):
         api_version=version,
         auto_offset_reset="earliest",
         consumer_timeout_ms=WAIT_S * 1000,
+        metadata_max_age_ms=1_000,  # its first metadata may leave out the topic
     )
     try:
         return [
