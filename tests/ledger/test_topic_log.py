@@ -12,6 +12,7 @@ from pulsemark.ledger import (
     FolderReader,
     Position,
     StoreOptions,
+    TopicLog,
 )
 from pulsemark.ledger.local.io.folder import segment_path
 from pulsemark.testing.simulated_store import SimulatedStore
@@ -183,3 +184,43 @@ def test_empty_topic_answers_everything(open_store):
     assert topic.next_position(EARLIEST) == topic.end_position
     assert topic.previous_position(LATEST) < topic.end_position
     assert topic.count_entries(EARLIEST, LATEST) == topic.message_count(EARLIEST, LATEST) == 0
+
+
+class LateRun:
+    """A run whose entries are shown right after a reader has found none there."""
+
+    def __init__(self, run, shown_before):
+        self._run = run
+        self._counts = [shown_before]
+
+    @property
+    def entry_count(self):
+        """First as before, then what the run has."""
+        return self._counts.pop() if self._counts else self._run.entry_count
+
+    def __getattr__(self, name):
+        return getattr(self._run, name)
+
+
+@pytest.mark.parametrize("shown_before", [0, 2])
+@pytest.mark.parametrize("late", [0, 1])
+def test_entries_that_are_shown_while_a_reader_goes_on_are_not_passed_over(
+    tmp_path, late, shown_before
+):
+    """The committer shows two runs between a reader's looks at the first and at the second."""
+    simulated = SimulatedStore(tmp_path / "data")
+    topic, model = live(simulated.open(), simulated, [(3, 1), "roll", (3, 1), "roll", (3, 1)])
+    places = [position for position, _, _ in model]
+    runs = list(topic.all_segments())
+    start = 3 * late + shown_before
+
+    def log():
+        shown = [*runs]
+        shown[late] = LateRun(runs[late], shown_before)
+        return TopicLog(ORDERS, shown)
+
+    assert log().read(places[start])[0].position == places[start]
+    assert log().read_stored(places[start])[0] == places[start]
+    if start:
+        assert log().next_position(places[start - 1]) == places[start]
+    simulated.close()

@@ -13,7 +13,7 @@ damage.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..metadata import Buffer
@@ -248,3 +248,20 @@ class Run(ABC):
             return None
         io.add(len(entry.stored))
         return entry.time_ms
+
+
+def run_after(runs: Sequence[Run], number: int, row: int) -> tuple[int, int]:
+    """Run number and row where reading goes on after a run that had no entry at ``row``.
+
+    The committer shows entries meanwhile, those of older runs first. So once a later run is seen
+    to have entries, the runs before it show all of theirs, and are looked at once more: else the
+    entries that were shown between the two looks would be passed over.
+    """
+    following = number + 1
+    while following < len(runs) and not runs[following].entry_count:
+        following += 1
+    if following == len(runs):
+        return following, 0
+    if row < runs[number].entry_count:
+        return number, row
+    return next((n for n in range(number + 1, following) if runs[n].entry_count), following), 0

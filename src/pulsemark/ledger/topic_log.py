@@ -20,7 +20,7 @@ from .epochs import EpochHistory, EpochStart, epoch_starts
 from .errors import CorruptEntryError
 from .position import Position
 from .rows import DamagedRecordError
-from .run import Run
+from .run import Run, run_after
 
 SLICE_ENTRIES = 32
 """The entries of one slice, while commits are pending (`read_turns`)."""
@@ -146,7 +146,7 @@ class TopicLog:
         while number < len(segments) and len(entries) < max_entries:
             segment = segments[number]
             if row >= segment.entry_count:
-                number, row = number + 1, 0
+                number, row = run_after(segments, number, row)
                 continue
             if entries and size >= max_bytes:
                 break
@@ -189,7 +189,7 @@ class TopicLog:
             segments = self._segments
             number, row = self._locate(segments, start)
             while number < len(segments) and row >= segments[number].entry_count:
-                number, row = number + 1, 0
+                number, row = run_after(segments, number, row)
             if number >= len(segments):
                 return self.end_position, []
             segment = segments[number]
@@ -274,7 +274,7 @@ class TopicLog:
             segment = segments[number]
             if row < segment.entry_count:
                 return Position(segment.ledger_id, segment.first_entry_id + row)
-            number, row = number + 1, 0
+            number, row = run_after(segments, number, row)
         return self.end_position
 
     def previous_position(self, position: Position) -> Position:
