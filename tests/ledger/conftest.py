@@ -23,15 +23,16 @@ def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Simula
 def threads_of_stores() -> Callable[[], Collection[str]]:
     """The names of the threads that stores opened in this test have by now.
 
-    The thread that opened a store may still be ending: it does nothing more, and is waited for.
+    The thread that opened a store, and after a failed opening the one that works for the main
+    thread, may still be ending: they do nothing more, and are waited for.
     """
     others = set(threading.enumerate())
 
     def names() -> Collection[str]:
         threads = [thread for thread in threading.enumerate() if thread not in others]
         for thread in threads:
-            if thread.name == "pulsemark-opening":
-                thread.join(60)
+            if thread.name in ("pulsemark-opening", "pulsemark-uninterrupted"):
+                thread.join(20)
         return [t.name for t in threads if t.is_alive() and t.name.startswith("pulsemark-")]
 
     return names
