@@ -12,7 +12,12 @@ import pulsar
 import pytest
 
 from pulsemark.broker.subscriptions.consumer import Consumer
-from pulsemark.broker.subscriptions.sticky_keys import AutoSplit, StickyRanges, murmur3_32, slot_of
+from pulsemark.broker.subscriptions.sticky_keys import (
+    AutoSplit,
+    StickyRanges,
+    murmur3_32,
+    sticky_hash,
+)
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RequestRefusedError
@@ -76,8 +81,8 @@ def test_the_sticky_key_of_an_entry():
     ordered = unbatched_message(b"x", publish_time_ms=1, key="other", ordering_key=b"k")
     bare = unbatched_message(b"x", publish_time_ms=1, producer_name="p", sequence_id=7)
     expected = murmur3_32(b"k") % 65536
-    assert [expected] * 3 == [slot_of(body) for body in (plain, encoded, ordered)]
-    assert murmur3_32(b"p-7") % 65536 == slot_of(bare)
+    assert [expected] * 3 == [sticky_hash(body) % 65536 for body in (plain, encoded, ordered)]
+    assert murmur3_32(b"p-7") == sticky_hash(bare)
 
 
 def test_each_key_goes_to_one_consumer_in_order(raw, other, topic, drain):
@@ -140,7 +145,7 @@ def test_a_consumer_without_permits_holds_up_its_own_keys_only(raw, other, topic
     slots = []
     for n in range(100):
         body = unbatched_message(b"x", publish_time_ms=1, key=f"k{n % 10}")
-        slots.append(slot_of(body))
+        slots.append(sticky_hash(body) % 65536)
         producer.send_raw(body)
     assert [n for n in range(100) if slots[n] > 32767] == entry_ids(drain(running))
     stopped.flow(1000)

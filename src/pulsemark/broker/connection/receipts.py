@@ -206,7 +206,10 @@ class Receipts:
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
         highest = command.highest_sequence_id
-        if not highest and not command.HasField("highest_sequence_id"):
+        if highest < command.sequence_id or not (
+            highest or command.HasField("highest_sequence_id")
+        ):
+            # Not set, or below the first sequence id: as in Pulsar the SEND then has none.
             highest = -1
         run.publishes.append((command.sequence_id, highest, appended.entry_id))
         run.sizes_bytes.append(size_bytes)

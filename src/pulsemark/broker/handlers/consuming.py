@@ -24,13 +24,13 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import MessageId, commands
 from ..commits import durable
-from ..errors import RefusedError
+from ..errors import RefusedError, java_refusal
 from ..long_work import PIECE_IDS
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import position_of
 from ..subscriptions.seek import SeekTarget, reset_subscription
-from .checks import check_name, check_properties, consumer_state_bytes
+from .checks import check_name, check_properties, consumer_state_bytes, parse_topic
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
 
 def _check_texts(command: CommandSubscribe) -> None:
     if not command.subscription:
-        raise RefusedError(ServerError.NotAllowedError, "the subscription has no name")
+        raise RefusedError(ServerError.ProducerBusy, "Empty subscription name")
     check_name("subscription's name", command.subscription)
     check_name("consumer's name", command.consumer_name)
     check_properties("consumer's properties", command.metadata)
@@ -95,7 +95,7 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
     try:
-        name = topics.parse(command.topic)
+        name = parse_topic(session, command.topic)
         create = topics.creates_topics and command.force_topic_creation
         topic = await topics.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
@@ -163,7 +163,13 @@ def ack(session: Session, command: CommandAck) -> None:
     )
     if command.txnid_most_bits or command.txnid_least_bits:
         if answer is not None:
-            answer(RefusedError(ServerError.NotAllowedError, "transactions are not served"))
+            answer(
+                java_refusal(
+                    ServerError.NotAllowedError,
+                    "NotAllowedException",
+                    "Server don't support transaction ack!",
+                )
+            )
         return
     if command.HasField("validation_error"):
         log.warning(
@@ -284,9 +290,10 @@ def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
     """Close a consumer. An unknown consumer id is a success, too: it is closed already."""
     session.close_opening("consumer", command.consumer_id)
     found = session.consumers.pop(command.consumer_id, None)
+    # The answer comes first, as in Pulsar: what the consumer held goes to the others after it.
+    session.write(commands.success(command.request_id))
     if found is not None:
         found.leave()
-    session.write(commands.success(command.request_id))
 
 
 def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
@@ -323,6 +330,11 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
             availablePermits=max(found.permits, 0),
             unackedMessages=found.unacked_messages,
             blockedConsumerOnUnackedMsgs=subscription.is_blocked(found),
+            msgRateOut=0.0,
+            msgThroughputOut=0.0,
+            msgRateRedeliver=0.0,
+            msgRateExpired=0.0,
+            messageAckRate=0.0,
             address=session.address,
             connectedSince=iso_time(found.connected_since_ms),
             type=subscription.type_name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ...metadata import crc32c
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
@@ -15,16 +14,18 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import commands
 from ..errors import RefusedError
+from ..topics.name_patterns import compile_if_safe, matches, topics_hash
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ..connection.session import Session
 
-__all__ = ["COMMANDS", "topics_hash"]
+__all__ = ["COMMANDS"]
 
-PATTERN_SIZE_MAX_BYTES = 256
+#: Longer patterns are left to the client (Pulsar: subscriptionPatternMaxLength).
+PATTERN_MAX_CHARACTERS = 50
 #: Names that are filtered in one piece.
 NAMES_AT_ONCE = 200
 #: The name prefix that a mode selects; any other mode selects all names.
@@ -42,11 +43,13 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
         partitions = topics.partitions_of(name)
         auto_creation = command.metadata_auto_creation_enabled and topics.creates_topics
         if not auto_creation and not topics.exists(name):
-            raise RefusedError(ServerError.TopicNotFound, f"Topic not found: {name}")
+            raise RefusedError(ServerError.TopicNotFound, "")
     except RefusedError as refusal:
-        answer = commands.partitioned_metadata_error(
-            command.request_id, refusal.code, refusal.message
-        )
+        text = _text_of(refusal)
+        if refusal.code == ServerError.TopicNotFound and not command.metadata_auto_creation_enabled:
+            # As in Pulsar.
+            text = ""
+        answer = commands.partitioned_metadata_error(command.request_id, refusal.code, text)
     else:
         answer = commands.partitioned_metadata_response(command.request_id, partitions)
     session.write(answer)
@@ -63,12 +66,17 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
                 ServerError.ServiceNotReady, f"the broker do not have {listener} listener"
             )
     except RefusedError as refusal:
-        answer = commands.lookup_error(command.request_id, refusal.code, refusal.message)
+        answer = commands.lookup_error(command.request_id, refusal.code, _text_of(refusal))
     else:
         answer = commands.lookup_response(
             command.request_id, services.service_url, proxy_through_service_url=True
         )
     session.write(answer)
+
+
+def _text_of(refusal: RefusedError) -> str:
+    is_absent = refusal.code == ServerError.TopicNotFound
+    return "Namespace not found" if is_absent else refusal.message
 
 
 def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
@@ -119,43 +127,22 @@ def _choose(
     domain = DOMAIN_OF_MODE.get(command.mode, "")
     chosen = [name for name in names if name.startswith(domain)]
     if pattern is not None:
-        chosen = [name for name in chosen if pattern.fullmatch(_without_domain(name))]
+        chosen = [name for name in chosen if matches(pattern, name)]
     return chosen
 
 
 def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
-    return _compile_if_safe(command.topics_pattern) if command.topics_pattern else None
+    """The pattern; None without one, and if the client has to apply it itself.
 
-
-def topics_hash(names: Iterable[str]) -> str:
-    """Pulsar's digest of a list of topics: CRC32C of the sorted names, little-endian hex."""
-    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
-
-
-def _compile_if_safe(pattern: str) -> re.Pattern[str] | None:
-    """The compiled pattern; None if it is not valid, or if matching could take too long.
-
-    The answer says whether the pattern was applied. If not, the client filters by itself.
+    The answer says whether the pattern was applied.
     """
-    if len(pattern.encode()) > PATTERN_SIZE_MAX_BYTES or not _is_linear(pattern):
+    pattern = command.topics_pattern
+    if not pattern or len(pattern) > PATTERN_MAX_CHARACTERS:
         return None
     try:
-        return re.compile(_without_domain(pattern))
+        return compile_if_safe(pattern)
     except re.error:
         return None
-
-
-def _without_domain(name: str) -> str:
-    return name.partition("://")[2] or name
-
-
-def _is_linear(pattern: str) -> bool:
-    """Whether matching takes no more than linear time: no groups, few repetitions.
-
-    A client's pattern runs on the event loop, which serves all other clients, too.
-    """
-    repeats = sum(pattern.count(sign) for sign in "*+{?")
-    return "(" not in pattern and "\\" not in pattern.replace("\\.", "") and repeats <= 2
 
 
 COMMANDS: CommandTable = {

@@ -24,8 +24,9 @@ from ...ledger import Entry, Position
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import KeySharedMeta
 from .consumer import Consumer
+from .refusals import check_key_shared_meta
 from .shared_dispatcher import SharedDispatcher
-from .sticky_keys import Selector, selector_for, slot_of
+from .sticky_keys import Selector, selector_for, sticky_hash
 from .waiting_slots import WaitingSlots
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def __init__(self, subscription: Subscription, meta: KeySharedMeta) -> None:
         super().__init__(subscription)
+        self._meta = meta
         self._selector: Selector = selector_for(meta)
         self._allows_disorder = meta.allowOutOfOrderDelivery
         #: Slots of the entries that consumers hold or that wait.
@@ -55,6 +57,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer, if its key settings agree with the others'."""
+        check_key_shared_meta(self._meta, consumer.key_shared_meta)
         self._selector.add(consumer)
         self._slots_moved = True
         super().add(consumer)
@@ -102,7 +105,7 @@ class KeySharedDispatcher(SharedDispatcher):
         """Whether to send a new entry now. The slot of an entry that must wait is noted."""
         wanted = super().is_wanted(entry)
         if not wanted and not self.cursor.is_acked(entry.position):
-            self._slots[entry.position] = slot_of(entry.body)
+            self._slots[entry.position] = self._slot_of(entry)
         return wanted
 
     def wait_again(self, positions: Iterable[Position]) -> None:
@@ -170,7 +173,7 @@ class KeySharedDispatcher(SharedDispatcher):
             cost_bytes += self.cost_bytes(entry)
             slot = self._slots.get(entry.position)
             if slot is None:
-                slot = self._slots[entry.position] = slot_of(entry.body)
+                slot = self._slots[entry.position] = self._slot_of(entry)
             taker = None if self._waits_before(entry.position, slot) else self._taker(slot)
             if taker is None:
                 self._waiting.add(entry.position, slot)
@@ -179,6 +182,9 @@ class KeySharedDispatcher(SharedDispatcher):
         for consumer, buffers in outgoing.items():
             consumer.connection.write_gathered(buffers)
         return cost_bytes
+
+    def _slot_of(self, entry: Entry) -> int:
+        return self._selector.slot_of(sticky_hash(entry.body))
 
     def _waits_before(self, position: Position, slot: int) -> bool:
         """Whether an earlier entry of the slot waits."""

@@ -28,6 +28,7 @@ from .consumer import Consumer
 from .dispatcher import Dispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
 from .positions import count_open, position_of
+from .refusals import other_type
 from .shared_dispatcher import SharedDispatcher
 from .single_active_dispatcher import SingleActiveDispatcher
 
@@ -157,7 +158,7 @@ class Subscription:
         if self.is_fenced:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
-            raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
+            raise other_type(self.type_name, sub_type)
 
     def _sole_consumer(self) -> Consumer | None:
         return self.dispatcher.sole_consumer if self.dispatcher is not None else None
@@ -331,7 +332,9 @@ class Subscription:
             elif by_batch_index:
                 remaining = count_open(self.cursor.ack_batch(position, message_id.ack_set))
             else:
-                # Without the setting only whole batches can be acknowledged.
+                # Without the setting only whole batches can be acknowledged. As in Pulsar the
+                # entry's redelivery count is forgotten even so.
+                self.dispatcher.forget_count(position)
                 continue
             # For an entry that is not in the log this does nothing: no consumer holds it.
             self.dispatcher.acked(consumer, position, remaining)

@@ -80,7 +80,7 @@ class Topic:
         self.rate_meter = RateMeter()
         self.conversions = Conversions()
         self.cleaning = TopicCleaning()
-        self.producers = TopicProducers(topic_epoch, store_epoch)
+        self.producers = TopicProducers(self.name, topic_epoch, store_epoch)
         self.subscriptions: dict[str, Subscription] = {
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
             for name, cursor in ledger.cursors.items()
@@ -230,7 +230,10 @@ class Topic:
     ) -> Position:
         """The position of a new subscription's first entry."""
         if not command.durable and command.HasField("start_message_id"):
-            return self.clamp(position_of(command.start_message_id), compacted)
+            start = self.clamp(position_of(command.start_message_id), compacted)
+            # As in Pulsar the initial position counts for a start after the last entry.
+            if start < self.ledger.end_position:
+                return start
         if command.initialPosition == CommandSubscribe.Earliest:
             return self.clamp(EARLIEST, compacted)
         return self.ledger.end_position

@@ -1,0 +1,53 @@
+"""Raw command sequences, by subject. Each scenario gets a broker and its own topic name."""
+
+from __future__ import annotations
+
+from . import (
+    access_modes,
+    connections,
+    consumers,
+    discovery,
+    dispatch,
+    key_shared,
+    names_and_properties,
+    positions,
+    producers,
+    topics,
+    transactions,
+)
+from .common import (
+    SCENARIOS,
+    SUB,
+    Scenario,
+    batch,
+    fill,
+    message,
+    produce,
+    received,
+    send,
+    subscribe,
+)
+
+__all__ = [
+    "SCENARIOS",
+    "SUB",
+    "Scenario",
+    "access_modes",
+    "batch",
+    "connections",
+    "consumers",
+    "discovery",
+    "dispatch",
+    "fill",
+    "key_shared",
+    "message",
+    "names_and_properties",
+    "positions",
+    "produce",
+    "producers",
+    "received",
+    "send",
+    "subscribe",
+    "topics",
+    "transactions",
+]
