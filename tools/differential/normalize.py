@@ -65,6 +65,8 @@ class Normalizer:
             return "<generated>"
         if name in _TIMES and value:
             return "<time>"
+        if isinstance(value, float):
+            return "<float>"
         if name in {"message", "error_message"}:
             return _CONNECTION.sub("address=<address>", self.text(str(value)))
         return self.text(value) if isinstance(value, str) else value

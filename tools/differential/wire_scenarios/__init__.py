@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from . import (
     access_modes,
+    acknowledging,
     connections,
+    consumer_rules,
     consumers,
     discovery,
     dispatch,
@@ -33,8 +35,10 @@ __all__ = [
     "SUB",
     "Scenario",
     "access_modes",
+    "acknowledging",
     "batch",
     "connections",
+    "consumer_rules",
     "consumers",
     "discovery",
     "dispatch",

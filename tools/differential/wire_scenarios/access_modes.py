@@ -160,3 +160,66 @@ def several_waiting(broker: Recorder, topic: str) -> None:
     produce(fencer, topic, producer_name="f", access_mode=pb.ExclusiveWithFencing)
     for link in links[1:]:
         link.listen("after fencing")
+
+
+def _promoted(held: pb.ProducerAccessMode, *, claims: bool) -> Scenario:
+    """A producer waits, the other one closes, and the waiting one takes over."""
+
+    def run(broker: Recorder, topic: str) -> None:
+        first, second, third = broker.connect(), broker.connect(), broker.connect()
+        if claims:
+            produce(second, topic, producer_name="b", access_mode=pb.Exclusive)
+            second.say("close", commands.close_producer(1, second.next_request()))
+        produce(first, topic, producer_name="a", access_mode=held)
+        produce(
+            second,
+            topic,
+            producer_name="b",
+            access_mode=pb.WaitForExclusive,
+            topic_epoch=0 if claims else None,
+        )
+        produce(third, topic, producer_name="c", access_mode=pb.WaitForExclusive)
+        first.say("close", commands.close_producer(1, first.next_request()))
+        second.listen("second hears")
+        second.say("second sends", send(1, 0, message(0)))
+        third.say("third closes", commands.close_producer(1, third.next_request()))
+        second.say("second closes", commands.close_producer(1, second.next_request()))
+        produce(first, topic, 2, producer_name="d", access_mode=pb.Exclusive)
+
+    return run
+
+
+SCENARIOS.update(
+    {
+        f"promoted_{name}{'_stale' if claims else ''}": _promoted(mode, claims=claims)
+        for name, mode in MODES.items()
+        for claims in (False, True)
+    }
+)
+
+
+@scenario
+def fenced_waiting(broker: Recorder, topic: str) -> None:
+    links = [broker.connect() for _ in range(4)]
+    for number, (link, mode) in enumerate(
+        zip(
+            links,
+            (pb.Exclusive, pb.WaitForExclusive, pb.WaitForExclusive, pb.ExclusiveWithFencing),
+            strict=True,
+        )
+    ):
+        produce(link, topic, producer_name=f"p{number}", access_mode=mode)
+    for link in links:
+        link.listen("hears")
+    for link in links:
+        link.say("sends", send(1, 0, message(0)))
+
+
+@scenario
+def dead_exclusive_owner(broker: Recorder, topic: str) -> None:
+    first, second = broker.connect(), broker.connect()
+    produce(first, topic, producer_name="n", access_mode=pb.Exclusive)
+    first.answers_pings = False
+    lookup(second, topic)
+    _open(second, topic, 1, "newcomer", producer_name="n", access_mode=pb.Exclusive)
+    first.listen("owner")

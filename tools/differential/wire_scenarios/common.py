@@ -9,7 +9,7 @@ from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
 from pulsemark.wire import MessageId, commands
 
-from ..peers import RawConnection, Recorder
+from ..peers import QUIET_S, RawConnection, Recorder
 
 Scenario = Callable[[Recorder, str], None]
 SCENARIOS: dict[str, Scenario] = {}
@@ -101,6 +101,8 @@ def subscribe(
             initial_position=position,
             **options,
         ),
+        # Failover consumers become active after a second.
+        quiet_s=1.8 if kind == SUB.Failover else QUIET_S,
     )
 
 

@@ -20,7 +20,7 @@ def names(broker: Recorder, topic: str) -> None:
         f"{topic}-partition-0",
         f"{topic}-partition-x",
         "persistent://public/default/a/b",
-        "persistent://public/default/ä",
+        f"{topic}-ä",
     ):
         broker.record("name", name)
         link.say("partitions", commands.partitioned_metadata(name, link.next_request()))

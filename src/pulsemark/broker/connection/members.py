@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
-from ..errors import RefusedError
+from ..errors import java_refusal
 from ..subscriptions.consumer import Consumer
 from ..topics.producers import Producer
 from ..topics.topic import Topic
@@ -44,7 +44,7 @@ class Members(Outgoing):
             del self.producers[producer.producer_id]
             self.refuse(
                 producer.request_id,
-                RefusedError(ServerError.ProducerFenced, "fenced out while waiting"),
+                java_refusal(ServerError.ProducerFenced, "ProducerFencedException", "Fenced out"),
             )
 
     def producer_ready(self, producer: Producer) -> None:

@@ -23,6 +23,7 @@ from ...proto.pulsar_api_pb2 import (
     ServerError,
 )
 from ...wire import MessageId, commands
+from ...wire.message_id import to_unsigned
 from ..commits import durable
 from ..errors import RefusedError, java_refusal
 from ..long_work import PIECE_IDS
@@ -53,7 +54,8 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
     consumer_id = command.consumer_id
     known = session.consumers.get(consumer_id)
     if known is not None:
-        _subscribe_again(session, command, known)
+        # The same id means the same consumer; the command's other fields are ignored.
+        session.write(commands.success(command.request_id))
         return
     if ("consumer", consumer_id) in session.opening:
         raise RefusedError(
@@ -80,15 +82,6 @@ def _check_texts(command: CommandSubscribe) -> None:
     check_name("consumer's name", command.consumer_name)
     check_properties("consumer's properties", command.metadata)
     check_properties("subscription's properties", command.subscription_properties)
-
-
-def _subscribe_again(session: Session, command: CommandSubscribe, known: Consumer) -> None:
-    subscription = known.subscription
-    if subscription is None or subscription.name != command.subscription:
-        raise RefusedError(
-            ServerError.MetadataError, "the consumer id belongs to another subscription"
-        )
-    session.write(commands.success(command.request_id))
 
 
 async def _open_consumer(session: Session, command: CommandSubscribe, opened: Consumer) -> None:
@@ -229,7 +222,7 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
     if found is None or found.subscription is None:
         return
     subscription = found.subscription
-    if command.HasField("consumer_epoch"):
+    if found.has_epoch and command.HasField("consumer_epoch"):
         found.epoch = max(found.epoch, command.consumer_epoch)
     count = len(command.message_ids) or len(found.pending)
     named = map(position_of, command.message_ids)
@@ -327,7 +320,7 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
         commands.consumer_stats_response(
             command.request_id,
             consumerName=found.name,
-            availablePermits=max(found.permits, 0),
+            availablePermits=to_unsigned(found.permits),
             unackedMessages=found.unacked_messages,
             blockedConsumerOnUnackedMsgs=subscription.is_blocked(found),
             msgRateOut=0.0,

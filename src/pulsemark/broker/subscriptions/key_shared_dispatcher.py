@@ -159,7 +159,7 @@ class KeySharedDispatcher(SharedDispatcher):
             if self._all_blocked or not self.is_ready(consumer):
                 del to_serve[consumer]
                 continue
-            count = min(READ_ENTRIES, self.entries_for(consumer.permits))
+            count = min(READ_ENTRIES, consumer.permits)
             for run in _runs(self._waiting.take(consumer, count, self._may_go)):
                 cost_bytes = self._send_or_hold(self.take_again(run))
                 sent_bytes += max(self.read_cost_bytes, cost_bytes)
@@ -168,16 +168,19 @@ class KeySharedDispatcher(SharedDispatcher):
     def _send_or_hold(self, entries: Sequence[Entry]) -> int:
         """Send each entry to its consumer, or let it wait after the waiting ones of its slot."""
         outgoing: dict[Consumer, list[Buffer]] = {}
+        #: How many more entries the permits that a consumer had at first allow.
+        allowed: dict[Consumer, int] = {}
         cost_bytes = 0
         for entry in entries:
             cost_bytes += self.cost_bytes(entry)
             slot = self._slots.get(entry.position)
             if slot is None:
                 slot = self._slots[entry.position] = self._slot_of(entry)
-            taker = None if self._waits_before(entry.position, slot) else self._taker(slot)
+            taker = None if self._waits_before(entry.position, slot) else self._taker(slot, allowed)
             if taker is None:
                 self._waiting.add(entry.position, slot)
             else:
+                allowed[taker] = allowed.get(taker, taker.permits) - 1
                 self.send_one(taker, entry, outgoing.setdefault(taker, []))
         for consumer, buffers in outgoing.items():
             consumer.connection.write_gathered(buffers)
@@ -198,10 +201,12 @@ class KeySharedDispatcher(SharedDispatcher):
         holder = self._holders.get(slot)
         return holder is None or holder[0] is self._selector.select(slot)
 
-    def _taker(self, slot: int) -> Consumer | None:
+    def _taker(self, slot: int, allowed: dict[Consumer, int]) -> Consumer | None:
         """The slot's consumer, if it can be sent an entry of the slot now."""
         owner = self._selector.select(slot)
-        if owner is None or not self.is_ready(owner) or self.is_blocked(owner):
+        if owner is None or self.is_blocked(owner) or not owner.connection.writable:
+            return None
+        if allowed.get(owner, owner.permits) <= 0:
             return None
         return owner if self._may_go(slot) else None
 

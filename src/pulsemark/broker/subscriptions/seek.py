@@ -60,7 +60,9 @@ class SeekTarget:
         if command.HasField("message_publish_time"):
             time_ms = command.message_publish_time
             return await cls.at_time(topic, time_ms, run_blocking, compacted)
-        raise RefusedError(ServerError.MetadataError, "SEEK names neither a message nor a time")
+        raise RefusedError(
+            ServerError.MetadataError, "Message id and message publish time were not present"
+        )
 
     @classmethod
     async def at_time(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["SingleActiveDispatcher"]
 
 ACTIVE_CONSUMER_CHANGE_SINCE = 12
+#: The most entries that a consumer gets for its permits at once (Pulsar: dispatcherMaxReadBatchSize).
+MAX_ENTRIES_AT_ONCE = 100
 
 
 class SingleActiveDispatcher(Dispatcher):
@@ -79,7 +81,7 @@ class SingleActiveDispatcher(Dispatcher):
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return
-            if not (entries := self.fetch(self.entries_for(consumer.permits))):
+            if not (entries := self.fetch(min(consumer.permits, MAX_ENTRIES_AT_ONCE))):
                 return
             sent_bytes += self._send(consumer, entries)
 
@@ -117,9 +119,6 @@ class SingleActiveDispatcher(Dispatcher):
         buffers: list[Buffer] = []
         sent_bytes = 0
         for entry in entries:
-            if consumer.permits <= 0:
-                self.read_position = entry.position
-                break
             frame, messages = self.frame_entry(consumer, entry, 0)
             buffers += frame
             size_bytes = len(entry.stored)
