@@ -85,11 +85,8 @@ def plan(options: ReadOptions) -> Plan:
         logs = reader.logs(topics, lost=expected.lost_ledgers)
         _check_topics(topics, logs, expected, options)
         slices = [slice_of(log, options, expected) for log in logs.values()]
-        slices = [part for part in slices if part.message_count > 0]
-        size_bytes = sum(_size_bytes(logs[part.topic], part) for part in slices)
-        task_count = max(_task_count(size_bytes), options.min_partitions or 1)
         return Plan(
-            tuple(divide(slices, logs, task_count)),
+            tuple(tasks_of(slices, logs, options)),
             expected.lost_ledgers,
             _losses(topics, logs, expected, options),
         )
@@ -188,15 +185,21 @@ def _entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
     If that message is lost with a whole ledger, it is the first entry after the loss.
     """
     segments = log.segments()
-    number = max(0, bisect_right(segments, index, key=_first_index) - 1)
-    if number < len(segments) and index >= segments[number].next_index:
-        number += 1
+    number = segment_number(segments, index)
     if number == len(segments):
         return log.end_position, index
     segment = segments[number]
     message = max(0, index - segment.first_index)
     row = max(segment.cut_rows, segment.find_message(message, segment.entry_count))
     return Position(segment.ledger_id, segment.first_entry_id + row), segment.index_before(row)
+
+
+def segment_number(segments: Sequence[Run], index: int) -> int:
+    """The segment that holds the message ``index``, or the first one after it."""
+    number = max(0, bisect_right(segments, index, key=_first_index) - 1)
+    if number < len(segments) and index >= segments[number].next_index:
+        number += 1
+    return number
 
 
 def _first_index(segment: Run) -> int:
@@ -215,6 +218,15 @@ def _task_count(size_bytes: int) -> int:
         return 1
     cores = os.cpu_count() or 1
     return cores * -(-size_bytes // (cores * PARTITION_BYTES))
+
+
+def tasks_of(
+    slices: Sequence[Slice], logs: Mapping[str, TopicLog], options: ReadOptions
+) -> list[tuple[Slice, ...]]:
+    """Divide slices into as many tasks as their size and the options ask for; none is empty."""
+    slices = [part for part in slices if part.message_count > 0]
+    size_bytes = sum(_size_bytes(logs[part.topic], part) for part in slices)
+    return divide(slices, logs, max(_task_count(size_bytes), options.min_partitions or 1))
 
 
 def divide(
