@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..ledger import Run, TopicLog
 from ..ledger.rows import Row
-from .plan import segment_number
+from .plan import row_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,12 @@ def _first_entry(backlog: Backlog, cut: Cut) -> int:
     """What the first message costs, with the entry that holds it if entries cannot be divided."""
     if cut is _cut_messages:
         return 1
-    row, _ = _row_of(backlog.log, backlog.first_index)
-    return row.end_offset - row.offset if row is not None else 0
+    place = row_of(backlog.log, backlog.first_index)
+    if place is None:
+        return 0
+    segment, number = place
+    row = segment.row(number)
+    return row.end_offset - row.offset
 
 
 def _cut_messages(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
@@ -93,9 +97,11 @@ def _cut_bytes(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
     """Whole entries, as stored; only the first and the last one may be cut by their messages."""
     log, index, spent = backlog.log, backlog.first_index, 0
     while index < backlog.end_index:
-        row, segment = _row_of(log, index)
-        if row is None or segment is None:
+        place = row_of(log, index)
+        if place is None:
             break
+        segment, number = place
+        row = segment.row(number)
         last = segment.row(segment.entry_count - 1)
         if last.end_offset - row.offset <= budget - spent:
             spent += last.end_offset - row.offset
@@ -109,18 +115,6 @@ def _cut_bytes(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
     return replace(
         backlog, end_index=max(backlog.first_index, min(index, backlog.end_index))
     ), spent
-
-
-def _row_of(log: TopicLog, index: int) -> tuple[Row | None, Run | None]:
-    """The row of the entry that holds a message, or of the first entry after it."""
-    segments = log.segments()
-    number = segment_number(segments, index)
-    if number == len(segments):
-        return None, None
-    segment = segments[number]
-    message = max(0, index - segment.first_index)
-    row = max(segment.cut_rows, segment.find_message(message, segment.entry_count))
-    return (segment.row(row), segment) if row < segment.entry_count else (None, None)
 
 
 def _last_row_before(segment: Run, end_offset: int) -> Row | None:

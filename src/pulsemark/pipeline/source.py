@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from .columns import ddl_of, differing_field
@@ -85,7 +86,8 @@ class LedgerReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's slices, in order."""
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
-        return messages_of(partition, self._options, self._schema)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return messages_of(partition, self._options, schema)
 
 
 def partitions_of(options: ReadOptions) -> list[InputPartition]:

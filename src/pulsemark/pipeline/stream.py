@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -142,7 +143,8 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's slices, in order."""
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
-        return messages_of(partition, self._options.read, self._schema)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return messages_of(partition, self._options.read, schema)
 
     def stop(self) -> None:
         """Close the folder."""

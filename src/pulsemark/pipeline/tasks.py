@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from ..ledger import FolderReader, TopicLog
 from .columns import Depth, depth_of
@@ -41,7 +39,7 @@ class LedgerPartition(InputPartition):
 
 
 def messages_of(
-    partition: LedgerPartition, options: ReadOptions, schema: StructType
+    partition: LedgerPartition, options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The messages of one task's slices, in order.
 
@@ -50,9 +48,8 @@ def messages_of(
         DecodeError: an entry cannot be decoded (see ``fail_on_data_loss``).
     """
     spare_the_collector()
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
     for part, log in opened_slices(options, partition):
-        yield from _messages_of_slice(log, part, options, arrow_schema)
+        yield from _messages_of_slice(log, part, options, schema)
 
 
 def _messages_of_slice(
