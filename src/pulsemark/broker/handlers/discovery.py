@@ -134,15 +134,15 @@ def _choose(
 def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
     """The pattern; None without one, and if the client has to apply it itself.
 
-    The answer says whether the pattern was applied.
+    The answer says whether the pattern was applied. Raises `RefusedError` if it is not valid.
     """
     pattern = command.topics_pattern
     if not pattern or len(pattern) > PATTERN_MAX_CHARACTERS:
         return None
     try:
         return compile_if_safe(pattern)
-    except re.error:
-        return None
+    except re.error as error:
+        raise RefusedError(ServerError.MetadataError, f"Invalid topics pattern: {error}") from None
 
 
 COMMANDS: CommandTable = {

@@ -198,14 +198,20 @@ def handle_send(session: Session, event: Send) -> None:
         _refuse_send(session, sender, command, refusal)
         return
     except tuple(kind for kind, _ in SEND_ERRORS) as error:
-        code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
-        if code == ServerError.PersistenceError:
-            session.storage_failed(error)
-        text = CHECKSUM_FAILED if isinstance(error, ChecksumError) else str(error)
-        log.debug("%s: %s", session.address, error)
-        _refuse_send(session, sender, command, RefusedError(code, text))
+        _append_failed(session, sender, command, error)
         return
     session.receipts.appended(sender, topic.counters, command, appended, len(body))
+
+
+def _append_failed(
+    session: Session, sender: Producer, command: CommandSend, error: Exception
+) -> None:
+    code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
+    if code == ServerError.PersistenceError:
+        session.storage_failed(error)
+    text = CHECKSUM_FAILED if isinstance(error, ChecksumError) else str(error)
+    log.debug("%s: %s", session.address, error)
+    _refuse_send(session, sender, command, RefusedError(code, text))
 
 
 def _is_cut(body: memoryview) -> bool:

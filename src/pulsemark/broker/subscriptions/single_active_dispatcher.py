@@ -18,7 +18,7 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe
 from ...wire import commands
 from .consumer import Consumer
-from .dispatcher import Dispatcher
+from .dispatcher import MAX_ENTRIES_PER_READ, Dispatcher
 from .failover_ring import FailoverRing
 from .ranked_consumers import Rank
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["SingleActiveDispatcher"]
 
 ACTIVE_CONSUMER_CHANGE_SINCE = 12
-#: The most entries that a consumer gets for its permits at once (Pulsar: dispatcherMaxReadBatchSize).
-MAX_ENTRIES_AT_ONCE = 100
 
 
 class SingleActiveDispatcher(Dispatcher):
@@ -81,7 +79,7 @@ class SingleActiveDispatcher(Dispatcher):
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return
-            if not (entries := self.fetch(min(consumer.permits, MAX_ENTRIES_AT_ONCE))):
+            if not (entries := self.fetch(min(consumer.permits, MAX_ENTRIES_PER_READ))):
                 return
             sent_bytes += self._send(consumer, entries)
 

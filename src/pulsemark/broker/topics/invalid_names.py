@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError
+from ..errors import RefusedError
 
-__all__ = ["invalid_name_text"]
+__all__ = ["invalid_name"]
 
 DOMAINS = ("persistent", "non-persistent")
 
 
-def invalid_name_text(name: str, error: InvalidTopicNameError) -> str:
-    """The text for a name that was refused with `error`."""
-    return f"Invalid topic name: {_reason(name) or error}"
+def invalid_name(name: str, error: InvalidTopicNameError) -> RefusedError:
+    """The refusal of a name that was found invalid with `error`."""
+    text = f"Invalid topic name: {_reason(name) or error}"
+    return RefusedError(ServerError.InvalidTopicName, text)
 
 
 def _reason(name: str) -> str | None:

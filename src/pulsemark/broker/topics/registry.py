@@ -27,7 +27,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from .catalog_writer import CatalogWriter
 from .entry_formats import EntryFormats
-from .invalid_names import invalid_name_text
+from .invalid_names import invalid_name
 from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MirrorPolicies
 from .name_locks import NameLocks
@@ -163,8 +163,7 @@ class Topics:
         try:
             parsed = TopicName.parse(name)
         except InvalidTopicNameError as error:
-            text = invalid_name_text(name, error)
-            raise RefusedError(ServerError.InvalidTopicName, text) from None
+            raise invalid_name(name, error) from None
         self._check_namespace(parsed)
         return parsed
 

@@ -110,6 +110,10 @@ class TopicWatchers:
         if not watchers:
             self._by_namespace.pop(watcher.namespace, None)
 
+    def count(self) -> int:
+        """How many watchers there are."""
+        return sum(map(len, self._by_namespace.values()))
+
     def changed(self, namespace: str, name: str, *, is_new: bool) -> None:
         """A name was added, or removed: notify the watchers whose pattern matches."""
         watchers = self._by_namespace.get(namespace)
