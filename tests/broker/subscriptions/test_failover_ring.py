@@ -63,7 +63,8 @@ def test_of_one_name_the_last_one_is_active():
     for consumer in (first, second, third):
         ring.add(consumer)
     assert ring.first() is third
-    ring.remove([third])
+    last: Any = third
+    ring.remove([last])
     assert ring.first() is second
 
 
@@ -100,7 +101,7 @@ def test_consumers_hear_who_is_active_when_it_starts(quick, topic):
     quick.ping()
     assert not any(consumer.arrived() for consumer in consumers.values())
     names = {consumer.consumer_id: name for name, consumer in consumers.items()}
-    said = {}
+    said: dict[str, bool] = {}
     # One that comes and is not active hears of that at once, too.
     while len(said) < 2 or not any(said.values()):
         heard = quick.wait_unsolicited(CHANGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ class Heard:
     """A watcher's client, and the work that the broker would run in pieces."""
 
     def __init__(self, names, pattern):
-        self.updates, self.started = [], []
+        self.updates: list[Any] = []
+        self.started: list[TopicWatcher] = []
         self.watcher = TopicWatcher(1, NS, re.compile(pattern), self.notify, self.started.append)
         names.watchers.add(self.watcher)
 
@@ -107,6 +109,6 @@ def test_only_patterns_that_match_quickly_are_used(pattern, is_safe):
 def test_the_domain_does_not_count():
     """A pattern with any domain, or with none, matches the name."""
     for pattern in (f"persistent://{NS}/a", f"non-persistent://{NS}/a", f"{NS}/a"):
-        compiled = compile_if_safe(pattern)
+        compiled: Any = compile_if_safe(pattern)
         assert matches(compiled, full("a"))
         assert not matches(compiled, full("ab"))
