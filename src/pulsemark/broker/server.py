@@ -211,9 +211,10 @@ class Broker:
             arrived = len(services.sessions) + services.kafka_connections + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
-        self._binary = Listener(
-            config.host, config.port, lambda: Session(self.services), has_room=has_room
-        )
+        if config.port is not None:
+            self._binary = Listener(
+                config.host, config.port, lambda: Session(self.services), has_room=has_room
+            )
         if config.http_port is not None:
             self._http = Listener(
                 config.host, config.http_port, self._http_protocol, has_room=has_room

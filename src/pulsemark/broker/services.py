@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .security.authentication import Authenticator
 from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
@@ -48,6 +49,8 @@ class Services:
     service_url: str
     #: "" without HTTP.
     http_url: str
+    #: Who clients are; None: the broker has no authentication.
+    authenticator: Authenticator | None = None
     #: How often a broker was started on this data folder. It is a part of generated producer
     #: names, so that they stay unique after a restart.
     incarnation: int = 0

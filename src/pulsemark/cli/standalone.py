@@ -222,13 +222,6 @@ def _read_config(path: Path) -> FileSettings:
 def _print_ignored(path: Path, found: FileSettings) -> None:
     names = ", ".join(found.ignored)
     print(f"pulsemark: {path}: settings that this broker ignores: {names}", file=sys.stderr)
-    if found.unprotected:
-        names = ", ".join(found.unprotected)
-        print(
-            f"pulsemark: warning: {path} configures security that this broker does not have "
-            f"({names}): everyone who can reach its ports can do everything",
-            file=sys.stderr,
-        )
 
 
 async def _serve(config: BrokerConfig, *, as_json: bool) -> None:

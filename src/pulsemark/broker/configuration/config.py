@@ -17,6 +17,7 @@ from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
+from .security_config import SecurityConfig
 
 __all__ = ["BrokerConfig"]
 
@@ -57,8 +58,9 @@ class BrokerConfig:
     #: None: it starts empty.
     memory: MemoryFolder | None = None
     host: str = "127.0.0.1"
-    #: Port of the binary protocol; 0 picks a free one (see `Broker.port`).
-    port: int = 6650
+    #: Port of the binary protocol; 0 picks a free one (see `Broker.port`). None: clients can only
+    #: use the port with TLS.
+    port: int | None = 6650
     #: Port of lookup, admin and metrics; None: no HTTP.
     http_port: int | None = 8080
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
@@ -75,6 +77,8 @@ class BrokerConfig:
     #: Host that lookups return to clients; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None
     cluster: str = "standalone"
+    #: Authentication, authorisation and TLS.
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
     # Entries and storage
     max_message_size_bytes: int = 5 * MIB
@@ -221,6 +225,8 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         if self.sync_interval_ms is not None:
             object.__setattr__(self, "store_options", _synced_at(self.sync_interval_ms, self))
+        if not isinstance(self.security, SecurityConfig):
+            raise ConfigError("security", self.security, "must be a SecurityConfig")
         _check_ports(self)
         _check_texts(self)
         for spec in fields(self):
@@ -287,7 +293,7 @@ def _check_audit(config: BrokerConfig) -> None:
 def _check_ports(config: BrokerConfig) -> None:
     for name in ("port", "http_port", "grpc_port", "kafka_port"):
         port: Any = getattr(config, name)
-        if port is None and name != "port":
+        if port is None:
             continue
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= HIGHEST_PORT:
             raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")

@@ -25,6 +25,7 @@ from typing import Any, cast
 
 from ...wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
 from ..handlers import handle_command, handle_send, handle_unsupported
+from ..security.principal import NOBODY
 from ..services import Services
 from .draining import Draining
 from .gathering import Gathering
@@ -62,6 +63,8 @@ class Session(Members, asyncio.BufferedProtocol):
         self.protocol_version = 0
         self.exposes_entry_metadata = False
         self.client_version = ""
+        #: Who the client is. Set by CONNECT.
+        self.principal = NOBODY
         self.receipts = Receipts(self, services.budget, services.config)
         #: Kept state of this connection.
         self.kept = Account(services.kept)
