@@ -40,6 +40,7 @@ from ..metadata import StamperChain, StampError
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, connections_affordable
+from .connection.revoking import Revoking
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
@@ -69,6 +70,7 @@ class Broker:
         self._store: TopicStore | None = None
         self._services: Services | None = None
         self._housekeeping: Housekeeping | None = None
+        self._revoking: Revoking | None = None
         self._binary: Listener | None = None
         self._http: Listener | None = None
         self._seek_server: SeekServer | None = None
@@ -175,6 +177,7 @@ class Broker:
         if self._kafka is not None:
             await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
+        self._revoking = Revoking(self._services)
         self._services.cleaning.start()
         self._services.auditor.start()
         for listener in (self._binary, self._http, self._kafka):
