@@ -17,6 +17,8 @@ from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
 from .security.authentication import Authenticator
+from .security.authorization import Authorizer
+from .security.permissions import TOPIC, forget_topic, part_of
 from .services import Services
 from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
@@ -46,11 +48,13 @@ async def make_services(
     schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
     forget_mirrors = partial(run_blocking, places.forget)
     make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
-    topics = make_topics(
+    topics: Topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, auditor, schemas, forget_mirrors),
+        after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
         broker_name=(service_url or service_url_tls).partition("://")[2],
     )
+    authorizer = Authorizer(config.security, topics.namespaces)
+    topics.namespaces.on_change.append(authorizer.changed)
     auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
@@ -58,6 +62,7 @@ async def make_services(
         config=config,
         topics=topics,
         schemas=schemas,
+        authorizer=authorizer,
         budget=PublishBudget(config.max_in_flight_publish_bytes),
         input=InputMemory(config.max_input_buffer_bytes),
         output=OutputMemory(config.max_unsent_bytes),
@@ -79,6 +84,7 @@ async def make_services(
 
 async def _forget(
     name: TopicName,
+    topics: Topics,
     auditor: Auditor,
     schemas: Schemas,
     forget_mirrors: Callable[[str], Awaitable[None]],
@@ -87,6 +93,9 @@ async def _forget(
     await forget_mirrors(str(name))
     await auditor.forget(str(name))
     await schemas.forget(name)
+    namespaces, full = topics.namespaces, str(name)
+    if full in part_of(namespaces.get(name.namespace, {}), TOPIC):
+        await namespaces.change(name.namespace, lambda old: forget_topic(old, full))
 
 
 def _next_incarnation(store: TopicStore) -> int:

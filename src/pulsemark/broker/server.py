@@ -40,6 +40,7 @@ from ..metadata import StamperChain, StampError
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import connections_affordable
+from .connection.revoking import Revoking
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
@@ -74,6 +75,7 @@ class Broker:
         self._housekeeping: Housekeeping | None = None
         self._listening: Listening | None = None
         self._authenticator: Authenticator | None = None
+        self._revoking: Revoking | None = None
         self._seek_server: SeekServer | None = None
         self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
@@ -192,6 +194,7 @@ class Broker:
         if self._kafka is not None:
             await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
+        self._revoking = Revoking(self._services)
         self._services.cleaning.start()
         self._services.auditor.start()
         _running(self._listening, self._state).start()

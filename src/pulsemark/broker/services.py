@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
+    from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
 
@@ -34,6 +35,7 @@ class Services:
     config: BrokerConfig
     topics: Topics
     schemas: Schemas
+    authorizer: Authorizer
     budget: PublishBudget
     input: InputMemory
     output: OutputMemory

@@ -51,6 +51,8 @@ class SecurityConfig:
     # Authorisation
     authorization_enabled: bool = False
     super_user_roles: tuple[str, ...] = ()
+    #: Whether the role of a permission may begin or end with `*`, which stands for any text.
+    authorization_allow_wildcards_matching: bool = False
 
     # Tokens (JWT). Keys are file: or data: URLs, or paths.
     token_secret_key: str | None = None

@@ -30,6 +30,7 @@ from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import position_of
 from ..subscriptions.seek import SeekTarget, reset_subscription
+from .authorizing import check_again
 from .checks import check_name, check_properties, consumer_state_bytes
 from .table import CommandTable
 
@@ -70,7 +71,8 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
     opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
     opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
     session.opening["consumer", consumer_id] = opened
-    session.run(command.request_id, _open_consumer(session, command, opened))
+    generation = session.services.authorizer.generation
+    session.run(command.request_id, _open_consumer(session, command, opened, generation))
 
 
 def _check_texts(command: CommandSubscribe) -> None:
@@ -91,7 +93,9 @@ def _subscribe_again(session: Session, command: CommandSubscribe, known: Consume
     session.write(commands.success(command.request_id))
 
 
-async def _open_consumer(session: Session, command: CommandSubscribe, opened: Consumer) -> None:
+async def _open_consumer(
+    session: Session, command: CommandSubscribe, opened: Consumer, generation: int
+) -> None:
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
     try:
@@ -107,7 +111,9 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
         try:
             await subscription.stored()
             await subscription.add_consumer(opened, command.subType)
+            check_again(session, BaseCommand.SUBSCRIBE, command, generation)
         except BaseException:
+            opened.leave()
             subscription.end_if_unused()
             raise
     finally:

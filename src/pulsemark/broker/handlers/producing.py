@@ -18,6 +18,7 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import Send, commands
 from ..errors import RefusedError
 from ..topics.producers import Producer
+from .authorizing import check_again
 from .checks import check_name, check_properties, producer_state_bytes
 from .mirroring import append_mirrored, mirror_name, start_mirror
 from .table import CommandTable
@@ -66,12 +67,18 @@ def producer(session: Session, command: CommandProducer) -> None:
     opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
-    opening = _open_producer(session, command, opened, is_mirror=bool(mirror))
+    generation = session.services.authorizer.generation
+    opening = _open_producer(session, command, opened, generation, is_mirror=bool(mirror))
     session.run(command.request_id, opening)
 
 
 async def _open_producer(
-    session: Session, command: CommandProducer, opened: Producer, *, is_mirror: bool
+    session: Session,
+    command: CommandProducer,
+    opened: Producer,
+    generation: int,
+    *,
+    is_mirror: bool,
 ) -> None:
     services = session.services
     last_sequence_id = -1
@@ -89,6 +96,7 @@ async def _open_producer(
         ready = await topic.producers.add(opened)
         if is_mirror:
             last_sequence_id = await _start_mirror(session, topic, opened)
+        _check_again(session, command, opened, generation)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
@@ -97,6 +105,16 @@ async def _open_producer(
     _write_success(
         session, opened, command.request_id, ready=ready, last_sequence_id=last_sequence_id
     )
+
+
+def _check_again(
+    session: Session, command: CommandProducer, opened: Producer, generation: int
+) -> None:
+    try:
+        check_again(session, BaseCommand.PRODUCER, command, generation)
+    except RefusedError:
+        opened.leave()
+        raise
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
+from ..security.needs import Need
 from . import (
     audit,
     cleaning,
@@ -21,13 +22,16 @@ from . import (
     mirror_policies,
     namespaces,
     partitions,
+    permissions,
     policies,
     schemas,
     subscriptions,
     topics,
 )
+from .authorizing import authorize
 from .messages import HttpError, Request, Response
-from .table import Handler, Route
+from .needs import need_of
+from .table import Route
 
 __all__ = ["answer"]
 
@@ -35,6 +39,7 @@ ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES,
     *lookup.ROUTES,
     *namespaces.ROUTES,
+    *permissions.ROUTES,
     *policies.ROUTES,
     *mirror_policies.ROUTES,
     *cleaning_policies.ROUTES,
@@ -48,6 +53,9 @@ ROUTES: tuple[Route, ...] = (
     *audit.ROUTES,
     *schemas.ROUTES,
 )
+
+#: Each route with what it needs. The import fails for a route of which this is not stated.
+NEEDED = tuple((route, need_of(route)) for route in ROUTES)
 
 #: The HTTP status of a `RefusedError`, by its code.
 STATUS_OF = {
@@ -63,25 +71,26 @@ STATUS_OF = {
 
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
-    handler, values = _find(request)
+    route, need, values = _find(request)
+    authorize(request, route, need, values)
     try:
-        return await handler(request, *values)
+        return await route.handler(request, *values)
     except RefusedError as refusal:
         raise HttpError(STATUS_OF.get(refusal.code, 409), refusal.message) from refusal
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
 
 
-def _find(request: Request) -> tuple[Handler, tuple[str, ...]]:
+def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
     known_path = False
-    for route in ROUTES:
+    for route, need in NEEDED:
         values = route.match(request.segments)
         if values is None:
             continue
         known_path = True
         if route.method == method:
-            return route.handler, values
+            return route, need, values
     if known_path:
         raise HttpError(405, f"{request.method} is not served here")
     raise HttpError(404, "no such resource")
