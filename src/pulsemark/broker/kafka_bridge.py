@@ -25,6 +25,7 @@ from ..wire import TopicName, check_namespace
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener
 from .errors import RefusedError
+from .kafka_access import BrokerAccess, BrokerAdmission
 from .services import Services
 from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from .topics.registry import MAX_PARTITIONS
@@ -132,6 +133,8 @@ class BrokerPorts:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.topics = BrokerTopics(services)
+        self.access = BrokerAccess(services)
+        self.admission = BrokerAdmission(services)
         self.budget = cast("Budget", services.budget)
         self.input = cast("InputMemory", services.input)
         self.output = cast("OutputMemory", services.output)

@@ -200,7 +200,11 @@ def test_a_proxy_and_the_role_it_asks_for_must_both_be_allowed() -> None:
 def test_wildcards_are_off_unless_switched_on() -> None:
     """`ops.*` is a role's name by default, and all names that begin so with the setting."""
     need, target = topic("CONSUME"), Target.of_topic(TOPIC)
-    for role, plain, wild in (("ops.night", False, True), ("ops.*", True, True), ("xops.", False, False)):
+    for role, plain, wild in (
+        ("ops.night", False, True),
+        ("ops.*", True, True),
+        ("xops.", False, False),
+    ):
         assert authorizer().allows(Principal(role), need, target) is plain
         wildcards = authorizer(authorization_allow_wildcards_matching=True)
         assert wildcards.allows(Principal(role), need, target) is wild
