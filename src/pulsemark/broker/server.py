@@ -39,12 +39,15 @@ from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
 from .commits import durable
 from .configuration.config import BrokerConfig
-from .connection.accepting import Listener, connections_affordable
+from .connection.accepting import connections_affordable
 from .connection.revoking import Revoking
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
+from .listening import Listening
 from .making import make_services
+from .security.authentication import Authenticator
+from .security.making import make_authenticator
 from .services import Services
 from .waiting import wait_until
 
@@ -70,9 +73,9 @@ class Broker:
         self._store: TopicStore | None = None
         self._services: Services | None = None
         self._housekeeping: Housekeeping | None = None
+        self._listening: Listening | None = None
+        self._authenticator: Authenticator | None = None
         self._revoking: Revoking | None = None
-        self._binary: Listener | None = None
-        self._http: Listener | None = None
         self._seek_server: SeekServer | None = None
         self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
@@ -82,22 +85,32 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The port of the binary protocol."""
-        return _running(self._binary, self._state).port
+        """The port of the binary protocol without TLS."""
+        return _running(_running(self._listening, self._state).binary, "serving TLS only").port
 
     @property
     def service_url(self) -> str:
-        """`pulsar://host:port`, the URL for clients."""
-        return f"pulsar://{_url_host(self._advertised_host())}:{self.port}"
+        """`pulsar://host:port`, the URL for clients; "" with TLS only."""
+        listening = _running(self._listening, self._state)
+        return listening.url("pulsar", listening.binary, self._advertised_host())
+
+    @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; "" without TLS."""
+        listening = _running(self._listening, self._state)
+        return listening.url("pulsar+ssl", listening.binary_tls, self._advertised_host())
 
     @property
     def http_url(self) -> str:
         """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
-        if self.config.http_port is None:
-            return ""
-        return (
-            f"http://{_url_host(self._advertised_host())}:{_running(self._http, self._state).port}"
-        )
+        listening = _running(self._listening, self._state)
+        return listening.url("http", listening.http, self._advertised_host())
+
+    @property
+    def http_url_tls(self) -> str:
+        """`https://host:port`; "" without TLS."""
+        listening = _running(self._listening, self._state)
+        return listening.url("https", listening.http_tls, self._advertised_host())
 
     @property
     def grpc_url(self) -> str:
@@ -160,6 +173,7 @@ class Broker:
             stampers = StamperChain.from_names(config.stampers)
         except StampError as error:
             raise ConfigError("stampers", config.stampers, str(error)) from error
+        self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(EXECUTOR_THREADS, "pulsemark-io")
         self._store = await self._run_blocking(
@@ -172,6 +186,9 @@ class Broker:
             self._run_blocking,
             service_url=self.service_url,
             http_url=self.http_url,
+            service_url_tls=self.service_url_tls,
+            http_url_tls=self.http_url_tls,
+            authenticator=self._authenticator,
         )
         await self._start_seek_server()
         if self._kafka is not None:
@@ -180,9 +197,9 @@ class Broker:
         self._revoking = Revoking(self._services)
         self._services.cleaning.start()
         self._services.auditor.start()
-        for listener in (self._binary, self._http, self._kafka):
-            if listener is not None:
-                listener.start()
+        _running(self._listening, self._state).start()
+        if self._kafka is not None:
+            self._kafka.start()
 
     def _open_store(self, notify: Notify) -> TopicStore:
         config = self.config
@@ -214,15 +231,9 @@ class Broker:
             arrived = len(services.sessions) + services.kafka_connections + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
-        if config.port is not None:
-            self._binary = Listener(
-                config.host, config.port, lambda: Session(self.services), has_room=has_room
-            )
-        if config.http_port is not None:
-            self._http = Listener(
-                config.host, config.http_port, self._http_protocol, has_room=has_room
-            )
-
+        self._listening = Listening(
+            config, lambda: Session(self.services), self._http_protocol, has_room
+        )
         if config.kafka_port is not None:
             self._kafka = _kafka_server(config, has_room)
 
@@ -272,10 +283,10 @@ class Broker:
             self._state = "closed"
 
     async def _stop_accepting(self) -> None:
-        listeners = (self._binary, self._http, self._kafka and self._kafka.listener)
-        for listener in listeners:
-            if listener is not None:
-                await listener.close()
+        if self._listening is not None:
+            await self._listening.close()
+        if self._kafka is not None:
+            await self._kafka.listener.close()
 
     async def _stop_seek_server(self) -> None:
         if self._seek_server is not None:
@@ -330,6 +341,8 @@ class Broker:
     async def _close_store(self) -> None:
         if self._store is not None:
             await self._run_blocking(self._store.close)
+        if self._authenticator is not None:
+            self._authenticator.close()
         if self._executor is not None:
             self._executor.shutdown(wait=True)
         if self._temporary is not None:

@@ -47,10 +47,13 @@ class Services:
     cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
-    #: URL of the binary protocol, as lookups return it to clients.
+    #: URL of the binary protocol, as lookups return it to clients; "" with TLS only.
     service_url: str
     #: "" without HTTP.
     http_url: str
+    #: The URLs with TLS; "" without.
+    service_url_tls: str = ""
+    http_url_tls: str = ""
     #: Who clients are; None: the broker has no authentication.
     authenticator: Authenticator | None = None
     #: How often a broker was started on this data folder. It is a part of generated producer

@@ -291,6 +291,8 @@ def _check_audit(config: BrokerConfig) -> None:
 
 
 def _check_ports(config: BrokerConfig) -> None:
+    if config.port is None and config.security.tls_port is None:
+        raise ConfigError("port", None, "must be a port number: there is no port with TLS")
     for name in ("port", "http_port", "grpc_port", "kafka_port"):
         port: Any = getattr(config, name)
         if port is None:
