@@ -18,7 +18,7 @@ __all__ = ["BASIC", "OAUTHBEARER", "PLAIN", "TOKEN", "Claim", "SaslError", "pars
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 #: Pulsar's methods by which the credentials are checked.
 TOKEN, BASIC = "token", "basic"
-TOKEN_PREFIX = "token:"
+PREFIX = f"{TOKEN}:"
 SEPARATOR = "\x01"
 
 
@@ -51,8 +51,8 @@ def _plain(text: str) -> Claim:
     authzid, user, password = parts
     if authzid and authzid != user:
         raise SaslError("the authorization id must be empty, or the user")
-    if password.startswith(TOKEN_PREFIX):
-        return Claim(TOKEN, password.removeprefix(TOKEN_PREFIX).encode(), user)
+    if password.startswith(PREFIX):
+        return Claim(TOKEN, password.removeprefix(PREFIX).encode(), user)
     return Claim(BASIC, f"{user}:{password}".encode(), user)
 
 

@@ -46,8 +46,10 @@ JOIN_BELOW_BYTES = 2 * 1024
 class KafkaSession(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
-    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler]) -> None:
+    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
         self.endpoint = endpoint
+        #: What Metadata and FindCoordinator tell this client: with or without TLS, as it came.
+        self.port = port
         self.options = endpoint.options
         self.address = "-"
         self.host = ""
@@ -104,12 +106,12 @@ class KafkaSession(asyncio.Protocol):
 
     def _check_expiry(self) -> None:
         """With expired credentials only a new authentication is taken (KIP-368)."""
-        admitted = self.admitted
-        if admitted is not None and admitted.expires_at_ms is not None:
-            if self._ports.now_ms() >= admitted.expires_at_ms:
-                self.connection.is_admitted = False
-                if self._blocking is not None and self._task is None:
-                    self.close_because("the credentials expired while a request waited")
+        expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
+        if expires_at_ms is None or self._ports.now_ms() < expires_at_ms:
+            return
+        self.connection.is_admitted = False
+        if self._blocking is not None and self._task is None:
+            self.close_because("the credentials expired while a request waited")
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived: handle the requests they complete."""

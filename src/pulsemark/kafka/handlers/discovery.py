@@ -72,7 +72,7 @@ async def metadata(session: KafkaSession, request: Request) -> None:
         topics = [await _topic(session, name, version, creates=creates) for name in names]
     options = session.options
     broker = MetadataResponse.MetadataResponseBroker(
-        node_id=NODE_ID, host=options.host, port=options.port, rack=None
+        node_id=NODE_ID, host=options.host, port=session.port, rack=None
     )
     response = MetadataResponse(
         throttle_time_ms=0,
@@ -166,7 +166,7 @@ def find_coordinator(session: KafkaSession, request: Request) -> None:
         error_message=_reason(code),
         node_id=NODE_ID if code is Code.NONE else -1,
         host=options.host if code is Code.NONE else "",
-        port=options.port if code is Code.NONE else -1,
+        port=session.port if code is Code.NONE else -1,
     )
     session.answer(request, response)
 
