@@ -66,6 +66,11 @@ class BrokerThread:
         return self.broker.kafka_url
 
     @property
+    def kafka_url_tls(self) -> str:
+        """The same for clients with TLS; "" without it."""
+        return self.broker.kafka_url_tls
+
+    @property
     def data_dir(self) -> Path:
         """The data folder. Raises NoDataFolderError for a broker in memory."""
         return self.broker.data_dir

@@ -127,9 +127,14 @@ class Broker:
     @property
     def kafka_url(self) -> str:
         """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
-        if self._kafka is None:
-            return ""
-        return f"{_url_host(self._advertised_host())}:{self._kafka.port}"
+        port = None if self._kafka is None else self._kafka.port
+        return "" if port is None else f"{_url_host(self._advertised_host())}:{port}"
+
+    @property
+    def kafka_url_tls(self) -> str:
+        """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
+        port = None if self._kafka is None else self._kafka.port_tls
+        return "" if port is None else f"{_url_host(self._advertised_host())}:{port}"
 
     @property
     def data_dir(self) -> Path:
@@ -241,8 +246,8 @@ class Broker:
         self._listening = Listening(
             config, lambda: Session(self.services), self._http_protocol, has_room
         )
-        if config.kafka_port is not None:
-            self._kafka = _kafka_server(config, has_room)
+        if config.kafka_port is not None or config.security.kafka_tls_port is not None:
+            self._kafka = _kafka_server(config, has_room, self._listening)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
         # Imported with the first HTTP connection: most brokers in tests never get one.
@@ -294,7 +299,7 @@ class Broker:
         if self._listening is not None:
             await self._listening.close()
         if self._kafka is not None:
-            await self._kafka.listener.close()
+            await self._kafka.stop_accepting()
 
     async def _stop_seek_server(self) -> None:
         if self._seek_server is not None:
@@ -369,15 +374,18 @@ class Broker:
         await self.close()
 
 
-def _kafka_server(config: BrokerConfig, has_room: Callable[[int], bool]) -> KafkaServer:
-    """The listener for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
+def _kafka_server(
+    config: BrokerConfig, has_room: Callable[[int], bool], listening: Listening
+) -> KafkaServer:
+    """The listeners for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
     try:
         # With kafka-python it takes 30 MB, which most brokers do not need.
         from .kafka_bridge import KafkaServer
     except ImportError as error:
         reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
         raise ConfigError("kafka_port", config.kafka_port, reason) from error
-    return KafkaServer(config, has_room)
+    tls = None if config.security.kafka_tls_port is None else listening.tls
+    return KafkaServer(config, has_room, tls)
 
 
 def _running(part: T | None, state: str) -> T:

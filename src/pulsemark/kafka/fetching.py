@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ledger import Entry, LedgerError
 from ..metadata import Buffer
+from .access import Operation
 from .deadlines import Deadline
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
@@ -100,13 +101,17 @@ class FetchWork:
         """Whether all partitions are open."""
         get = self._session.endpoint.partitions.get
         for asked in self.asked:
-            asked.partition = get(asked.topic, asked.index)
+            if self._may_read(asked):
+                asked.partition = get(asked.topic, asked.index)
         return all(asked.partition is not None for asked in self.asked)
+
+    def _may_read(self, asked: Asked) -> bool:
+        return self._session.access.may(Operation.READ, asked.topic)
 
     async def open(self) -> None:
         """Open the partitions. Those that cannot be opened are answered with an error."""
         for asked in self.asked:
-            if asked.partition is None:
+            if asked.partition is None and self._may_read(asked):
                 try:
                     asked.partition = await self._session.endpoint.partitions.open(
                         asked.topic, asked.index
@@ -226,6 +231,9 @@ class FetchWork:
 
     def _read_one(self, asked: Asked, rest_bytes: int, *, is_first: bool) -> Read:
         partition = asked.partition
+        if not self._may_read(asked):
+            # Also after it has waited: the permission may have been revoked meanwhile.
+            return Read(Code.TOPIC_AUTHORIZATION_FAILED)
         if partition is None:
             return Read(Code.UNKNOWN_TOPIC_OR_PARTITION)
         if not partition.opened.is_open:

@@ -15,7 +15,6 @@ class KafkaOptions:
 
     #: What Metadata and FindCoordinator tell clients.
     host: str
-    port: int
     cluster: str
     auto_create: bool = True
     default_partitions: int = 1

@@ -82,6 +82,8 @@ class Publish:
         get = self._endpoint.partitions.get
         epoch_is_due = self._endpoint.ports.topics.epoch_is_due
         for part in self.parts:
+            if part.code is not Code.NONE:
+                continue
             if part.partition is None:
                 part.partition = get(part.topic, part.index)
             if part.partition is None or _is_large(part.records):
@@ -95,6 +97,8 @@ class Publish:
     async def prepare(self) -> None:
         """Open the partitions, and check large sets in a thread."""
         for part in self.parts:
+            if part.code is not Code.NONE:
+                continue
             try:
                 await self._prepare(part)
             except KafkaError as refusal:

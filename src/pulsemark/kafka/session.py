@@ -20,7 +20,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..metadata import Buffer
+from .access import Access
 from .errors import ProtocolError
+from .ports import Admitted
 from .wire import Connection, Request, encode, splice
 
 if TYPE_CHECKING:
@@ -44,8 +46,10 @@ JOIN_BELOW_BYTES = 2 * 1024
 class KafkaSession(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
-    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler]) -> None:
+    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
         self.endpoint = endpoint
+        #: What Metadata and FindCoordinator tell this client: with or without TLS, as it came.
+        self.port = port
         self.options = endpoint.options
         self.address = "-"
         self.host = ""
@@ -54,6 +58,13 @@ class KafkaSession(asyncio.Protocol):
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._ports = endpoint.ports
+        #: Who the client is; None until it is authenticated.
+        self.admitted: Admitted | None = None
+        self.access = Access(endpoint.ports.access, None)
+        #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
+        self.sasl_mechanism: str | None = None
+        self.authenticated_by: str | None = None
+        self.peer_certificate: Any = None
         self._handlers = handlers
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -80,7 +91,27 @@ class KafkaSession(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.address, self.host = f"/{peer[0]}:{peer[1]}", f"/{peer[0]}"
+        self.peer_certificate = transport.get_extra_info("peercert")
         self.endpoint.sessions.add(self)
+        self.connection.is_admitted = False
+        admitted = self._ports.admission.without_sasl(self.peer_certificate)
+        if admitted is not None:
+            self.admit(admitted)
+
+    def admit(self, admitted: Admitted) -> None:
+        """The client is authenticated."""
+        self.admitted = admitted
+        self.access = Access(self._ports.access, admitted.principal)
+        self.connection.is_admitted = True
+
+    def _check_expiry(self) -> None:
+        """With expired credentials only a new authentication is taken (KIP-368)."""
+        expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
+        if expires_at_ms is None or self._ports.now_ms() < expires_at_ms:
+            return
+        self.connection.is_admitted = False
+        if self._blocking is not None and self._task is None:
+            self.close_because("the credentials expired while a request waited")
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived: handle the requests they complete."""
@@ -119,6 +150,7 @@ class KafkaSession(asyncio.Protocol):
         until_s = time.monotonic() + TURN_S
         request = None
         progressed = False
+        self._check_expiry()
         try:
             while self._may_take() and (request := self.connection.take()) is not None:
                 progressed = True
@@ -293,6 +325,7 @@ class KafkaSession(asyncio.Protocol):
         """Called about once a second: close a connection that is idle or stalled."""
         options = self.options
         pending_bytes = self.connection.pending_bytes
+        self._check_expiry()
         if self.is_closed or self._blocking is not None:
             return
         if pending_bytes and self._is_reading:

@@ -237,7 +237,9 @@ def test_damaged_or_foreign_settings_grant_nothing() -> None:
     """Settings that an earlier version stored without a check are no permissions."""
     tenants = Tenants()
     tenants.tenants["acme"] = {"adminRoles": "boss"}
-    for value in (None, [], "x", {"namespace_auth": None}, {"namespace_auth": ["reader"]}):
+    parts = ({"namespace_auth": None}, {"namespace_auth": ["reader"]})
+    values: tuple[Any, ...] = (None, [], "x", *parts)
+    for value in values:
         tenants.namespaces["acme/ns"] = {"auth_policies": value}
         decide = authorizer(tenants)
         for role in ("boss", "b", "reader"):
@@ -253,7 +255,7 @@ def test_without_authorisation_everything_is_allowed() -> None:
 
 def test_a_change_is_counted_and_told() -> None:
     """Whoever remembers a decision sees that it may be another one now."""
-    decide, told = authorizer(), []
+    decide, told = authorizer(), list[str | None]()
     decide.on_change.append(told.append)
     decide.changed("acme/ns")
     decide.changed()

@@ -8,7 +8,8 @@ from typing import Any
 from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
 
 from ...ledger import LedgerError
-from ..errors import Code
+from ..access import Operation
+from ..errors import Code, KafkaError
 from ..publishing import Part, Publish
 from ..session import Handler, KafkaSession
 from ..wire import Request
@@ -29,6 +30,9 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
         for topic in body.topic_data or ()
         for each in topic.partition_data or ()
     ]
+    for part in parts:
+        if not session.access.may(Operation.WRITE, part.topic):
+            part.refuse(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     publish = Publish(session, request.version, request.client_id, parts)
     if body.acks not in ACKS or (request.version >= 3 and body.transactional_id is not None):
         code = Code.INVALID_REQUIRED_ACKS
@@ -95,7 +99,10 @@ async def init_producer_id(session: KafkaSession, request: Request) -> None:
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         try:
+            session.access.check_writes_somewhere()
             producer_id = await session.endpoint.producer_ids.take()
+        except KafkaError as refusal:
+            code = refusal.code
         except LedgerError:
             code = Code.COORDINATOR_NOT_AVAILABLE
     response = InitProducerIdResponse(
