@@ -115,7 +115,14 @@ class Broker:
     @property
     def grpc_url(self) -> str:
         """`host:port` of the seek service; "" without gRPC."""
-        return self._seek_server.target if self._seek_server is not None else ""
+        is_served = self._seek_server is not None and self.config.grpc_port is not None
+        return self._seek_server.target if self._seek_server and is_served else ""
+
+    @property
+    def grpc_url_tls(self) -> str:
+        """The same with TLS; "" without."""
+        is_served = self.config.security.grpc_tls_port is not None
+        return self._seek_server.tls_target if self._seek_server and is_served else ""
 
     @property
     def kafka_url(self) -> str:
@@ -249,20 +256,21 @@ class Broker:
         return HttpConnection(self.services)
 
     async def _start_seek_server(self) -> None:
-        port = self.config.grpc_port
-        if port is None and self.config.grpc_control_token_file is not None:
+        ports = (self.config.grpc_port, self.config.security.grpc_tls_port)
+        is_served = ports != (None, None)
+        if not is_served and self.config.grpc_control_token_file is not None:
             path = str(self.config.grpc_control_token_file)
             raise ConfigError("grpc_control_token_file", path, "needs grpc_port, which is not set")
-        if port is None:
+        if not is_served:
             return
         from ..finder.errors import BindError
         from .grpc_bridge import make_seek_server
 
-        server = make_seek_server(self.services, self.config.host, port)
+        server = make_seek_server(self.services, self.config.host)
         try:
             await server.start()
         except BindError as error:
-            raise PortInUseError(self.config.host, port) from error
+            raise PortInUseError(error.host, error.port) from error
         self._seek_server = server
 
     async def _run_blocking(self, function: Any, *arguments: Any) -> Any:
