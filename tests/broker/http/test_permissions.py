@@ -126,7 +126,10 @@ def test_bad_permissions_of_a_new_namespace_are_refused(secured: BrokerThread) -
     good = {"auth_policies": {"namespace_auth": {"q": ["consume"]}}}
     assert rest(secured, "PUT", new, BOSS, good).status == 204
     assert rest(secured, "GET", f"{new}/permissions", BOSS).json == {"q": ["consume"]}
-    assert rest(secured, "PUT", "/admin/v2/tenants/t", token_of("admin"), {"adminRoles": "x"}).status == 400
+    assert (
+        rest(secured, "PUT", "/admin/v2/tenants/t", token_of("admin"), {"adminRoles": "x"}).status
+        == 400
+    )
 
 
 def test_permissions_survive_a_restart(tmp_path: Path) -> None:
