@@ -48,6 +48,9 @@ SECURITY_SETTINGS: dict[str, Setting] = {
     ),
     "proxyRoles": _setting("proxy_roles", NAMES, ((),)),
     "authorizationEnabled": _setting("authorization_enabled", BOOLEAN),
+    "authorizationAllowWildcardsMatching": _setting(
+        "authorization_allow_wildcards_matching", BOOLEAN
+    ),
     "superUserRoles": _setting("super_user_roles", NAMES, ((),)),
     "tokenSecretKey": _setting("token_secret_key", empty=(None,)),
     "tokenPublicKey": _setting("token_public_key", empty=(None,)),
