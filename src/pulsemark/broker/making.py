@@ -16,7 +16,6 @@ from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
-from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .services import Services
@@ -37,13 +36,12 @@ async def make_services(
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
-    service_url: str,
-    http_url: str,
-    service_url_tls: str = "",
-    http_url_tls: str = "",
-    authenticator: Authenticator | None = None,
+    broker_name: str,
 ) -> Services:
-    """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
+    """Make the shared parts of a broker, and load topics and settings from the store's catalog.
+
+    The broker adds its URLs and its authenticator.
+    """
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
     forget_mirrors = partial(run_blocking, places.forget)
@@ -51,7 +49,7 @@ async def make_services(
     topics: Topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
         after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
-        broker_name=(service_url or service_url_tls).partition("://")[2],
+        broker_name=broker_name,
     )
     authorizer = Authorizer(config.security, topics.namespaces)
     topics.namespaces.on_change.append(authorizer.changed)
@@ -73,11 +71,6 @@ async def make_services(
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
-        service_url=service_url,
-        http_url=http_url,
-        service_url_tls=service_url_tls,
-        http_url_tls=http_url_tls,
-        authenticator=authenticator,
         incarnation=await run_blocking(_next_incarnation, store),
     )
 

@@ -65,8 +65,7 @@ class AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if found is None or details.method.startswith(self._open_prefix):
             return found
         method, headers = details.method, _headers(details.invocation_metadata)
-        if method.startswith(rpc.path("")):
-            method = method.removeprefix(rpc.path(""))
+        method = method.removeprefix(f"/{rpc.SERVICE_NAME}/")
 
         async def check(request: Any, context: CallContext) -> None:
             caller = Caller(method, headers, _common_name(context))
