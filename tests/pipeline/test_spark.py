@@ -6,6 +6,7 @@ All tests that need the session are in this module (see `spark` in conftest).
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -498,6 +499,35 @@ def test_the_control_entries_are_listed(spark: Any, folder: Any, tmp_path: Path)
     arguments = [str(folder.path), "--out", str(target)]
     assert run_job("control", arguments, out=out, err=err) == 0, err.getvalue()
     assert pyarrow.csv.read_csv(next(target.glob("*.csv"))).num_rows == 6
+
+
+def test_an_offload_is_a_table_for_spark(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """The command copies, verifies and truncates; Spark reads the files as one table."""
+    topics = [folder.topic("a"), folder.topic("b")]
+    for topic in topics:
+        for number in range(30):
+            topic.batch([BatchMember(payload=b"%d-%d" % (number, place)) for place in range(3)])
+            folder.clock.advance(10 * 60_000)
+        topic.ledger.roll()
+        topic.single(b"last")
+    truth = sorted((row["__topic"], row["__index"], row["value"]) for t in topics for row in t.rows)
+    target = tmp_path / "copy"
+    arguments = [str(folder.path), str(target), "--json"]
+    out, err = io.StringIO(), io.StringIO()
+    assert run_job("offload", [*arguments, "--verify"], out=out, err=err) == 0, err.getvalue()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["topic"], line["rows"]) for line in lines] == [(t.name, 91) for t in topics]
+    table = spark.read.parquet(str(target))
+    assert sorted(map(tuple, table.select("__topic", "__index", "value").collect())) == truth
+    folder.store.close()
+    out = io.StringIO()
+    assert run_job("offload", [*arguments, "--truncate"], out=out, err=err) == 0, err.getvalue()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    left = {line["topic"]: line["first_index_left"] for line in lines}
+    assert left == {topic.name: 90 for topic in topics}
+    next(target.glob("topic=*/hour=*/*.parquet")).unlink()
+    assert run_job("offload", [*arguments, "--verify"], out=out, err=err) == 1
+    assert "is missing" in err.getvalue().splitlines()[-1]
 
 
 def test_the_session_is_one(spark: Any) -> None:

@@ -25,6 +25,7 @@ from .errors import (
 )
 from .java import Java, find_java
 from .jobs import JOBS, Job, run_job
+from .offload import OffloadResult, offload, truncate_offloaded, verify_offload
 from .registration import register
 from .session import local_session
 
@@ -38,12 +39,16 @@ __all__ = [
     "Job",
     "JobFailedError",
     "MissingExtraError",
+    "OffloadResult",
     "OptionError",
     "PipelineError",
     "audit",
     "control_entries",
     "find_java",
     "local_session",
+    "offload",
     "register",
     "run_job",
+    "truncate_offloaded",
+    "verify_offload",
 ]

@@ -7,17 +7,21 @@ local session. Its result is printed as a table, or written to ``--out`` as CSV 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
-from .audit import AuditLabels, audit
+from .arguments import checked_options
+from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
+from .columns import DEFAULT_COLUMNS
 from .control import control_entries
 from .errors import (
     JavaNotFoundError,
@@ -26,6 +30,8 @@ from .errors import (
     OptionError,
     PipelineError,
 )
+from .offload import offload, truncate_offloaded, verify_offload
+from .offload.job import DEFAULT_ROWS_PER_FILE
 from .session import local_session
 
 if TYPE_CHECKING:
@@ -43,6 +49,8 @@ class Job:
 
     summary: str
     add_options: Callable[[argparse.ArgumentParser], None]
+    check: Callable[[argparse.Namespace], object]
+    """Checks the arguments before a session is started, which takes seconds."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
 
 
@@ -66,6 +74,16 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="label (default: this machine's name)")
     parser.add_argument("--datacenter", help="label (default: none)")
     parser.add_argument("--application", help="label (default: none)")
+
+
+def _check_range(given: argparse.Namespace) -> None:
+    checked_options(given.path, given.topic, given.starting_time, given.ending_time, None)
+
+
+def _check_audit(given: argparse.Namespace) -> None:
+    _check_range(given)
+    parse_bucket_ms(given.bucket)
+    parse_by(given.by)
 
 
 def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -97,13 +115,87 @@ def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     )
 
 
+def _add_offload_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="the data folder; a broker may be writing to it")
+    parser.add_argument("target", help="the folder of the Parquet files; made if it is missing")
+    parser.add_argument(
+        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
+    )
+    parser.add_argument(
+        "--ending-time",
+        metavar="TIME",
+        help="copy up to here; ms since the epoch or ISO-8601, UTC unless it says otherwise",
+    )
+    parser.add_argument(
+        "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rows-per-file",
+        type=_positive,
+        default=DEFAULT_ROWS_PER_FILE,
+        metavar="N",
+        help="a file ends at a multiple of so many messages (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="then check all files of the target; exit code 1 if bad",
+    )
+    parser.add_argument(
+        "--truncate",
+        action="store_true",
+        help="then remove verified and acknowledged messages from the ledgers; the broker must be"
+        " stopped",
+    )
+
+
+def _check_offload(given: argparse.Namespace) -> None:
+    checked_options(given.path, given.topic, None, given.ending_time, None)
+
+
+def _run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    done = offload(
+        spark,
+        given.path,
+        given.target,
+        given.topic,
+        ending_time=given.ending_time,
+        columns=given.columns.split(","),
+        rows_per_file=given.rows_per_file,
+    )
+    if given.verify or given.truncate:
+        problems = [p for check in verify_offload(given.path, given.target) for p in check.problems]
+        if problems:
+            raise JobFailedError(f"{given.target} is not verified: {'; '.join(problems)}")
+    left = truncate_offloaded(given.path, given.target) if given.truncate else {}
+    rows = [
+        (
+            topic,
+            sum(1 for file in done.files if file.topic == topic),
+            sum(file.rows for file in done.files if file.topic == topic),
+            sum(file.size_bytes for file in done.files if file.topic == topic),
+            left.get(topic),
+        )
+        for topic in sorted({*left, *(file.topic for file in done.files)})
+    ]
+    schema = "topic string, files bigint, rows bigint, bytes bigint, first_index_left bigint"
+    return spark.createDataFrame(rows, schema)
+
+
 JOBS: Mapping[str, Job] = {
     "audit": Job(
         "count messages by topic and time, and the ones that are missing",
         _add_audit_options,
+        _check_audit,
         _run_audit,
     ),
-    "control": Job("list control entries", _add_range, _run_control),
+    "control": Job("list control entries", _add_range, _check_range, _run_control),
+    "offload": Job(
+        "copy what is new to Parquet files, by hour of broker time",
+        _add_offload_options,
+        _check_offload,
+        _run_offload,
+    ),
 }
 
 
@@ -138,6 +230,7 @@ def run_job(
     given = _parser(f"{prog} {name}", job).parse_args(arguments)
     try:
         _check_out(given.out)
+        job.check(given)
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
             _print_or_write(job.run(spark, given), given, out)
@@ -156,6 +249,7 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="write the rows to this folder, do not print"
     )
+    parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
     parser.add_argument(
         "--format", choices=("csv", "parquet"), default="csv", help="of --out (default: csv)"
     )
@@ -211,6 +305,10 @@ def reason_of(report: str) -> str:
 
 
 def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
+    if given.out is None and given.json:
+        for row in rows.toLocalIterator():
+            print(json.dumps(row.asDict(), default=_json_value, ensure_ascii=False), file=out)
+        return
     if given.out is None:
         print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
         return
@@ -219,6 +317,13 @@ def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> 
         writer = writer.option("header", "true")
     writer.format(given.format).save(str(given.out.absolute()))
     print(f"written to {given.out}", file=out)
+
+
+def _json_value(value: object) -> str:
+    """Times as ISO-8601 in UTC; the session's time zone is UTC."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def table_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

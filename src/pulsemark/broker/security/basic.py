@@ -59,7 +59,7 @@ class BasicProvider:
                 continue
             try:
                 user, _, password_hash = line.decode().strip().partition(":")
-                is_known = self._context.identify(password_hash) is not None
+                is_known = self._is_hash(password_hash)
             except ValueError:
                 is_known = False
             if not is_known or not user or user in found:
@@ -67,6 +67,11 @@ class BasicProvider:
                 raise ConfigError("basic_auth_conf", "(not shown)", reason)
             found[user] = password_hash
         return found
+
+    def _is_hash(self, text: str) -> bool:
+        """Whether it is a whole hash of a known kind. Raises ValueError for a broken one."""
+        kind = self._context.identify(text, resolve=True)
+        return kind is not None and kind.from_string(text).checksum is not None
 
     def http_credentials(
         self, headers: Mapping[str, str], peer_certificate: PeerCertificate | None
