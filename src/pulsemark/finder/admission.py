@@ -20,6 +20,8 @@ __all__ = ["AdmissionGate", "Admit", "CallRefusedError", "Caller"]
 
 #: What gRPC calls the common name of a client's certificate.
 COMMON_NAME = "x509_common_name"
+#: What the paths of the service's calls begin with.
+PREFIX = f"/{rpc.SERVICE_NAME}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if found is None or details.method.startswith(self._open_prefix):
             return found
         method, headers = details.method, _headers(details.invocation_metadata)
-        method = method.removeprefix(f"/{rpc.SERVICE_NAME}/")
+        method = method.removeprefix(PREFIX)
 
         async def check(request: Any, context: CallContext) -> None:
             caller = Caller(method, headers, _common_name(context))
