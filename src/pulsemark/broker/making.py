@@ -37,13 +37,14 @@ async def make_services(
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
-    service_url: str,
-    http_url: str,
-    service_url_tls: str = "",
-    http_url_tls: str = "",
     authenticator: Authenticator | None = None,
+    **urls: Any,
 ) -> Services:
-    """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
+    """Make the shared parts of a broker, and load topics and settings from the store's catalog.
+
+    `urls` are those of `Services`, by their names there; those with TLS may be left out.
+    """
+    urls = {"service_url_tls": "", "http_url_tls": "", **urls}
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
     forget_mirrors = partial(run_blocking, places.forget)
@@ -51,10 +52,8 @@ async def make_services(
     topics: Topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
         after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
-        broker_name=(service_url or service_url_tls).partition("://")[2],
+        broker_name=(urls["service_url"] or urls["service_url_tls"]).partition("://")[2],
     )
-    authorizer = Authorizer(config.security, topics.namespaces)
-    topics.namespaces.on_change.append(authorizer.changed)
     auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
@@ -62,7 +61,7 @@ async def make_services(
         config=config,
         topics=topics,
         schemas=schemas,
-        authorizer=authorizer,
+        authorizer=_authorizer(config, topics),
         budget=PublishBudget(config.max_in_flight_publish_bytes),
         input=InputMemory(config.max_input_buffer_bytes),
         output=OutputMemory(config.max_unsent_bytes),
@@ -73,13 +72,16 @@ async def make_services(
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
-        service_url=service_url,
-        http_url=http_url,
-        service_url_tls=service_url_tls,
-        http_url_tls=http_url_tls,
         authenticator=authenticator,
         incarnation=await run_blocking(_next_incarnation, store),
+        **urls,
     )
+
+
+def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
+    authorizer = Authorizer(config.security, topics.namespaces)
+    topics.namespaces.on_change.append(authorizer.changed)
+    return authorizer
 
 
 async def _forget(

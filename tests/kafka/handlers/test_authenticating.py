@@ -1,4 +1,4 @@
-"""SASL: PLAIN and OAUTHBEARER with the broker's tokens and passwords, and what is answered before."""
+"""SASL: PLAIN and OAUTHBEARER with the broker's tokens and passwords, and what comes before."""
 
 from __future__ import annotations
 
