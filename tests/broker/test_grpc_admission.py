@@ -30,7 +30,9 @@ REQUESTS: dict[str, Any] = {
     "Range": pb.RangeRequest(topic=TOPIC, from_ms=0, to_ms=1),
     "ReadEntries": pb.ReadEntriesRequest(topic=TOPIC, max_entries=1),
     "ResetCursor": pb.ResetCursorRequest(topic=TOPIC, subscription="s", index=0),
-    "AppendControl": pb.AppendControlRequest(topic=TOPIC, type=1, name="x"),
+    "AppendControl": pb.AppendControlRequest(
+        topic=TOPIC, type=pb.CONTROL_TYPE_CHECKPOINT, name="x"
+    ),
     "Epochs": pb.EpochsRequest(topic=TOPIC),
     "Audit": pb.AuditRequest(topic=TOPIC),
 }
@@ -52,7 +54,7 @@ def attacked() -> Iterator[BrokerThread]:
         yield broker
 
 
-def call(broker: BrokerThread, method: str, token: str | None, request: Any = None) -> Code:
+def call(broker: BrokerThread, method: str, token: str | None, request: Any = None) -> Any:
     """The status of a call."""
     metadata = () if token is None else (("authorization", f"Bearer {token}"),)
     kind = rpc.SERVICE.methods_by_name[method]
@@ -65,8 +67,7 @@ def call(broker: BrokerThread, method: str, token: str | None, request: Any = No
             if kind.server_streaming:
                 list(answer)
         except grpc.RpcError as error:
-            code: Code = error.code()
-            return code
+            return error.code()
     return Code.OK
 
 

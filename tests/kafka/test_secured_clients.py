@@ -79,7 +79,7 @@ def plain(role: str) -> dict[str, str]:
     return {"username": role, "password": f"token:{token_of(role)}"}
 
 
-class Tokens(AbstractTokenProvider):
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     """Gives kafka-python a token."""
 
     def token(self) -> str:
@@ -87,7 +87,7 @@ class Tokens(AbstractTokenProvider):
         return token_of("both")
 
 
-class AsyncTokens(aiokafka.abc.AbstractTokenProvider):
+class AsyncTokens(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
     """Gives aiokafka a token."""
 
     async def token(self) -> str:

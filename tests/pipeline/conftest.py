@@ -171,8 +171,11 @@ class TopicWriter:
         done = self.ledger.append(body, message_count=len(messages))
         done.commit.wait(10)
         stamped = len(self.ledger.stampers.names) > 0
+        header = read_message_metadata(body)
         for place, message in enumerate(messages):
             known: Row = {
+                "__producerName": header.producer_name,
+                "__sequenceId": header.sequence_id,
                 "__topic": self.name,
                 "__messageId": self._id(done.position, place, len(messages)),
                 "__publishTime": moment(publish_ms),

@@ -152,6 +152,8 @@ def test_columns_are_found_in_any_case_and_keep_their_order() -> None:
         "__chunkUuid",
         "__chunkId",
         "__chunkCount",
+        "__producerName",
+        "__sequenceId",
         "__tags",
     }
 

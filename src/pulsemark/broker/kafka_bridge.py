@@ -149,6 +149,7 @@ def _options(config: BrokerConfig, host: str) -> KafkaOptions:
         max_partitions=MAX_PARTITIONS,
         write_buffer_high_water_bytes=config.write_buffer_high_water_bytes,
         idle_timeout_ms=config.kafka_idle_timeout_ms,
+        handshake_timeout_ms=config.handshake_timeout_ms,
         stalled_frame_timeout_ms=config.stalled_frame_timeout_ms,
         min_frame_rate_bytes_per_s=config.min_frame_rate_bytes_per_s,
     )

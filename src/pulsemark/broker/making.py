@@ -51,8 +51,6 @@ async def make_services(
         after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
         broker_name=broker_name,
     )
-    authorizer = Authorizer(config.security, topics.namespaces)
-    topics.namespaces.on_change.append(authorizer.changed)
     auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
@@ -60,7 +58,7 @@ async def make_services(
         config=config,
         topics=topics,
         schemas=schemas,
-        authorizer=authorizer,
+        authorizer=_authorizer(config, topics),
         budget=PublishBudget(config.max_in_flight_publish_bytes),
         input=InputMemory(config.max_input_buffer_bytes),
         output=OutputMemory(config.max_unsent_bytes),
@@ -73,6 +71,12 @@ async def make_services(
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
     )
+
+
+def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
+    authorizer = Authorizer(config.security, topics.namespaces)
+    topics.namespaces.on_change.append(authorizer.changed)
+    return authorizer
 
 
 async def _forget(

@@ -27,7 +27,9 @@ from .ports import AccessPort
 
 __all__ = ["Access", "Operation"]
 
-MAX_REMEMBERED = 10_000
+#: Decisions that a connection remembers, and the longest name of which it does.
+MAX_REMEMBERED = 1_000
+MAX_NAME_LENGTH = 255
 
 
 class Operation(Enum):
@@ -69,8 +71,15 @@ class Access:
             self._known.clear()
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = decide()
+            known = decide()
+            if len(key[1]) <= MAX_NAME_LENGTH:
+                self._known[key] = known
         return known
+
+    @property
+    def remembered(self) -> int:
+        """How many decisions it remembers."""
+        return len(self._known)
 
     # -- refusing -------------------------------------------------------------------------------
 

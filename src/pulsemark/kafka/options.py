@@ -32,5 +32,7 @@ class KafkaOptions:
     max_partitions: int = 10_000
     write_buffer_high_water_bytes: int = 2 * MIB
     idle_timeout_ms: int = 600_000
+    #: A client must be authenticated within this time.
+    handshake_timeout_ms: int = 30_000
     stalled_frame_timeout_ms: int = 30_000
     min_frame_rate_bytes_per_s: int = 16 * 1024

@@ -78,7 +78,7 @@ class KafkaSession(asyncio.Protocol):
         self._writable = True
         self._has_turn = False
         self._counts_input = False
-        self._active_at_s = self._began_at_s = self._loop.time()
+        self._active_at_s = self._began_at_s = self._made_at_s = self._loop.time()
         self._largest_buffer_bytes = 0
 
     # -- asyncio's calls ------------------------------------------------------------------------
@@ -326,6 +326,9 @@ class KafkaSession(asyncio.Protocol):
         options = self.options
         pending_bytes = self.connection.pending_bytes
         self._check_expiry()
+        late_s = now_s - self._made_at_s - options.handshake_timeout_ms / 1000
+        if self.admitted is None and late_s > 0:
+            self.close_because("the client was not authenticated within handshake_timeout_ms")
         if self.is_closed or self._blocking is not None:
             return
         if pending_bytes and self._is_reading:

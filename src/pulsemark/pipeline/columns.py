@@ -63,6 +63,8 @@ _ALL = (
     Column("__chunkUuid", "string", Depth.HEADER, False, "chunked message this is a part of"),
     Column("__chunkId", "int", Depth.HEADER, False, "number of this chunk, from 0"),
     Column("__chunkCount", "int", Depth.HEADER, False, "chunks of the chunked message"),
+    Column("__producerName", "string", Depth.HEADER, False, "as the producer gave it"),
+    Column("__sequenceId", "bigint", Depth.HEADER, False, "the producer's number of the entry"),
     Column("__tags", "map<string,string>", Depth.LEDGER, False, "the stamp's tags, by name"),
 )
 

@@ -11,192 +11,31 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
-from .arguments import checked_options
-from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
-from .columns import DEFAULT_COLUMNS
-from .control import control_entries
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
     MissingExtraError,
     OptionError,
     PipelineError,
+    ProblemsFoundError,
 )
-from .offload import offload, truncate_offloaded, verify_offload
-from .offload.job import DEFAULT_ROWS_PER_FILE
+from .job_table import JOBS, Job, positive
 from .session import local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 """The exit code of argparse itself for options that it does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One job: its summary, its options, and its function."""
-
-    summary: str
-    add_options: Callable[[argparse.ArgumentParser], None]
-    check: Callable[[argparse.Namespace], object]
-    """Checks the arguments before a session is started, which takes seconds."""
-    run: Callable[[SparkSession, argparse.Namespace], DataFrame]
-
-
-def _add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
-    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
-    parser.add_argument("--ending-time", metavar="TIME", help="end here")
-
-
-def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    _add_range(parser)
-    parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
-    parser.add_argument(
-        "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
-    )
-    parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
-    parser.add_argument("--host", help="label (default: this machine's name)")
-    parser.add_argument("--datacenter", help="label (default: none)")
-    parser.add_argument("--application", help="label (default: none)")
-
-
-def _check_range(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, given.starting_time, given.ending_time, None)
-
-
-def _check_audit(given: argparse.Namespace) -> None:
-    _check_range(given)
-    parse_bucket_ms(given.bucket)
-    parse_by(given.by)
-
-
-def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    return audit(
-        spark,
-        given.path,
-        given.topic,
-        bucket=given.bucket,
-        by=given.by,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
-        labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),
-    )
-
-
-def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    rows = control_entries(
-        spark,
-        given.path,
-        given.topic,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
-    )
-    # As text: a table for people, and CSV, hold no map of bytes.
-    return rows.selectExpr(
-        "* EXCEPT (tags)",
-        "array_join(transform(map_entries(tags),"
-        " tag -> concat(tag.key, '=', decode(tag.value, 'UTF-8'))), ' ') AS tags",
-    )
-
-
-def _add_offload_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument("target", help="the folder of the Parquet files; made if it is missing")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-    parser.add_argument(
-        "--ending-time",
-        metavar="TIME",
-        help="copy up to here; ms since the epoch or ISO-8601, UTC unless it says otherwise",
-    )
-    parser.add_argument(
-        "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rows-per-file",
-        type=_positive,
-        default=DEFAULT_ROWS_PER_FILE,
-        metavar="N",
-        help="a file ends at a multiple of so many messages (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="then check all files of the target; exit code 1 if bad",
-    )
-    parser.add_argument(
-        "--truncate",
-        action="store_true",
-        help="then remove verified and acknowledged messages from the ledgers; the broker must be"
-        " stopped",
-    )
-
-
-def _check_offload(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, None, given.ending_time, None)
-
-
-def _run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    done = offload(
-        spark,
-        given.path,
-        given.target,
-        given.topic,
-        ending_time=given.ending_time,
-        columns=given.columns.split(","),
-        rows_per_file=given.rows_per_file,
-    )
-    if given.verify or given.truncate:
-        problems = [p for check in verify_offload(given.path, given.target) for p in check.problems]
-        if problems:
-            raise JobFailedError(f"{given.target} is not verified: {'; '.join(problems)}")
-    left = truncate_offloaded(given.path, given.target) if given.truncate else {}
-    rows = [
-        (
-            topic,
-            sum(1 for file in done.files if file.topic == topic),
-            sum(file.rows for file in done.files if file.topic == topic),
-            sum(file.size_bytes for file in done.files if file.topic == topic),
-            left.get(topic),
-        )
-        for topic in sorted({*left, *(file.topic for file in done.files)})
-    ]
-    schema = "topic string, files bigint, rows bigint, bytes bigint, first_index_left bigint"
-    return spark.createDataFrame(rows, schema)
-
-
-JOBS: Mapping[str, Job] = {
-    "audit": Job(
-        "count messages by topic and time, and the ones that are missing",
-        _add_audit_options,
-        _check_audit,
-        _run_audit,
-    ),
-    "control": Job("list control entries", _add_range, _check_range, _run_control),
-    "offload": Job(
-        "copy what is new to Parquet files, by hour of broker time",
-        _add_offload_options,
-        _check_offload,
-        _run_offload,
-    ),
-}
 
 
 def run_job(
@@ -233,7 +72,13 @@ def run_job(
         job.check(given)
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
-            _print_or_write(job.run(spark, given), given, out)
+            try:
+                rows, problem = job.run(spark, given), None
+            except ProblemsFoundError as error:
+                rows, problem = error.rows, error
+            _print_or_write(rows, given, out)
+        if problem is not None:
+            raise problem
     except (MissingExtraError, JavaNotFoundError, JobFailedError) as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_FAILED
@@ -254,16 +99,9 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
         "--format", choices=("csv", "parquet"), default="csv", help="of --out (default: csv)"
     )
     parser.add_argument(
-        "--cores", type=_positive, metavar="N", help="tasks at once (default: all cores)"
+        "--cores", type=positive, metavar="N", help="tasks at once (default: all cores)"
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 def _check_out(folder: Path | None) -> None:

@@ -3,9 +3,9 @@
     with secured_broker() as broker:
         answer = rest(broker, "GET", "/admin/v2/tenants", token_of("admin"))
 
-Super user is `admin`, proxy is `proxy`. `set_up` makes a tenant `acme` with the administrator `boss`
-and the namespace `acme/ns`, where `reader` may consume, `writer` may produce and `both` may do both,
-and a tenant `other` with the administrator `stranger`.
+Super user is `admin`, proxy is `proxy`. `set_up` makes a tenant `acme` with the administrator
+`boss` and the namespace `acme/ns`, where `reader` may consume, `writer` may produce and `both` may
+do both, and a tenant `other` with the administrator `stranger`.
 """
 
 from __future__ import annotations

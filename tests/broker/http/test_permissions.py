@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,8 @@ def test_bad_grants_change_nothing(secured: BrokerThread, body: object) -> None:
 def test_bad_permissions_of_a_new_namespace_are_refused(secured: BrokerThread) -> None:
     """The policies with which a namespace is made are checked like a grant."""
     new = "/admin/v2/namespaces/acme/new"
-    for bad in ({"namespace_auth": {"x": "consume"}}, {"other": {}}, [], {"destination_auth": 5}):
+    first: Any = {"namespace_auth": {"x": "consume"}}
+    for bad in (first, {"other": {}}, [], {"destination_auth": 5}):
         assert rest(secured, "PUT", new, BOSS, {"auth_policies": bad}).status == 400
         assert rest(secured, "GET", new, BOSS).status == 404
     good = {"auth_policies": {"namespace_auth": {"q": ["consume"]}}}

@@ -1,4 +1,4 @@
-"""SASL: PLAIN and OAUTHBEARER with the broker's tokens and passwords, and what is answered before."""
+"""SASL: PLAIN and OAUTHBEARER with the broker's tokens and passwords, and what comes before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from pulsemark.broker import BrokerThread
+from pulsemark.broker import Broker, BrokerThread
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_kafka import RawKafka
 from pulsemark.testing.secured import rest, secured_broker, set_up, token_of
@@ -241,3 +241,41 @@ def test_a_renewal_must_not_change_the_role(secured: BrokerThread) -> None:
         client.send(SaslHandshakeRequest, 1, mechanism="OAUTHBEARER")
         with pytest.raises(ConnectionError):
             client.receive_frame()
+
+
+def test_a_client_has_to_authenticate_in_time(secured: BrokerThread) -> None:
+    """One that only keeps its connection is closed after the handshake's timeout."""
+
+    async def look(broker: Broker, late_s: float) -> None:
+        kafka = broker.services.kafka
+        assert kafka is not None
+        for session in tuple(kafka.sessions):
+            session.check_time(kafka.deadlines.now_s() + late_s)
+
+    with raw_client(secured) as idle, raw_client(secured) as working:
+        assert authenticate(working, with_token("reader")).error_code == 0
+        idle.call(ApiVersionsRequest, 0)
+        secured.call(lambda broker: look(broker, 29))
+        idle.call(ApiVersionsRequest, 0)
+        secured.call(lambda broker: look(broker, 31))
+        with pytest.raises(ConnectionError):
+            idle.receive_frame()
+        assert topics_of(working) == ["t"]
+
+
+def test_a_connection_remembers_a_bounded_number_of_names(secured: BrokerThread) -> None:
+    """A client cannot fill the broker's memory with names that it makes up."""
+
+    async def sizes(broker: Broker) -> list[int]:
+        kafka = broker.services.kafka
+        assert kafka is not None
+        return [session.access.remembered for session in kafka.sessions]
+
+    with raw_client(secured) as client:
+        authenticate(client, with_token("stranger"))
+        for start in range(0, 3_000, 500):
+            names = [f"n{start + number}" for number in range(500)] + ["x" * 20_000]
+            wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+            answer = client.call(MetadataRequest, 4, topics=wanted, allow_auto_topic_creation=False)
+            assert {topic.error_code for topic in answer.topics} == {29}
+        assert max(secured.call(sizes)) <= 1_000

@@ -46,6 +46,15 @@ class Example:
     code: int
 
 
+_Offsets = consumer.ListOffsetsRequest.ListOffsetsTopic
+_Commit = consumer.OffsetCommitRequest.OffsetCommitRequestTopic
+_Fetch = consumer.OffsetFetchRequest.OffsetFetchRequestTopic
+_Epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+_Delete = admin.DeleteRecordsRequest.DeleteRecordsTopic
+_Resource = admin.DescribeConfigsRequest.DescribeConfigsResource
+_Alter = admin.AlterConfigsRequest.AlterConfigsResource
+_Change = admin.IncrementalAlterConfigsRequest.AlterConfigsResource
+
 READERS = ("nobody", "stranger", "writer")
 WRITERS = ("nobody", "stranger", "reader")
 ALL = ("nobody", "stranger")
@@ -54,14 +63,6 @@ ADMINS = ("nobody", "stranger", "both")
 
 def examples(topic: str) -> dict[int, Example]:
     """A request of each kind, which would do something if it were let through."""
-    _Offsets = consumer.ListOffsetsRequest.ListOffsetsTopic
-    _Commit = consumer.OffsetCommitRequest.OffsetCommitRequestTopic
-    _Fetch = consumer.OffsetFetchRequest.OffsetFetchRequestTopic
-    _Epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    _Delete = admin.DeleteRecordsRequest.DeleteRecordsTopic
-    _Resource = admin.DescribeConfigsRequest.DescribeConfigsResource
-    _Alter = admin.AlterConfigsRequest.AlterConfigsResource
-    _Change = admin.IncrementalAlterConfigsRequest.AlterConfigsResource
     group = {"group_id": "g"}
     member = {**group, "generation_id": -1, "member_id": ""}
     config = {"name": "max.message.bytes", "value": "500"}

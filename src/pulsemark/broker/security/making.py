@@ -17,6 +17,9 @@ def make_authenticator(config: SecurityConfig, now_ms: Callable[[], int]) -> Aut
     Raises ConfigError for an unknown provider, a wrong key, or a library that is not installed.
     """
     if not config.authentication_enabled:
+        if config.authorization_enabled:
+            reason = "needs authentication_enabled: without it no client has a role"
+            raise ConfigError("authorization_enabled", True, reason)
         return None
     methods = dict.fromkeys(map(_method_of, config.authentication_providers))
     providers = [_provider(method, config, now_ms) for method in methods]
