@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 
+from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.testing.raw_messages import BatchMember
 
 pytestmark = pytest.mark.timeout(300)
@@ -138,3 +139,36 @@ def test_a_stream_s_options_are_checked(spark: Any, folder: Any, tmp_path: Path)
     folder.topic("a").single(b"x")
     with pytest.raises(StreamingQueryException, match="a stream has no end"):
         Sink(spark, folder, tmp_path).run(topic="a", endingOffsets="5")
+
+
+def test_rows_are_published_by_batches_and_streams(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """A DataFrame, and a stream from a folder, arrive in the topics of a broker."""
+    topic = folder.topic("a")
+    fill(topic, 40)
+    target = tmp_path / "target"
+    with BrokerThread(BrokerConfig(data_dir=target, port=0, http_port=0)) as broker:
+        rows = spark.range(25).selectExpr(
+            "CAST(id AS STRING) AS value", "CAST(id AS STRING) AS key"
+        )
+        writer = rows.repartition(2).write.format("pulsar-ledger").mode("append")
+        writer.options(serviceUrl=broker.service_url, topic="batch").save()
+        frame = spark.readStream.format("pulsemark").options(topic="a", startingOffsets="earliest")
+        stream = frame.option("maxOffsetsPerTrigger", 15).load(str(folder.path)).writeStream
+        query = (
+            stream.format("pulsemark")
+            .options(serviceUrl=broker.service_url, topic="stream")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        with pytest.raises(AnalysisException, match="'colour': the sink's columns are"):
+            spark.sql("SELECT 'x' AS value, 1 AS colour").write.format("pulsemark").mode(
+                "append"
+            ).options(serviceUrl=broker.service_url, topic="t").save()
+    read = spark.read.format("pulsemark").option("topicsPattern", "batch|stream")
+    found = read.option("columns", "__topic,value").load(str(target)).collect()
+    assert sorted(int(row[1]) for row in found if row[0].endswith("batch")) == list(range(25))
+    assert [row[1] for row in found if row[0].endswith("stream")] == [
+        row["value"] for row in topic.rows
+    ]

@@ -16,7 +16,6 @@ from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
-from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .services import Services
@@ -37,14 +36,12 @@ async def make_services(
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
-    authenticator: Authenticator | None = None,
-    **urls: Any,
+    broker_name: str,
 ) -> Services:
     """Make the shared parts of a broker, and load topics and settings from the store's catalog.
 
-    `urls` are those of `Services`, by their names there; those with TLS may be left out.
+    The broker adds its URLs and its authenticator.
     """
-    urls = {"service_url_tls": "", "http_url_tls": "", **urls}
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
     forget_mirrors = partial(run_blocking, places.forget)
@@ -52,7 +49,7 @@ async def make_services(
     topics: Topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
         after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
-        broker_name=(urls["service_url"] or urls["service_url_tls"]).partition("://")[2],
+        broker_name=broker_name,
     )
     auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
@@ -72,9 +69,7 @@ async def make_services(
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
-        authenticator=authenticator,
         incarnation=await run_blocking(_next_incarnation, store),
-        **urls,
     )
 
 

@@ -84,33 +84,34 @@ class Broker:
     # -- facts ----------------------------------------------------------------------------------
 
     @property
+    def listening(self) -> Listening:
+        """The ports of the binary protocol and of HTTP."""
+        return _running(self._listening, self._state)
+
+    @property
     def port(self) -> int:
         """The port of the binary protocol without TLS."""
-        return _running(_running(self._listening, self._state).binary, "serving TLS only").port
+        return _running(self.listening.binary, "serving TLS only").port
 
     @property
     def service_url(self) -> str:
         """`pulsar://host:port`, the URL for clients; "" with TLS only."""
-        listening = _running(self._listening, self._state)
-        return listening.url("pulsar", listening.binary, self._advertised_host())
+        return self.listening.url("pulsar", self.listening.binary, self._advertised_host())
 
     @property
     def service_url_tls(self) -> str:
         """`pulsar+ssl://host:port`; "" without TLS."""
-        listening = _running(self._listening, self._state)
-        return listening.url("pulsar+ssl", listening.binary_tls, self._advertised_host())
+        return self.listening.url("pulsar+ssl", self.listening.binary_tls, self._advertised_host())
 
     @property
     def http_url(self) -> str:
         """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
-        listening = _running(self._listening, self._state)
-        return listening.url("http", listening.http, self._advertised_host())
+        return self.listening.url("http", self.listening.http, self._advertised_host())
 
     @property
     def http_url_tls(self) -> str:
         """`https://host:port`; "" without TLS."""
-        listening = _running(self._listening, self._state)
-        return listening.url("https", listening.http_tls, self._advertised_host())
+        return self.listening.url("https", self.listening.http_tls, self._advertised_host())
 
     @property
     def grpc_url(self) -> str:
@@ -191,17 +192,16 @@ class Broker:
         self._store = await self._run_blocking(
             self._open_store, asyncio.get_running_loop().call_soon_threadsafe
         )
-        self._services = await make_services(
+        self._services = services = await make_services(
             config,
             self._store,
             stampers,
             self._run_blocking,
-            service_url=self.service_url,
-            http_url=self.http_url,
-            service_url_tls=self.service_url_tls,
-            http_url_tls=self.http_url_tls,
-            authenticator=self._authenticator,
+            broker_name=(self.service_url or self.service_url_tls).partition("://")[2],
         )
+        services.service_url, services.service_url_tls = self.service_url, self.service_url_tls
+        services.http_url, services.http_url_tls = self.http_url, self.http_url_tls
+        services.authenticator = self._authenticator
         await self._start_seek_server()
         if self._kafka is not None:
             await self._kafka.open(self._services, self._advertised_host())
@@ -209,7 +209,7 @@ class Broker:
         self._revoking = Revoking(self._services)
         self._services.cleaning.start()
         self._services.auditor.start()
-        _running(self._listening, self._state).start()
+        self.listening.start()
         if self._kafka is not None:
             self._kafka.start()
 

@@ -48,9 +48,9 @@ class Services:
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
     #: URL of the binary protocol, as lookups return it to clients; "" with TLS only.
-    service_url: str
+    service_url: str = ""
     #: "" without HTTP.
-    http_url: str
+    http_url: str = ""
     #: The URLs with TLS; "" without.
     service_url_tls: str = ""
     http_url_tls: str = ""

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .admin import add_admin_url, admin_url, ask, target_path
+from .access import Access, access_of
+from .admin import add_broker, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # All errors here come from calls to the broker, which raise CliError.
-ERRORS = (InvalidTopicNameError,)
+# OSError: a token file cannot be read.
+ERRORS = (InvalidTopicNameError, OSError)
 
 STAMPS = "brokerEntryMetadata"
 MIRRORS = "mirrorSources"
@@ -128,36 +130,37 @@ def _action(
     parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
     parser.add_argument("target", metavar="NAMESPACE|TOPIC", help="tenant/namespace, or a topic")
     parser.add_argument("policy", metavar="POLICY", choices=POLICIES, help=", ".join(POLICIES))
-    add_admin_url(parser)
+    add_broker(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
+    access = access_of(args)
     if args.policy == ENTRY_FORMAT and ("://" not in name or args.action == "unset"):
         raise CliError("entryFormat is a policy of topics, and stays once it is set")
     url = f"{admin_url(args.admin_url)}{path}/{args.policy}"
     if args.action == "get":
         if args.applied and "://" not in name:
             raise CliError("--applied needs a topic, not a namespace")
-        found = ask("GET", f"{url}?applied=true" if args.applied else url)
+        found = ask("GET", f"{url}?applied=true" if args.applied else url, access=access)
         _print(args, name, found)
     elif args.action == "set":
-        _set(args, url, of_topic="://" in name)
+        _set(args, url, access, of_topic="://" in name)
     else:
-        ask("DELETE", url)
+        ask("DELETE", url, access=access)
     return 0
 
 
-def _set(args: argparse.Namespace, url: str, *, of_topic: bool) -> None:
+def _set(args: argparse.Namespace, url: str, access: Access, *, of_topic: bool) -> None:
     value = _value(args)
     if args.policy == "messageTTL" and of_topic:
-        ask("POST", f"{url}?messageTTL={value}")
+        ask("POST", f"{url}?messageTTL={value}", access=access)
     elif args.policy == "compactionThreshold" and not of_topic:
-        ask("PUT", url, value)
+        ask("PUT", url, value, access)
     else:
-        ask("POST", url, value)
+        ask("POST", url, value, access)
 
 
 def _value(args: argparse.Namespace) -> Any:

@@ -137,6 +137,10 @@ class BrokerConnection:
         )
         self._link.write(connect)
         self.connected = None
+        return self.wait_connected()
+
+    def wait_connected(self) -> pb.CommandConnected:
+        """Wait for CONNECTED. Raises RequestRefusedError after an ERROR."""
         return self._link.wait(self._take_handshake, "CONNECTED")
 
     def ping(self, timeout_s: float | None = None) -> None:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,6 +27,8 @@ from .columns import ddl_of, differing_field
 from .errors import OptionError
 from .options import ReadOptions, StreamOptions, selected_columns
 from .plan import plan
+from .sink.options import SinkOptions
+from .sink.writers import SinkWriter, StreamSinkWriter
 from .stream import LedgerStreamReader
 from .tasks import LedgerPartition, messages_of
 
@@ -53,6 +57,22 @@ class LedgerSource(DataSource):
         """A stream of these columns."""
         _check_schema(schema)
         return LedgerStreamReader(StreamOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of these columns, through a broker."""
+        if overwrite:
+            raise OptionError("mode", "overwrite", "a topic can only be appended to")
+        return SinkWriter(SinkOptions.parse(self.options), schema)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamArrowWriter:
+        """The same for a stream; its output mode is `append`."""
+        if overwrite:
+            raise OptionError("outputMode", "complete", "a topic can only be appended to")
+        return StreamSinkWriter(SinkOptions.parse(self.options), schema)
 
 
 def _check_schema(schema: StructType) -> None:

@@ -92,7 +92,7 @@ def test_credentials_decide_as_in_pulsar(serve, token):
             assert client.connected is not None
             assert [principal.role for principal in principals(broker)] == [role]
             assert client.partitions("persistent://public/default/x") == 0
-    for method, data in (
+    wrong: tuple[tuple[str | None, bytes | None], ...] = (
         (None, None),
         ("none", b""),
         ("token", b""),
@@ -103,8 +103,9 @@ def test_credentials_decide_as_in_pulsar(serve, token):
         ("unknown", token({"sub": "bob"})),
         ("TOKEN", token({"sub": "bob"})),
         ("x" * 100_000, b""),
-    ):
-        assert refusal_of(broker, method, data) == WRONG
+    )
+    for given, credentials in wrong:
+        assert refusal_of(broker, given, credentials) == WRONG
     assert principals(broker) == []
 
 
@@ -248,13 +249,13 @@ def test_passwords_that_are_checked_do_not_hold_up_others(serve, token, monkeypa
     from pulsemark.broker.security.basic import BasicProvider
 
     goes_on = threading.Event()
-    check = BasicProvider._check
+    check = BasicProvider.check_password
 
     def slow(self, user, password):
         assert goes_on.wait(60)
         check(self, user, password)
 
-    monkeypatch.setattr(BasicProvider, "_check", slow)
+    monkeypatch.setattr(BasicProvider, "check_password", slow)
     broker = serve()
     with connect(broker, handshake=False) as waiting:
         waiting.write(commands.connect("x", auth_method_name="basic", auth_data=b"ann:secret:1"))
@@ -262,7 +263,7 @@ def test_passwords_that_are_checked_do_not_hold_up_others(serve, token, monkeypa
             other.create_producer("persistent://public/default/quick").send(b"x")
         assert waiting.connected is None
         goes_on.set()
-        waiting._link.wait(waiting._take_handshake, "CONNECTED")
+        waiting.wait_connected()
 
 
 def test_a_limited_number_of_passwords_waits(serve, monkeypatch):
@@ -272,7 +273,7 @@ def test_a_limited_number_of_passwords_waits(serve, monkeypatch):
 
     goes_on = threading.Event()
     monkeypatch.setattr(authentication, "MAX_WAITING", 2)
-    monkeypatch.setattr(BasicProvider, "_check", lambda *_: goes_on.wait(60))
+    monkeypatch.setattr(BasicProvider, "check_password", lambda *_: goes_on.wait(60))
     broker = serve()
     frame = commands.connect("x", auth_method_name="basic", auth_data=b"ann:secret:1")
     clients = [connect(broker, handshake=False) for _ in range(2)]
@@ -283,7 +284,7 @@ def test_a_limited_number_of_passwords_waits(serve, monkeypatch):
         assert refusal_of(broker, "basic", b"ann:secret:1") == WRONG
         goes_on.set()
         for client in clients:
-            client._link.wait(client._take_handshake, "CONNECTED")
+            client.wait_connected()
     finally:
         goes_on.set()
         for client in clients:
@@ -300,7 +301,7 @@ def test_a_client_that_leaves_while_its_password_is_checked(serve, monkeypatch):
         begun.set()
         assert goes_on.wait(60)
 
-    monkeypatch.setattr(BasicProvider, "_check", slow)
+    monkeypatch.setattr(BasicProvider, "check_password", slow)
     broker = serve()
     with connect(broker, handshake=False) as client:
         client.write(commands.connect("x", auth_method_name="basic", auth_data=b"ann:secret:1"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import warnings
+from typing import Any
 
 import jwt
 import pytest
@@ -173,7 +174,11 @@ def test_a_wrong_signature_is_refused(provider, token):
 
 def test_keys_that_a_token_names_are_not_looked_at(provider, token):
     """`kid`, `jku`, `x5u` and `jwk` change nothing, wherever they lead."""
-    header = {"kid": "../../etc/passwd", "jku": "http://127.0.0.1:1/keys", "x5u": "file:///etc"}
+    header: dict[str, Any] = {
+        "kid": "../../etc/passwd",
+        "jku": "http://127.0.0.1:1/keys",
+        "x5u": "file:///etc",
+    }
     header["jwk"] = {"kty": "oct", "k": "AAAA"}
     assert provider().authenticate(token({"sub": "ann"}, **header), None).role == "ann"
     with pytest.raises(AuthenticationFailed):
@@ -198,9 +203,9 @@ def test_audience_and_claim_are_those_of_the_settings(provider, token):
     for audience in ("broker-1", ["x", "broker-1"]):
         made = token({"roles": ["ops", "dev"], "aud": audience})
         assert checking.authenticate(made, None).role == "ops"
-    for audience in ("broker-2", "", ["x"], None, {"broker-1": 1}):
+    for other in ("broker-2", "", ["x"], None, {"broker-1": 1}):
         with pytest.raises(AuthenticationFailed, match="audience"):
-            checking.authenticate(token({"roles": "ops", "aud": audience}), None)
+            checking.authenticate(token({"roles": "ops", "aud": other}), None)
     with pytest.raises(ConfigError, match="token_audience"):
         provider(token_audience_claim="aud")
 

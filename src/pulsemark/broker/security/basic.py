@@ -47,7 +47,8 @@ class BasicProvider:
         if config.basic_auth_conf is None:
             reason = "must be given: the provider for passwords needs an .htpasswd"
             raise ConfigError("basic_auth_conf", None, reason)
-        self._context: Any = CryptContext(schemes=list(SCHEMES))
+        #: The kinds of hashes.
+        self.context: Any = CryptContext(schemes=list(SCHEMES))
         self._hashes = self._read(read_source("basic_auth_conf", config.basic_auth_conf))
         self._salt = secrets.token_bytes(32)
         self._right: dict[str, bytes] = {}
@@ -70,7 +71,7 @@ class BasicProvider:
 
     def _is_hash(self, text: str) -> bool:
         """Whether it is a whole hash of a known kind. Raises ValueError for a broken one."""
-        kind = self._context.identify(text, resolve=True)
+        kind = self.context.identify(text, resolve=True)
         return kind is not None and kind.from_string(text).checksum is not None
 
     def http_credentials(
@@ -97,16 +98,17 @@ class BasicProvider:
             raise self._failed("not of the form user:password")
         mark = hashlib.blake2b(data, key=self._salt, digest_size=32).digest()
         if not (user in self._right and secrets.compare_digest(self._right[user], mark)):
-            self._check(user, password)
+            self.check_password(user, password)
             if len(self._right) < MAX_REMEMBERED:
                 self._right[user] = mark
         return Authenticated(user, None, self.method)
 
-    def _check(self, user: str, password: str) -> None:
+    def check_password(self, user: str, password: str) -> None:
+        """Compare with the hash. Blocks. Raises AuthenticationFailed."""
         known = self._hashes.get(user)
         hashed = known if known is not None else next(iter(self._hashes.values()), None)
         try:
-            is_right = hashed is not None and self._context.verify(password, hashed)
+            is_right = hashed is not None and self.context.verify(password, hashed)
         except (ValueError, TypeError):  # a NUL, or longer than the method's longest password
             is_right = False
         if known is None or not is_right:

@@ -26,7 +26,7 @@ from pathlib import Path
 from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError
 
-__all__ = ["RenewedContext", "make_context", "make_http_context"]
+__all__ = ["RenewedContext", "look_at_files", "make_context", "make_http_context"]
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class RenewedContext:
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
-        self._marks = self._look()
+        self._marks = look_at_files(self.config)
         self._context = self.make(self.config)
         self._checked_at_s = self.now_s()
 
@@ -168,7 +168,7 @@ class RenewedContext:
         now_s = self.now_s()
         if now_s - self._checked_at_s >= self.config.tls_cert_refresh_check_s:
             self._checked_at_s = now_s
-            marks = self._look()
+            marks = look_at_files(self.config)
             if marks != self._marks:
                 self._renew(marks)
         return self._context
@@ -183,14 +183,15 @@ class RenewedContext:
         self._marks = marks
         log.info("the TLS certificate was renewed from %s", self.config.tls_certificate_file)
 
-    def _look(self) -> tuple[object, ...]:
-        """What changes with the files."""
-        marks: list[object] = []
-        for name in FILES:
-            path = getattr(self.config, name)
-            try:
-                found = None if path is None else Path(path).stat()
-            except OSError:
-                found = None
-            marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
-        return tuple(marks)
+
+def look_at_files(config: SecurityConfig) -> tuple[object, ...]:
+    """What changes with the files."""
+    marks: list[object] = []
+    for name in FILES:
+        path = getattr(config, name)
+        try:
+            found = None if path is None else Path(path).stat()
+        except OSError:
+            found = None
+        marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(marks)
