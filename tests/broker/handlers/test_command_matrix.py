@@ -126,6 +126,14 @@ def answer_to(client: RawClient, kind: int, topic: str) -> Any:
         return None
 
 
+def test_few_commands_need_no_permission() -> None:
+    """Only those of the connection itself come before it is known who the client is."""
+    found = {kind for kind in COMMANDS if needs_of(kind)[0].scope is Scope.OPEN}
+    assert found == {_T.CONNECT, _T.PING, _T.PONG, _T.AUTH_RESPONSE}
+    own = {kind for kind in COMMANDS if needs_of(kind)[0].scope is Scope.OWN}
+    assert not own & {_T.PRODUCER, _T.SUBSCRIBE, _T.LOOKUP, _T.GET_SCHEMA}
+
+
 @pytest.mark.parametrize("kind", sorted(COMMANDS), ids=name_of)
 def test_forged_credentials(attacked: BrokerThread, kind: int) -> None:
     """They are refused at CONNECT, and a command that follows at once is not run."""

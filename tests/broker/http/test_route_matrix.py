@@ -41,6 +41,25 @@ VALUES = {
     "ledger": "0",
     "entry": "0",
     "version": "0",
+    "bundle": "0x00000000_0xffffffff",
+    "number": "1",
+    "position": "1",
+    "name": "x",
+    "domain_name": "x",
+    "key": "x",
+    "value": "x",
+    "group": "x",
+    "broker": "x",
+    "policy": "x",
+    "bookie": "x",
+    "allocator": "x",
+    "instance": "0",
+    "type": "function",
+    "package": "x",
+    "id": "0",
+    "timeout": "1",
+    "most": "0",
+    "least": "0",
 }
 #: Bodies that the route takes, so that a request that is let through does something.
 BODIES: dict[str, Any] = {
@@ -91,6 +110,19 @@ def body_of(route: Route) -> Any:
 def row_id(row: Any) -> str:
     """The name of a row in pytest's output."""
     return f"{row[0].method} {row[0].template}" if isinstance(row, tuple) else str(row)
+
+
+def test_few_routes_need_no_permission() -> None:
+    """Only these show the same to every client; none of them changes anything."""
+    admin = "/admin/v2"
+    found = {
+        scope: {(route.method, route.template) for route, need in NEEDED if need.scope is scope}
+        for scope in (Scope.OPEN, Scope.AUTHENTICATED, Scope.OWN)
+    }
+    assert found[Scope.OPEN] <= {("GET", path) for path in ("/metrics", "/status.html")}
+    told = (f"{admin}/clusters", f"{admin}/brokers/ready", f"{admin}/brokers/version")
+    assert found[Scope.AUTHENTICATED] == {("GET", path) for path in told}
+    assert not found[Scope.OWN]
 
 
 @pytest.mark.parametrize("row", NEEDED, ids=row_id)

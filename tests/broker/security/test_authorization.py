@@ -166,11 +166,29 @@ def test_a_subscription_can_be_restricted_to_roles() -> None:
     assert not allowed("narrow", everywhere)
 
 
+def test_operations_on_the_subscriptions_of_a_namespace() -> None:
+    """Clearing and removing them takes the right to the one that is named, or to all."""
+    decide, who = authorizer(), Principal("reader")
+    tenants = Tenants()
+    roles = tenants.namespaces["acme/ns"]["auth_policies"]["subscription_auth_roles"]
+    for operation in ("CLEAR_BACKLOG", "UNSUBSCRIBE"):
+        need = namespace(operation)
+        assert decide.allows(who, need, Target("acme", "acme/ns", subscription="mine"))
+        assert decide.allows(who, need, Target.of_namespace("acme/ns"))
+        roles["theirs"] = ["x"]
+        stricter = authorizer(tenants)
+        assert not stricter.allows(who, need, Target("acme", "acme/ns", subscription="theirs"))
+        assert not stricter.allows(who, need, Target.of_namespace("acme/ns"))
+        assert stricter.allows(who, need, Target("acme", "acme/ns", subscription="mine"))
+
+
 def test_names_of_subscriptions_can_have_to_begin_with_the_role() -> None:
     """The mode Prefix refuses a subscription that is named otherwise."""
     tenants = Tenants()
     tenants.namespaces["acme/ns"]["subscription_auth_mode"] = "Prefix"
     decide = authorizer(tenants)
+    everything = topic("EXPIRE_MESSAGES", all_subscriptions=True)
+    assert not decide.allows(Principal("reader"), everything, Target.of_topic(TOPIC))
     for name, may in (("reader-1", True), ("reader", True), ("read", False), ("x-reader", False)):
         target = Target.of_topic(TOPIC, name)
         assert decide.allows(Principal("reader"), topic("CONSUME"), target) is may

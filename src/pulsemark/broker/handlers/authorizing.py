@@ -18,7 +18,7 @@ from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import InvalidTopicNameError, TopicName, check_namespace, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
-from ..security.needs import OPEN, OWN, Need, namespace, topic
+from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
 
 if TYPE_CHECKING:
     from ..connection.session import Session
@@ -92,6 +92,19 @@ COMMAND_NEEDS: dict[int, CommandNeed] = {
     _T.WATCH_TOPIC_LIST: _always(
         namespace("GET_TOPICS"), "Proxy Client is not authorized to watchTopicList"
     ),
+    # Transactions are not served; every client may be told so.
+    **dict.fromkeys(
+        (
+            _T.TC_CLIENT_CONNECT_REQUEST,
+            _T.NEW_TXN,
+            _T.ADD_PARTITION_TO_TXN,
+            _T.ADD_SUBSCRIPTION_TO_TXN,
+            _T.END_TXN,
+            _T.END_TXN_ON_PARTITION,
+            _T.END_TXN_ON_SUBSCRIPTION,
+        ),
+        _always(AUTHENTICATED, "Client is not authorized to use transactions"),
+    ),
     **dict.fromkeys(
         (
             _T.CLOSE_PRODUCER,
@@ -147,7 +160,7 @@ def _refusal(session: Session, row: CommandNeed, body: Any) -> RefusedError | No
     authorizer = session.services.authorizer
     for need, subscription in row.needs(body):
         try:
-            target = _target(body, subscription)
+            target = _target(need, body, subscription)
         except InvalidTopicNameError as error:
             return RefusedError(ServerError.InvalidTopicName, str(error))
         if not authorizer.allows(session.principal, need, target):
@@ -155,10 +168,10 @@ def _refusal(session: Session, row: CommandNeed, body: Any) -> RefusedError | No
     return None
 
 
-def _target(body: Any, subscription: str | None) -> Target:
-    if hasattr(body, "topic"):
+def _target(need: Need, body: Any, subscription: str | None) -> Target:
+    if need.scope is Scope.TOPIC:
         return Target.of_topic(TopicName.parse(body.topic), subscription)
-    if hasattr(body, "namespace"):
+    if need.scope is Scope.NAMESPACE:
         check_namespace(body.namespace)
         return Target.of_namespace(body.namespace)
     return Target()

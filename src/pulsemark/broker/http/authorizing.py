@@ -28,6 +28,8 @@ def authorize(request: Request, route: Route, need: Need, values: tuple[str, ...
             "proxy.",
         )
     named = dict(zip(route.names, values, strict=True))
+    if route.template.startswith("/admin/v2/non-persistent/"):
+        named["domain"] = "non-persistent"
     target = _target(named)
     if authorizer.allows(principal, need, target):
         return
@@ -48,7 +50,7 @@ def _target(named: dict[str, str]) -> Target:
         return Target(tenant)
     namespace = f"{tenant}/{local}"
     if "topic" not in named:
-        return Target(tenant, namespace)
+        return Target(tenant, namespace, subscription=named.get("subscription"))
     domain = named.get("domain", "persistent")
     try:
         topic = TopicName.parse(f"{domain}://{namespace}/{named['topic']}")

@@ -41,6 +41,8 @@ IN_NAMESPACE: Mapping[str, tuple[Action, ...]] = {
     "TRIM_TOPIC": (Action.CONSUME,),
     "PACKAGES": (Action.PACKAGES,),
 }
+#: Those of them that concern one subscription of all topics, or all subscriptions.
+OF_SUBSCRIPTIONS = frozenset({"CLEAR_BACKLOG", "UNSUBSCRIBE"})
 OF_SUPER_USERS = frozenset({Scope.SUPER, Scope.CLUSTER, Scope.BROKER})
 
 
@@ -138,7 +140,11 @@ class Authorizer:
         if policies is None:
             return False
         if need.scope is Scope.NAMESPACE:
-            return self._in_namespace(role, policies, *IN_NAMESPACE.get(need.operation, ()))
+            actions = IN_NAMESPACE.get(need.operation, ())
+            allowed = self._in_namespace(role, policies, *actions)
+            if need.operation in OF_SUBSCRIPTIONS:
+                return allowed and _may_use(policies, target.subscription, role)
+            return allowed
         if need.scope is Scope.TOPIC and target.topic is not None:
             return self._on_topic(role, need, policies, target.topic, target.subscription)
         return False
@@ -164,10 +170,9 @@ class Authorizer:
             return produces or self._may(role, Action.CONSUME, policies, topic)
         if need.operation not in READS or not self._may(role, Action.CONSUME, policies, topic):
             return False
-        if need.all_subscriptions:
-            names = part_of(policies, SUBSCRIPTION)
-            return all(subscription_allows(policies, name, role) for name in names)
-        return subscription is None or subscription_allows(policies, subscription, role)
+        if need.all_subscriptions or subscription is not None:
+            return _may_use(policies, subscription, role)
+        return True
 
     def _may(
         self, role: str, action: Action, policies: Mapping[str, Any], topic: TopicName
@@ -205,6 +210,14 @@ class Authorizer:
         has_action = any(holds(each, role, action, wildcards=self._wildcards) for each in grants)
         allowed = subscription is None or subscription_allows(policies, subscription, role)
         return has_action and allowed
+
+
+def _may_use(policies: Mapping[str, Any], subscription: str | None, role: str) -> bool:
+    """Whether a role may use a subscription; without a name, all of them, whatever their names."""
+    if subscription is None and policies.get(AUTH_MODE) == "Prefix":
+        return False
+    names = part_of(policies, SUBSCRIPTION) if subscription is None else (subscription,)
+    return all(subscription_allows(policies, name, role) for name in names)
 
 
 def subscription_allows(policies: Mapping[str, Any], subscription: str, role: str) -> bool:
