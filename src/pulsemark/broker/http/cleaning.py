@@ -12,8 +12,8 @@ from ...wire import TopicName
 from ..cleaning.expiry import ask_to_expire
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from .cleaning_policies import int_value, java_topic
 from .messages import HttpError, Request, Response
+from .policies import int_value, java_topic
 from .table import Route
 from .topics import TOPIC
 
