@@ -166,7 +166,7 @@ def _name(request: Request, domain: str, tenant: str, namespace: str, topic: str
     """The name of an existing topic. Raises `HttpError` 404."""
     if domain != "persistent":
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
-    return java_topic(request, tenant, namespace, topic)
+    return java_topic(request, domain, tenant, namespace, topic)
 
 
 async def _opened(

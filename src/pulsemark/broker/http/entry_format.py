@@ -21,7 +21,7 @@ __all__ = ["ROUTES"]
 
 async def entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """A topic's settings of its own."""
-    name = policy_topic(request, tenant, namespace, topic)
+    name = policy_topic(request, "persistent", tenant, namespace, topic)
     settings = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
     return Response(200) if settings is None else Response.of_json(settings)
 
@@ -31,7 +31,7 @@ async def set_entry_format(request: Request, tenant: str, namespace: str, topic:
     from ...kafka.errors import KafkaError
     from ...kafka.settings import check_settings
 
-    name = policy_topic(request, tenant, namespace, topic)
+    name = policy_topic(request, "persistent", tenant, namespace, topic)
     changes: Any = request.json()
     if not isinstance(changes, dict) or not all(
         value is None or isinstance(value, str) for value in changes.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..policies.catalogue import read_settings
+from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, namespace_name
@@ -63,7 +63,8 @@ async def namespaces(request: Request, tenant_name: str) -> Response:
 async def namespace(request: Request, tenant_name: str, name: str) -> Response:
     """A namespace's policies."""
     full = namespace_name(request, tenant_name, name)
-    return Response.of_json(request.services.topics.namespaces[full])
+    settings, cluster = request.services.topics.namespaces[full], request.services.config.cluster
+    return Response.of_json(shown_settings(settings, cluster))
 
 
 async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
@@ -75,7 +76,9 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     settings = _settings(request)
     try:
         # In the executor, since a policy may import a plugin.
-        settings = await request.services.run_blocking(read_settings, settings)
+        settings = await request.services.run_blocking(
+            read_settings, settings, request.services.config.cluster
+        )
     except PolicyValueError as error:
         raise HttpError(error.status, str(error)) from error
     await request.services.topics.namespaces.put(full, settings)

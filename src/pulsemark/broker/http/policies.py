@@ -13,16 +13,16 @@ from functools import partial
 from typing import Any
 
 from ...wire import TopicName
-from ..cleaning.policies import RETENTION
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
+from ..policies.stored import OFFLOAD
 from ..policies.values import INT_MAX
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, existing_topic
 from .table import Route
 
-__all__ = ["ROUTES", "int_value", "java_topic", "policy_topic"]
+__all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
 
 EMPTY = "The request entity cannot be empty."
 
@@ -30,36 +30,46 @@ EMPTY = "The request entity cannot be empty."
 # -- namespaces -----------------------------------------------------------------------------------
 
 
-async def of_namespace(policy: Policy, request: Request, tenant: str, name: str) -> Response:
+async def of_namespace(
+    policy: Policy, place: Place, request: Request, tenant: str, name: str
+) -> Response:
     """The policy set for a namespace."""
     levels = _levels(request, policy)
-    return _answer(levels, levels.of_namespace(_namespace(request, tenant, name, policy)))
+    value = levels.of_namespace(policy_namespace(request, tenant, name, policy))
+    return _answer(levels, place, value)
 
 
 async def set_for_namespace(
     policy: Policy, place: Place, request: Request, tenant: str, name: str
 ) -> Response:
     """Set a namespace's policy."""
-    namespace = _namespace(request, tenant, name, policy)
+    namespace = policy_namespace(request, tenant, name, policy)
     value = await _value(request, policy, place)
     await _levels(request, policy).set_for_namespace(namespace, value)
-    return Response()
+    return Response(place.set_status)
 
 
-async def unset_for_namespace(policy: Policy, request: Request, tenant: str, name: str) -> Response:
+async def unset_for_namespace(
+    policy: Policy, place: Place, request: Request, tenant: str, name: str
+) -> Response:
     """Remove a namespace's policy; the broker's setting applies again."""
-    namespace = _namespace(request, tenant, name, policy)
+    namespace = policy_namespace(request, tenant, name, policy)
+    if not place.is_removable:
+        # In Pulsar this path is that of a bundle to be deleted.
+        raise HttpError(412, f"Invalid bundle range: {place.path}")
     await _levels(request, policy).set_for_namespace(namespace, None)
     return Response()
 
 
-def _namespace(request: Request, tenant: str, name: str, policy: Policy) -> str:
+def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -> str:
+    """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
     namespace = check_new_namespace(tenant, name)
     if namespace not in request.services.topics.namespaces:
         if policy.is_ours:
             raise HttpError(404, f"Namespace {namespace} does not exist")
-        changes_retention = policy is RETENTION and request.method not in ("GET", "HEAD")
-        what = "Namespace policies" if changes_retention else "Namespace"
+        place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
+        names_policies = place is not None and place.names_policies and is_changed
+        what = "Namespace policies" if names_policies else "Namespace"
         raise HttpError(404, f"{what} does not exist")
     return namespace
 
@@ -68,57 +78,92 @@ def _namespace(request: Request, tenant: str, name: str, policy: Policy) -> str:
 
 
 async def of_topic(
-    policy: Policy, request: Request, tenant: str, namespace: str, topic: str
+    policy: Policy,
+    place: Place,
+    request: Request,
+    domain: str,
+    tenant: str,
+    namespace: str,
+    topic: str,
 ) -> Response:
     """The policy set for a topic; with applied=true the policy that applies to it."""
-    name = policy_topic(request, tenant, namespace, topic)
+    name = policy_topic(request, domain, tenant, namespace, topic)
     levels = _levels(request, policy)
-    applied = request.flag("applied")
-    return _answer(levels, levels.applied(name) if applied else levels.of_topic(name))
+    if place.shows_applied and request.flag("applied"):
+        return _answer(levels, place, levels.applied(name))
+    return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
 
 
 async def set_for_topic(
-    policy: Policy, place: Place, request: Request, tenant: str, namespace: str, topic: str
+    policy: Policy,
+    place: Place,
+    request: Request,
+    domain: str,
+    tenant: str,
+    namespace: str,
+    topic: str,
 ) -> Response:
     """Set a topic's policy."""
-    if place.query:
-        # Pulsar reads the query before it looks for the topic.
-        text = request.query.get(place.query, "")
-        given = int_value(text) if text else None
-    name = policy_topic(request, tenant, namespace, topic)
-    if place.query:
-        value = None if given is None else await _read(request, policy, place, given)
-    else:
+    # Pulsar reads the query before it looks for the topic.
+    text = request.query.get(place.query, "")
+    given = int_value(text) if text else None
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    value = None
+    if not place.query:
         value = await _value(request, policy, place)
-    await _levels(request, policy).set_for_topic(name, value)
-    return Response()
+        if value is None and place.empty == "ignored":
+            return Response()
+    elif given is not None:
+        value = await _read(request, policy, place, given)
+    is_global = _is_global(request, place)
+    await _levels(request, policy).set_for_topic(name, value, is_global=is_global)
+    return Response(place.set_status)
 
 
 async def unset_for_topic(
-    policy: Policy, request: Request, tenant: str, namespace: str, topic: str
+    policy: Policy,
+    place: Place,
+    request: Request,
+    domain: str,
+    tenant: str,
+    namespace: str,
+    topic: str,
 ) -> Response:
     """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, tenant, namespace, topic)
-    await _levels(request, policy).set_for_topic(name, None)
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    is_global = _is_global(request, place)
+    await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
     return Response()
 
 
-def java_topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
+def _is_global(request: Request, place: Place) -> bool:
+    return place.has_global and request.flag("isGlobal")
+
+
+def java_topic(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404 with Pulsar's reasons."""
     if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
         raise HttpError(404, "Namespace not found")
-    return existing_topic(request, "persistent", tenant, namespace, topic)
+    return existing_topic(request, domain, tenant, namespace, topic)
 
 
-def policy_topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
+def policy_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> TopicName:
     """An existing topic that can have policies. Raises `HttpError` 404, and 412 for a partition."""
     try:
-        name = TopicName.parse(f"persistent://{tenant}/{namespace}/{topic}")
+        name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{topic}")
     except ValueError:
-        return java_topic(request, tenant, namespace, topic)  # which says what is wrong with it
+        return java_topic(
+            request, domain, tenant, namespace, topic
+        )  # which says what is wrong with it
     if name.partition_index >= 0:
         raise HttpError(412, "Not allowed to set/get topic policy for a partition")
-    return java_topic(request, tenant, namespace, topic)
+    if not request.services.config.topic_level_policies_enabled:
+        raise HttpError(
+            405, "Topic level policies is disabled, to enable the topic level policy and retry."
+        )
+    return java_topic(request, domain, tenant, namespace, topic)
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -137,10 +182,10 @@ def _levels(request: Request, policy: Policy) -> Levels[Any]:
 
 async def _value(request: Request, policy: Policy, place: Place) -> Any:
     """The value in the request's body; None removes it."""
-    value = request.json()
-    if value is None and place.empty == "removes":
+    value = request.json() if place.has_body else None
+    if value is None and place.empty in ("removes", "ignored"):
         return None
-    if place.empty == "refused" and not request.body.strip():
+    if place.has_body and place.empty == "refused" and not request.body.strip():
         raise HttpError(400, EMPTY)
     return await _read(request, policy, place, value)
 
@@ -151,15 +196,21 @@ async def _read(request: Request, policy: Policy, place: Place, value: Any) -> A
             stored = await request.services.run_blocking(policy.read, value)
         else:
             stored = policy.read(value)
+        if policy.check is not None and stored is not None:
+            policy.check(stored, request.services.config, place is policy.topic)
     except InvalidValueError as error:
         raise HttpError(error.status, place.negative or error.reason) from error
     except PolicyValueError as error:
         raise HttpError(error.status, str(error)) from error
-    return _levels(request, policy).parse(stored)
+    return None if stored is None else _levels(request, policy).parse(stored)
 
 
-def _answer(levels: Levels[Any], value: Any) -> Response:
-    return Response(200) if value is None else Response.of_json(levels.show(value))
+def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
+    if value is None and place.shows_default:
+        value = levels.default
+    if value is not None:
+        return Response.of_json(levels.show(value))
+    return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
 def _routes(policy: Policy) -> list[Route]:
@@ -167,18 +218,27 @@ def _routes(policy: Policy) -> list[Route]:
     if (place := policy.namespace) is not None:
         path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{place.path}"
         routes += [
-            Route("GET", path, partial(of_namespace, policy)),
+            Route("GET", path, partial(of_namespace, policy, place)),
             Route(place.method, path, partial(set_for_namespace, policy, place)),
-            Route("DELETE", path, partial(unset_for_namespace, policy)),
+            Route("DELETE", path, partial(unset_for_namespace, policy, place)),
         ]
     if (place := policy.topic) is not None:
-        path = f"/admin/v2/persistent/{{tenant}}/{{namespace}}/{{topic}}/{place.path}"
+        path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{place.path}"
         routes += [
-            Route("GET", path, partial(of_topic, policy)),
+            Route("GET", path, partial(of_topic, policy, place)),
             Route(place.method, path, partial(set_for_topic, policy, place)),
-            Route("DELETE", path, partial(unset_for_topic, policy)),
         ]
+        if place.is_removable:
+            routes.append(Route("DELETE", path, partial(unset_for_topic, policy, place)))
     return routes
 
 
-ROUTES = tuple(route for policy in POLICIES for route in _routes(policy))
+ROUTES = (
+    *(route for policy in POLICIES for route in _routes(policy)),
+    # The path with which Pulsar's namespaces lose this one.
+    Route(
+        "DELETE",
+        "/admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
+        partial(unset_for_namespace, OFFLOAD, Place("removeOffloadPolicies")),
+    ),
+)

@@ -11,6 +11,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
 from . import (
     audit,
+    backlog_quotas,
     cleaning,
     cluster,
     entries,
@@ -20,6 +21,7 @@ from . import (
     namespaces,
     partitions,
     policies,
+    properties,
     schemas,
     subscriptions,
     topics,
@@ -34,6 +36,8 @@ ROUTES: tuple[Route, ...] = (
     *lookup.ROUTES,
     *namespaces.ROUTES,
     *policies.ROUTES,
+    *backlog_quotas.ROUTES,
+    *properties.ROUTES,
     *entry_format.ROUTES,
     *entries.ROUTES,
     *leader_epochs.ROUTES,

@@ -55,10 +55,16 @@ class Levels(Generic[V]):
         stored = self._store.in_namespace(namespace, self.policy.key)
         return None if stored is None else self.parse(stored)
 
-    def of_topic(self, name: TopicName) -> V | None:
-        """The value set for a topic; None if none is set."""
-        stored = self._store.in_topic(name, self.policy.key)
+    def of_topic(self, name: TopicName, *, is_global: bool = False) -> V | None:
+        """The value set for a topic; None if none is set.
+
+        A topic may have a second, global value (PIP-92). It applies if the first one is not set.
+        """
+        stored = self._store.in_topic(name, self._key(is_global))
         return None if stored is None else self.parse(stored)
+
+    def _key(self, is_global: bool) -> str:
+        return f"global:{self.policy.key}" if is_global else self.policy.key
 
     def default_of(self, name: TopicName) -> V:
         """The broker's value for a topic."""
@@ -66,10 +72,14 @@ class Levels(Generic[V]):
 
     def applied(self, name: TopicName) -> V:
         """The value that applies to a topic."""
-        found = self.of_topic(name)
-        if found is None:
-            found = self.of_namespace(name.namespace)
-        return self.default_of(name) if found is None else found
+        policies = self._store.policies_of_topic(name)
+        key = self.policy.key
+        stored = policies.get(key)
+        if stored is None:
+            stored = policies.get(f"global:{key}")
+        if stored is None:
+            stored = self._store.in_namespace(name.namespace, key)
+        return self.default_of(name) if stored is None else self.parse(stored)
 
     # -- changing -------------------------------------------------------------------------------
 
@@ -79,13 +89,15 @@ class Levels(Generic[V]):
         await self._store.set_in_namespace(namespace, self.policy.key, stored)
         await self.changed_in_namespace(namespace)
 
-    async def set_for_topic(self, name: TopicName, value: V | None) -> None:
+    async def set_for_topic(
+        self, name: TopicName, value: V | None, *, is_global: bool = False
+    ) -> None:
         """Set a topic's value, not a partition's; None unsets it.
 
         Raises `RefusedError` if the topic does not exist, and `LedgerError`.
         """
         stored = None if value is None else self.show(value)
-        await self._store.set_in_topic(name, self.policy.key, stored)
+        await self._store.set_in_topic(name, self._key(is_global), stored)
         await self.changed_in_topic(name)
 
 

@@ -60,8 +60,26 @@ class Place:
     query: str = ""
     #: Pulsar's text for a number below the lowest one, if it differs from the reader's.
     negative: str = ""
-    #: What an empty body does: it is refused (400), it removes the value, or it is read as null.
-    empty: Literal["refused", "removes", "null"] = "refused"
+    #: What an empty body does: it is refused (400), it removes the value, it is read as null, or
+    #: it changes nothing.
+    empty: Literal["refused", "removes", "null", "ignored"] = "refused"
+    #: What GET shows if no value is set; None: nothing, with `unset_status`.
+    unset: Any = None
+    unset_status: int = 200
+    set_status: int = 204
+    #: Whether GET shows the broker's value if no value is set.
+    shows_default: bool = False
+    #: Whether the request's body counts at all.
+    has_body: bool = True
+    #: Whether Pulsar says "Namespace policies does not exist" when an absent namespace's value is
+    #: changed.
+    names_policies: bool = False
+    #: Whether DELETE is served.
+    is_removable: bool = True
+    #: Whether `applied=true` shows the value that applies. Pulsar has topic policies without it.
+    shows_applied: bool = True
+    #: Whether a topic has a second value, with `isGlobal=true`.
+    has_global: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +100,17 @@ class Policy:
     namespace: Place | None
     #: Where a topic's value is reached; None: a topic has none.
     topic: Place | None
+    #: Checks a value that was read for a broker, and whether it is for a topic. Raises
+    #: `PolicyValueError`.
+    check: Callable[[Any, BrokerConfig, bool], None] | None = None
+    #: Whether Pulsar's namespace policies have it as a map of clusters, with one member here.
+    by_cluster: bool = False
+    #: Other names under which Pulsar's namespace policies show it, too.
+    shown_as: tuple[str, ...] = ()
+    #: What stands in Pulsar's namespace policies if no value is set; None: it is left out.
+    absent: Any = None
+    #: Whether the broker only stores and shows it, since what it is about is not there.
+    is_stored_only: bool = False
     #: Whether it is a policy of this broker's own, which Pulsar does not have.
     is_ours: bool = False
     #: Whether `read` may block, since it imports a plugin.
