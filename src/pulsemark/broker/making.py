@@ -11,11 +11,13 @@ from ..ledger import TopicStore
 from ..metadata import StamperChain
 from ..wire import TopicName
 from .audit.auditor import Auditor
+from .backlogs import BacklogQuotas
 from .cleaning.claims import Claims
 from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .lifetimes import Lifetimes
 from .services import Services
 from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
@@ -60,6 +62,8 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        lifetimes=Lifetimes(topics, config),
+        backlogs=BacklogQuotas(topics, config, run_blocking),
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),

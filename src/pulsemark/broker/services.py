@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from ..finder.mirror_places import MirrorPlaces
     from ..kafka.endpoint import Endpoint
     from .audit.auditor import Auditor
+    from .backlogs import BacklogQuotas
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
+    from .lifetimes import Lifetimes
     from .topics.registry import Topics
     from .topics.schemas import Schemas
 
@@ -39,6 +41,8 @@ class Services:
     kept: KeptMemory
     storage: StorageHealth
     cleaning: Cleaning
+    backlogs: BacklogQuotas
+    lifetimes: Lifetimes
     auditor: Auditor
     mirror_places: MirrorPlaces
     cache: CacheMeter

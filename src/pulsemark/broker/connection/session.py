@@ -74,6 +74,8 @@ class Session(Members, asyncio.BufferedProtocol):
         self._liveness = Liveness(services.config, self._loop.time())
         self._counts_input = False
         self._has_rest = False
+        #: Topics whose publish rate this connection exceeds.
+        self._throttles = 0
         #: Whether the latest command was a SEND.
         self._is_publishing = False
         wait_s, set_low_water = self.config.publish_gathering_ms / 1000, self._pauses.set_low_water
@@ -260,6 +262,17 @@ class Session(Members, asyncio.BufferedProtocol):
             self._pauses.begin(Pause.PUBLISHES)
         elif was_full and not is_full:
             self._unpause(Pause.PUBLISHES)
+
+    def throttle(self) -> None:
+        """A topic gets messages too fast: read nothing until `unthrottle`."""
+        self._throttles += 1
+        self._pauses.begin(Pause.RATE)
+
+    def unthrottle(self) -> None:
+        """The topic takes messages again."""
+        self._throttles -= 1
+        if not self._throttles:
+            self._unpause(Pause.RATE)
 
     def long_work_begins(self) -> None:
         """A command runs in pieces. Later commands are read when it is done."""

@@ -31,6 +31,7 @@ from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import position_of
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from .checks import check_name, check_properties, consumer_state_bytes
+from .limits import check_consumer
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -96,10 +97,11 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
     place = ("consumer", command.consumer_id)
     try:
         name = topics.parse(command.topic)
-        create = topics.creates_topics and command.force_topic_creation
+        create = topics.creates(name) and command.force_topic_creation
         topic = await topics.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
         await session.services.schemas.for_consumer(topic, schema)
+        check_consumer(session.services, topic, command, opened)
         if command.read_compacted:
             opened.compacted = await _compacted_form(session, topic)
         start = await _rolled_back_start(session, topic, command, opened.compacted)

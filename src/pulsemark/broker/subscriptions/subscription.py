@@ -23,6 +23,7 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdDa
 from ..commits import durable
 from ..errors import RefusedError
 from ..long_work import PIECE_IDS, LongWork
+from ..topic_rates import DispatchLimit
 from .closing import closing
 from .consumer import Consumer
 from .dispatcher import Dispatcher
@@ -69,6 +70,11 @@ class Subscription:
         self.messages_expired = 0
         self.last_expired_ms = 0
         self._is_stored = is_stored
+        #: The limit of its own dispatch rate; None: there is none.
+        self.dispatch_limit: DispatchLimit | None = None
+        self._dispatch_rate: object = None
+        #: When it last had a consumer, by the broker's clock.
+        self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
         #: Acknowledgements and redeliveries of many messages.
@@ -158,6 +164,10 @@ class Subscription:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
             raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
+        self.topic.check_consumers()
+        most = self.topic.rules.max_consumers_per_subscription
+        if most and len(self.consumers) >= most and self._sole_consumer() is None:
+            raise RefusedError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
 
     def _sole_consumer(self) -> Consumer | None:
         return self.dispatcher.sole_consumer if self.dispatcher is not None else None
@@ -178,6 +188,7 @@ class Subscription:
 
     def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
         """Disconnect consumers; the entries they held go to the others."""
+        self.last_used_ms = self.topic.config.clock.now_ms()
         for consumer in consumers:
             consumer.subscription = None
         if self.dispatcher is not None:
@@ -242,6 +253,14 @@ class Subscription:
         """End a seek: consumers may connect again."""
         self.is_fenced = False
 
+    def rules_changed(self) -> None:
+        """The topic's policies have changed: dispatch goes by the new ones."""
+        rate = self.topic.rules.subscription_dispatch_rate
+        if rate != self._dispatch_rate:
+            self._dispatch_rate = rate
+            self.dispatch_limit = self.topic.new_dispatch_limit(rate)
+        self.dispatch()
+
     def is_blocked(self, consumer: Consumer) -> bool:
         """Whether too many unacknowledged messages keep a consumer from getting more."""
         return self.dispatcher is not None and self.dispatcher.is_blocked(consumer)
@@ -296,6 +315,10 @@ class Subscription:
         """Statistics of a sent entry."""
         self.messages_out += messages
         self.bytes_out += size_bytes
+        if self.dispatch_limit is not None:
+            self.dispatch_limit.take(messages, size_bytes)
+        if self.topic.dispatch_limit is not None:
+            self.topic.dispatch_limit.take(messages, size_bytes)
 
     def ack_set(self, position: Position) -> list[int]:
         """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""

@@ -22,10 +22,12 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..background import Background
 from ..configuration.config import BrokerConfig
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
+from ..policies.lifetimes import AUTO_TOPIC_CREATION
+from ..policies.limits import MAX_TOPICS
 from .catalog_writer import CatalogWriter
 from .entry_formats import EntryFormats
 from .leader_epochs import LeaderEpochs, leader_name
@@ -35,6 +37,7 @@ from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .producers import CLAIMED_EPOCH_MAX
+from .rule_keeping import RuleKeeping
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
 from .topic_names import TopicNames
@@ -100,6 +103,7 @@ class Topics:
         self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)
         leader = leader_name(broker_name, self._store.owner_id)
         self.leader_epochs = LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+        self.rule_keeping = RuleKeeping(self, self._run_blocking)
         self.policies.use(self.stamp_policies, self.mirror_policies, self.leader_epochs)
 
     async def load(self) -> None:
@@ -145,10 +149,16 @@ class Topics:
 
     # -- names ----------------------------------------------------------------------------------
 
-    @property
-    def creates_topics(self) -> bool:
+    def creates(self, name: TopicName) -> bool:
         """Whether a topic is created when a client produces to it or subscribes."""
-        return self.config.allow_auto_topic_creation
+        return bool(self.policies.applied(name, AUTO_TOPIC_CREATION)["allowAutoTopicCreation"])
+
+    def partitions_created(self, name: TopicName) -> int:
+        """With how many partitions a topic is created when a client uses it; 0: with none."""
+        policy = self.policies.applied(name, AUTO_TOPIC_CREATION)
+        if name.partition_index >= 0 or policy.get("topicType") != "partitioned":
+            return 0
+        return int(policy.get("defaultNumPartitions") or 1)
 
     def wake_committer(self) -> None:
         """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
@@ -219,6 +229,8 @@ class Topics:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if str(name) not in self.names:
+            self.check_topics_of(name.namespace, 1)
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
@@ -249,6 +261,7 @@ class Topics:
         )
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
+        await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
         for call in self.on_open:
             call(topic)
@@ -260,6 +273,15 @@ class Topics:
         """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
         ledger: ManagedLedger = await self._run_blocking(self._store.open_internal, name)
         return ledger
+
+    def check_topics_of(self, namespace: str, more: int) -> None:
+        """Raise `RefusedError` if a namespace may not have so many more topics."""
+        levels = self.policies[MAX_TOPICS]
+        most = levels.of_namespace(namespace)
+        most = levels.default if most is None else most
+        if most and self.names.count_of(namespace) + more > most:
+            reason = "Exceed maximum number of topics in namespace."
+            raise LimitReachedError(ServerError.NotAllowedError, reason)
 
     # -- creating and deleting ------------------------------------------------------------------
 
@@ -341,6 +363,7 @@ class Topics:
             )
             self.names.discard(full)
             await self.policy_store.forget(name)
+            await self.rule_keeping.forget(name)
             await self._after_delete(name)
 
     def _close(self, topic: Topic) -> Iterator[None]:
