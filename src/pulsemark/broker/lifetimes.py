@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..ledger import LedgerError
 from ..wire import TopicName
 from .background import Background
+from .backlogs import BacklogQuotas
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .errors import RefusedError
@@ -41,7 +42,10 @@ ENTRIES_CHECK_S = 1.0
 class Lifetimes:
     """The timers of one broker."""
 
-    def __init__(self, topics: Topics, config: BrokerConfig) -> None:
+    def __init__(
+        self, topics: Topics, config: BrokerConfig, run_blocking: Callable[..., Awaitable[Any]]
+    ) -> None:
+        self.backlogs = BacklogQuotas(topics, config, run_blocking)
         self._topics = topics
         self._config = config
         self._loop = asyncio.get_running_loop()
@@ -53,6 +57,7 @@ class Lifetimes:
     def start(self) -> None:
         """Begin the rounds."""
         config = self._config
+        self.backlogs.start()
         self._repeat("topics", config.broker_delete_inactive_topics_frequency_ms, self.check_topics)
         self._repeat(
             "subscriptions",
@@ -68,6 +73,7 @@ class Lifetimes:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        await self.backlogs.close()
         await self._background.settled()
 
     def _repeat(

@@ -11,7 +11,6 @@ from ..ledger import TopicStore
 from ..metadata import StamperChain
 from ..wire import TopicName
 from .audit.auditor import Auditor
-from .backlogs import BacklogQuotas
 from .cleaning.claims import Claims
 from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
@@ -62,8 +61,7 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
-        lifetimes=Lifetimes(topics, config),
-        backlogs=BacklogQuotas(topics, config, run_blocking),
+        lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),

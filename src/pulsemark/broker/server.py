@@ -176,7 +176,6 @@ class Broker:
             await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
         self._services.cleaning.start()
-        self._services.backlogs.start()
         self._services.lifetimes.start()
         self._services.auditor.start()
         for listener in (self._binary, self._http, self._kafka):
@@ -310,7 +309,6 @@ class Broker:
             return
         topics = self._services.topics
         await self._services.cleaning.close()
-        await self._services.backlogs.close()
         await self._services.lifetimes.close()
         await topics.rule_keeping.settled()
         await topics.settled()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..finder.mirror_places import MirrorPlaces
     from ..kafka.endpoint import Endpoint
     from .audit.auditor import Auditor
-    from .backlogs import BacklogQuotas
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
@@ -41,7 +40,6 @@ class Services:
     kept: KeptMemory
     storage: StorageHealth
     cleaning: Cleaning
-    backlogs: BacklogQuotas
     lifetimes: Lifetimes
     auditor: Auditor
     mirror_places: MirrorPlaces

@@ -34,6 +34,7 @@ from .memory import SHARE_BYTES, Account
 from .reading_pauses import Pause, ReadingPauses
 from .receipts import Receipts
 from .requests import Requests
+from .throttling import Throttling
 
 __all__ = ["Session"]
 
@@ -71,11 +72,10 @@ class Session(Members, asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
+        self.throttling = Throttling(self._pauses, self._unpause)
         self._liveness = Liveness(services.config, self._loop.time())
         self._counts_input = False
         self._has_rest = False
-        #: Topics whose publish rate this connection exceeds.
-        self._throttles = 0
         #: Whether the latest command was a SEND.
         self._is_publishing = False
         wait_s, set_low_water = self.config.publish_gathering_ms / 1000, self._pauses.set_low_water
@@ -263,17 +263,6 @@ class Session(Members, asyncio.BufferedProtocol):
         elif was_full and not is_full:
             self._unpause(Pause.PUBLISHES)
 
-    def throttle(self) -> None:
-        """A topic gets messages too fast: read nothing until `unthrottle`."""
-        self._throttles += 1
-        self._pauses.begin(Pause.RATE)
-
-    def unthrottle(self) -> None:
-        """The topic takes messages again."""
-        self._throttles -= 1
-        if not self._throttles:
-            self._unpause(Pause.RATE)
-
     def long_work_begins(self) -> None:
         """A command runs in pieces. Later commands are read when it is done."""
         self._pauses.long_work_begins()
@@ -401,6 +390,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self.is_closed = True
         self._writable = False
         self._gathering.close()
+        self.throttling.close()
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)

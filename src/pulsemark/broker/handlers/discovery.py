@@ -15,6 +15,7 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import commands
 from ..errors import RefusedError
+from ..topics.creation import check_room, creates, partitions_created
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
         name = topics.parse(command.topic)
         created = 0
         if not topics.exists(name):
-            if not (command.metadata_auto_creation_enabled and topics.creates(name)):
+            if not (command.metadata_auto_creation_enabled and creates(topics, name)):
                 raise RefusedError(ServerError.TopicNotFound, f"Topic not found: {name}")
-            created = topics.partitions_created(name)
+            created = partitions_created(topics, name)
     except RefusedError as refusal:
         _refuse_metadata(session, command, refusal)
         return
@@ -64,7 +65,7 @@ async def _create_partitioned(
     topics = session.services.topics
     try:
         if not topics.exists(name):
-            topics.check_topics_of(name.namespace, partitions)
+            check_room(topics, name.namespace, partitions)
             await topics.create_partitioned(name, partitions)
     except RefusedError as refusal:
         _refuse_metadata(session, command, refusal)

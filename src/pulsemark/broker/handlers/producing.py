@@ -23,6 +23,7 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import Send, commands
 from ..errors import RefusedError
+from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
 from ..topics.producers import Producer
 from .checks import check_name, check_properties, producer_state_bytes
@@ -89,7 +90,7 @@ async def _open_producer(
         if command.txn_enabled:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
         name = services.topics.parse(command.topic)
-        topic = await services.topics.open(name, create=services.topics.creates(name))
+        topic = await services.topics.open(name, create=creates(services.topics, name))
         schema = command.schema if command.HasField("schema") else None
         opened.schema_version = await services.schemas.for_producer(topic, schema)
         await _create_initial_subscription(topic, command.initial_subscription_name)
@@ -216,7 +217,7 @@ def _append(
     except FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
-    admission.appended(session, sender, command, body, appended)
+    admission.appended(session.throttling, sender, command, body, appended)
     return appended
 
 

@@ -74,7 +74,7 @@ def _check_cluster(request: Request, name: str) -> None:
 
 async def check_backlog_quotas(request: Request) -> Response:
     """Check the backlog quotas of all open topics now."""
-    await request.services.backlogs.check_all()
+    await request.services.lifetimes.backlogs.check_all()
     return Response()
 
 

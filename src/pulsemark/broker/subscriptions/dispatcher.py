@@ -139,29 +139,15 @@ class Dispatcher(ABC):
 
     def entries_for(self, permits: int) -> int:
         """How many entries to read for `permits` messages, by recent batch sizes."""
-        permits = min(permits, self._allowed_messages())
+        permits = self.subscription.rates.allowed(permits)
         return max(1, min(MAX_ENTRIES_PER_READ, round(permits / self._messages_per_entry)))
-
-    def _allowed_messages(self) -> int:
-        """How many messages the rate limits allow to send now."""
-        own, of_topic = self.subscription.dispatch_limit, self.subscription.topic.dispatch_limit
-        allowed = 1 << 31
-        for limit in (own, of_topic):
-            if limit is not None:
-                allowed = min(allowed, limit.allowed())
-        return allowed
 
     def is_throttled(self) -> bool:
         """Whether a rate limit is exceeded; then dispatch goes on by itself when it is not."""
-        subscription = self.subscription
-        own, of_topic = subscription.dispatch_limit, subscription.topic.dispatch_limit
-        exceeded = [each for each in (own, of_topic) if each is not None and each.is_exceeded()]
-        if not exceeded:
-            return False
-        if self._turn is None and not self._is_closed:
-            wait_s = max(limit.wait_s() for limit in exceeded)
+        wait_s = self.subscription.rates.wait_s()
+        if wait_s and self._turn is None and not self._is_closed:
             self._turn = asyncio.get_running_loop().call_later(wait_s, self._take_turn)
-        return True
+        return wait_s > 0
 
     def cost_bytes(self, entry: Entry) -> int:
         """An entry's share of a round's bytes. A small entry counts as 1/ROUND_ENTRIES of it."""

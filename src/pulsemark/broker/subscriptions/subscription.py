@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
@@ -23,9 +22,9 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdDa
 from ..commits import durable
 from ..errors import RefusedError
 from ..long_work import PIECE_IDS, LongWork
-from ..topic_rates import DispatchLimit
 from .closing import closing
 from .consumer import Consumer
+from .dispatch_rates import DispatchRates
 from .dispatcher import Dispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
 from .positions import count_open, position_of
@@ -70,9 +69,7 @@ class Subscription:
         self.messages_expired = 0
         self.last_expired_ms = 0
         self._is_stored = is_stored
-        #: The limit of its own dispatch rate; None: there is none.
-        self.dispatch_limit: DispatchLimit | None = None
-        self._dispatch_rate: object = None
+        self.rates = DispatchRates()
         #: When it last had a consumer, by the broker's clock.
         self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
@@ -164,10 +161,8 @@ class Subscription:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
             raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
-        self.topic.check_consumers()
-        most = self.topic.rules.max_consumers_per_subscription
-        if most and len(self.consumers) >= most and self._sole_consumer() is None:
-            raise RefusedError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
+        if self._sole_consumer() is None:
+            self.topic.check_consumers(self)
 
     def _sole_consumer(self) -> Consumer | None:
         return self.dispatcher.sole_consumer if self.dispatcher is not None else None
@@ -255,10 +250,7 @@ class Subscription:
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: dispatch goes by the new ones."""
-        rate = self.topic.rules.subscription_dispatch_rate
-        if rate != self._dispatch_rate:
-            self._dispatch_rate = rate
-            self.dispatch_limit = self.topic.new_dispatch_limit(rate)
+        self.rates.change(self.topic)
         self.dispatch()
 
     def is_blocked(self, consumer: Consumer) -> bool:
@@ -299,26 +291,11 @@ class Subscription:
         if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
             self.dispatcher.redeliver(consumer, positions)
 
-    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
-        """Deliver many entries again, in pieces.
-
-        A position that is named twice is delivered again and counted only once.
-        """
-        remaining = iter(positions)
-        named: set[Position] = set()
-        while piece := list(islice(remaining, PIECE_IDS)):
-            self.redeliver(consumer, [one for one in piece if one not in named])
-            named.update(piece)
-            yield
-
     def count_sent(self, messages: int, size_bytes: int) -> None:
         """Statistics of a sent entry."""
         self.messages_out += messages
         self.bytes_out += size_bytes
-        if self.dispatch_limit is not None:
-            self.dispatch_limit.take(messages, size_bytes)
-        if self.topic.dispatch_limit is not None:
-            self.topic.dispatch_limit.take(messages, size_bytes)
+        self.rates.sent(messages, size_bytes)
 
     def ack_set(self, position: Position) -> list[int]:
         """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""

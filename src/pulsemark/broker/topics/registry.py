@@ -22,13 +22,13 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..background import Background
 from ..configuration.config import BrokerConfig
-from ..errors import LimitReachedError, RefusedError
+from ..errors import RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
-from ..policies.lifetimes import AUTO_TOPIC_CREATION
-from ..policies.limits import MAX_TOPICS
 from .catalog_writer import CatalogWriter
+from .creation import check_room
+from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
 from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MIRRORS, MirrorPolicies
@@ -149,17 +149,6 @@ class Topics:
 
     # -- names ----------------------------------------------------------------------------------
 
-    def creates(self, name: TopicName) -> bool:
-        """Whether a topic is created when a client produces to it or subscribes."""
-        return bool(self.policies.applied(name, AUTO_TOPIC_CREATION)["allowAutoTopicCreation"])
-
-    def partitions_created(self, name: TopicName) -> int:
-        """With how many partitions a topic is created when a client uses it; 0: with none."""
-        policy = self.policies.applied(name, AUTO_TOPIC_CREATION)
-        if name.partition_index >= 0 or policy.get("topicType") != "partitioned":
-            return 0
-        return int(policy.get("defaultNumPartitions") or 1)
-
     def wake_committer(self) -> None:
         """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
         self._store.committer.thread.wake()
@@ -230,7 +219,7 @@ class Topics:
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
         if str(name) not in self.names:
-            self.check_topics_of(name.namespace, 1)
+            check_room(self, name.namespace, 1)
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
@@ -273,15 +262,6 @@ class Topics:
         """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
         ledger: ManagedLedger = await self._run_blocking(self._store.open_internal, name)
         return ledger
-
-    def check_topics_of(self, namespace: str, more: int) -> None:
-        """Raise `RefusedError` if a namespace may not have so many more topics."""
-        levels = self.policies[MAX_TOPICS]
-        most = levels.of_namespace(namespace)
-        most = levels.default if most is None else most
-        if most and self.names.count_of(namespace) + more > most:
-            reason = "Exceed maximum number of topics in namespace."
-            raise LimitReachedError(ServerError.NotAllowedError, reason)
 
     # -- creating and deleting ------------------------------------------------------------------
 
@@ -358,12 +338,12 @@ class Topics:
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
+            snapshot = SNAPSHOT_KIND, full, None
             await self.catalog_writer.put(
-                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
+                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None), snapshot
             )
             self.names.discard(full)
             await self.policy_store.forget(name)
-            await self.rule_keeping.forget(name)
             await self._after_delete(name)
 
     def _close(self, topic: Topic) -> Iterator[None]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import LedgerError, Position
+from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ..background import Background
 from ..errors import RefusedError
@@ -44,7 +45,7 @@ class RuleKeeping:
     async def opened(self, topic: Topic) -> None:
         """Apply its rules to a topic that is being opened. Raises `RefusedError`."""
         topic.rules = self._rules(topic.topic_name)
-        topic.ledger.before_removal.append(lambda before: self._before_removal(topic, before))
+        self._watch(topic.ledger)
         if topic.rules.deduplicates:
             topic.deduplication = await self._recovered(topic)
         self._show(topic)
@@ -135,15 +136,18 @@ class RuleKeeping:
         value = snapshot.stored(topic.ledger.topic_id)
         await self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value)
 
-    def _before_removal(self, topic: Topic, before: Position) -> None:
+    def _watch(self, ledger: ManagedLedger) -> None:
+        hooks = ledger.before_removal
+        # A topic that is closed and opened again has the same ledger.
+        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
+            hooks.append(partial(self._before_removal, ledger.name))
+
+    def _before_removal(self, name: str, before: Position) -> None:
         """On a thread that removes entries: a snapshot has what they say."""
-        if topic.deduplication is not None and topic.is_open:
+        topic = self._topics.open_topics.get(name)
+        if topic is not None and topic.deduplication is not None:
             work = self.store_snapshot(topic)
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def forget(self, name: TopicName) -> None:
-        """Forget the snapshot of a deleted topic."""
-        await self._topics.catalog_writer.put(SNAPSHOT_KIND, str(name), None)
 
     async def settled(self) -> None:
         """Return when no change is being applied."""

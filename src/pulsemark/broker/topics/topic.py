@@ -13,8 +13,7 @@ Everything here runs on the event loop. Blocking work (opening a ledger, the cat
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Iterator
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import (
@@ -39,7 +38,7 @@ from ..subscriptions.conversions import Conversions
 from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
-from ..topic_rates import DispatchLimit, dispatch_limit
+from ..topic_rates import DispatchLimit
 from .admission import Admission
 from .deduplication import Deduplication
 from .producers import TopicProducers
@@ -134,15 +133,14 @@ class Topic:
         if producers or consumers:
             raise TopicInUseError(self.name, producers, consumers)
 
-    def new_dispatch_limit(self, rate: Iterable[tuple[str, Any]]) -> DispatchLimit | None:
-        """The limit of a dispatch rate; None: there is none."""
-        return dispatch_limit(dict(rate), self.config.clock)
-
-    def check_consumers(self) -> None:
-        """Raise `RefusedError` (ConsumerBusy) if the topic has all consumers that it may have."""
+    def check_consumers(self, subscription: Subscription | None = None) -> None:
+        """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
         most = self.rules.max_consumers
         if most and sum(len(s.consumers) for s in tuple(self.subscriptions.values())) >= most:
             raise RefusedError(ServerError.ConsumerBusy, "Topic reached max consumers limit")
+        most = self.rules.max_consumers_per_subscription
+        if most and subscription is not None and len(subscription.consumers) >= most:
+            raise RefusedError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
 
     def disconnect(self) -> Iterator[None]:
         """Disconnect every producer and consumer from the broker's side, at once.
