@@ -92,13 +92,14 @@ def paused(broker: BrokerThread) -> int:
     return found
 
 
-def post(producer: Any, count: int, size: int = 10) -> None:
-    """Send without waiting, each message in a write of its own."""
+def post(client: RawClient, producer: Any, count: int, size: int = 10) -> None:
+    """Send without waiting."""
     for n in range(count):
         body = unbatched_message(
             b"x" * size, publish_time_ms=n, sequence_id=n, producer_name=producer.name
         )
         producer.post(body)
+    client.write()
 
 
 @pytest.mark.parametrize(
@@ -116,12 +117,12 @@ def test_publishing_pauses(broker: BrokerThread, clock: SettableClock, rate: Any
     ):
         producer = client.create_producer(TOPIC)
         set_policy(broker, PUBLISH_RATE, rate)
-        post(producer, 20)
+        post(client, producer, 20)
         eventually(lambda: stored(broker) >= 5, "5 messages")
         eventually(lambda: paused(broker) == 1, "a pause")
         # What one read brought is handled; the next read waits for the clock.
         before = stored(broker)
-        producer.post(unbatched_message(b"y", publish_time_ms=1, producer_name="p"))
+        post(client, producer, 1)
         other.create_producer("persistent://public/default/other").send(b"x")
         assert (paused(broker), stored(broker)) == (1, before)
         for _ in range(100):
@@ -138,10 +139,11 @@ def test_a_limit_that_is_removed_ends_the_pause(broker: BrokerThread) -> None:
         producer = client.create_producer(TOPIC)
         limit = {"publishThrottlingRateInMsg": 1, "publishThrottlingRateInByte": -1}
         set_policy(broker, PUBLISH_RATE, limit)
-        post(producer, 20)
+        post(client, producer, 20)
         eventually(lambda: paused(broker) == 1, "a pause")
+        post(client, producer, 5)
         set_policy(broker, PUBLISH_RATE, None)
-        eventually(lambda: stored(broker) == 20, "all messages")
+        eventually(lambda: stored(broker) == 25, "all messages")
         assert paused(broker) == 0
 
 
@@ -151,7 +153,7 @@ def test_a_connection_that_ends_while_it_is_paused(broker: BrokerThread) -> None
     producer = client.create_producer(TOPIC)
     limit = {"publishThrottlingRateInMsg": 1, "publishThrottlingRateInByte": -1}
     set_policy(broker, PUBLISH_RATE, limit)
-    post(producer, 5)
+    post(client, producer, 5)
     eventually(lambda: paused(broker) == 1, "a pause")
     client.close()
     set_policy(broker, PUBLISH_RATE, None)
