@@ -106,9 +106,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a topic setting by Kafka's name, such as message.format.version=0.10.0; without "
         "a value, its default. May be given several times",
     )
+    unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
+    _add_json(setting, unset)
+
+
+def _add_json(setting: argparse.ArgumentParser, unset: argparse.ArgumentParser) -> None:
     other = setting.add_argument_group("any other policy")
     other.add_argument("--value", metavar="JSON", help="its value, as in Pulsar's REST calls")
-    unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
     for action in (setting, unset):
         action.add_argument(
             "--type",

@@ -175,7 +175,13 @@ def handle_send(session: Session, event: Send) -> None:
         return
     body = event.headers_and_payload
     try:
-        appended = _append(session, sender, topic, command, body)
+        checked = topic.admission is not None or sender.mirror is not None
+        if not (checked or command.txnid_most_bits or command.txnid_least_bits):
+            appended: Appended | None = topic.ledger.append(
+                body, message_count=command.num_messages, sender=sender.sender, wakes=False
+            )
+        else:
+            appended = _append_checked(session, sender, topic, command, body)
     except DuplicateMessageError:
         _answer_duplicate(session, sender, command)
         return
@@ -192,7 +198,7 @@ def handle_send(session: Session, event: Send) -> None:
         session.receipts.appended(sender, topic.counters, command, appended, len(body))
 
 
-def _append(
+def _append_checked(
     session: Session, sender: Producer, topic: Topic, command: CommandSend, body: memoryview
 ) -> Appended | None:
     """Append a message; None if it is answered already. Raises what an append raises."""
@@ -201,11 +207,7 @@ def _append(
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
-    if admission is None:
-        return topic.ledger.append(
-            body, message_count=command.num_messages, sender=sender.sender, wakes=False
-        )
-    follows = admission.admit(sender, command, body)
+    follows = None if admission is None else admission.admit(sender, command, body)
     try:
         appended = topic.ledger.append(
             body,
@@ -217,7 +219,8 @@ def _append(
     except FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
-    admission.appended(session.throttling, sender, command, body, appended)
+    if admission is not None:
+        admission.appended(session.throttling, sender, command, body, appended)
     return appended
 
 

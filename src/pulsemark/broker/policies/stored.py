@@ -203,6 +203,12 @@ def _check_clusters(value: Any, config: BrokerConfig, of_topic: bool) -> None:
 
 
 def _check_allowed(value: Any, config: BrokerConfig, of_topic: bool) -> None:
+    if not value:
+        reason = (
+            f"Allowed clusters do not contain the replication cluster [{config.cluster}]. Please "
+            "remove the replication cluster if the cluster is not allowed for this namespace"
+        )
+        raise InvalidValueError("allowedClusters", value, reason, status=400)
     for name in value:
         if name != config.cluster:
             reason = f"Cluster [{name}] is not in the list of allowed clusters list for tenant"
