@@ -27,6 +27,7 @@ __all__ = [
     "BrokerError",
     "BrokerStateError",
     "ConfigError",
+    "LimitReachedError",
     "NoDataFolderError",
     "PortInUseError",
     "RefusedError",
@@ -82,3 +83,7 @@ class RefusedError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class LimitReachedError(RefusedError):
+    """A policy's limit is reached: over HTTP this is a conflict (409)."""

@@ -16,6 +16,7 @@ from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .lifetimes import Lifetimes
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .services import Services
@@ -65,6 +66,7 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),

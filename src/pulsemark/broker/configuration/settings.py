@@ -30,6 +30,7 @@ from ...ledger import StoreOptions
 from ...metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
+from .policy_defaults import POLICY_SETTINGS
 from .security_config import SecurityConfig
 from .security_settings import HIDDEN, REFUSED, SECRETS, SECURITY_SETTINGS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
@@ -105,6 +106,17 @@ def _show_interceptors(stampers: tuple[str, ...]) -> str:
 
 _STAMPERS = Kind(split_stamper_names, join_stamper_names)
 
+#: How the settings of policies are written.
+_OF_POLICIES = {
+    "boolean": (BOOLEAN, ()),
+    "integer": (INTEGER, ()),
+    "integer or none": (INTEGER, (None,)),
+    "minutes": (multiple(60_000), ()),
+    "names": (NAMES, ()),
+    "seconds": (multiple(1000), ()),
+    "text": (TEXT, ()),
+}
+
 # -- names ----------------------------------------------------------------------------------------
 
 #: Pulsar's names of settings that this broker has, too.
@@ -167,6 +179,7 @@ PULSAR_SETTINGS = {
         "max_batch_deleted_index_to_persist", INTEGER, part=STORE
     ),
     **SECURITY_SETTINGS,
+    **{key: Setting(field, *_OF_POLICIES[kind]) for key, (field, kind) in POLICY_SETTINGS.items()},
 }
 
 _KIND_OF_TYPE: dict[Any, tuple[Kind, tuple[Any, ...]]] = {

@@ -29,9 +29,12 @@ from ..long_work import PIECE_IDS
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import position_of
+from ..subscriptions.redelivery import redeliver_pieces
 from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..topics.creation import creates
 from .authorizing import check_again
 from .checks import check_name, check_properties, consumer_state_bytes
+from .limits import check_consumer
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -100,10 +103,11 @@ async def _open_consumer(
     place = ("consumer", command.consumer_id)
     try:
         name = topics.parse(command.topic)
-        create = topics.creates_topics and command.force_topic_creation
+        create = creates(topics, name) and command.force_topic_creation
         topic = await topics.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
         await session.services.schemas.for_consumer(topic, schema)
+        check_consumer(session.services, topic, command, opened)
         if command.read_compacted:
             opened.compacted = await _compacted_form(session, topic)
         start = await _rolled_back_start(session, topic, command, opened.compacted)
@@ -236,7 +240,7 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
     if count > PIECE_IDS or subscription.work:
         # A message that is delivered again while the pieces run is not redelivered once more.
         positions = named if command.message_ids else list(found.pending)
-        pieces = subscription.redeliver_pieces(found, positions)
+        pieces = redeliver_pieces(subscription, found, positions)
         _do_in_pieces(session, subscription, pieces)
     else:
         subscription.redeliver(found, list(named) if command.message_ids else None)

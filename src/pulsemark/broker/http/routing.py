@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
 from ..security.needs import Need
 from . import (
     audit,
+    backlog_quotas,
     cleaning,
-    cleaning_policies,
     cluster,
     entries,
     entry_format,
     leader_epochs,
     lookup,
-    mirror_policies,
     namespaces,
     partitions,
     permissions,
     policies,
+    properties,
     schemas,
     subscriptions,
     topics,
@@ -41,8 +41,8 @@ ROUTES: tuple[Route, ...] = (
     *namespaces.ROUTES,
     *permissions.ROUTES,
     *policies.ROUTES,
-    *mirror_policies.ROUTES,
-    *cleaning_policies.ROUTES,
+    *backlog_quotas.ROUTES,
+    *properties.ROUTES,
     *entry_format.ROUTES,
     *entries.ROUTES,
     *leader_epochs.ROUTES,
@@ -76,7 +76,9 @@ async def answer(request: Request) -> Response:
     try:
         return await route.handler(request, *values)
     except RefusedError as refusal:
-        raise HttpError(STATUS_OF.get(refusal.code, 409), refusal.message) from refusal
+        is_limit = isinstance(refusal, LimitReachedError)
+        status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
+        raise HttpError(status, refusal.message) from refusal
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
 

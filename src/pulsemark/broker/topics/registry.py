@@ -13,7 +13,6 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from functools import cached_property
 from typing import Any, TypeVar
 
 from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
@@ -25,15 +24,20 @@ from ..background import Background
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
+from ..policies.catalogue import POLICIES
+from ..policies.levels import Policies
 from .catalog_writer import CatalogWriter
+from .creation import check_room
+from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
 from .leader_epochs import LeaderEpochs, leader_name
-from .mirror_policies import MirrorPolicies
+from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .producers import CLAIMED_EPOCH_MAX
+from .rule_keeping import RuleKeeping
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
 from .topic_names import TopicNames
@@ -49,8 +53,8 @@ MAX_PARTITIONS = 10_000
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
-    `leader_epochs`;
+    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
+    those with effects: `stamp_policies`, `mirror_policies`, `leader_epochs`;
     `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
     that is opened.
     """
@@ -80,17 +84,6 @@ class Topics:
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
-        self.stamp_policies = StampPolicies(
-            StampPolicy(config.stampers, stampers),
-            self.policy_store,
-            self.open_topics,
-            self.names,
-            self._partitioned,
-            self.turns,
-            broker_name=broker_name,
-        )
-        self.entry_formats = EntryFormats(self.policy_store, self.open_topics, self._partitioned)
-        self.mirror_policies = MirrorPolicies(config.mirror_sources, self.policy_store)
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
@@ -98,12 +91,20 @@ class Topics:
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
+        self._make_policies(stampers, broker_name)
 
-    @cached_property
-    def leader_epochs(self) -> LeaderEpochs:
-        """The policy `leaderEpochs`, and the epochs that this broker begins."""
-        leader = leader_name(self.stamp_policies.broker_name, self._store.owner_id)
-        return LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+    def _make_policies(self, stampers: StamperChain, broker_name: str) -> None:
+        config, store = self.config, self.policy_store
+        self.policies = Policies(POLICIES, config, store)
+        places = (store, self.open_topics, self.names, self._partitioned, self.turns)
+        default = StampPolicy(config.stampers, stampers)
+        self.stamp_policies = StampPolicies(default, *places, broker_name=broker_name)
+        self.entry_formats = EntryFormats(store, self.open_topics, self._partitioned)
+        self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)
+        leader = leader_name(broker_name, self._store.owner_id)
+        self.leader_epochs = LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+        self.rule_keeping = RuleKeeping(self, self._run_blocking)
+        self.policies.use(self.stamp_policies, self.mirror_policies, self.leader_epochs)
 
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""
@@ -147,11 +148,6 @@ class Topics:
         return self._store.catalog
 
     # -- names ----------------------------------------------------------------------------------
-
-    @property
-    def creates_topics(self) -> bool:
-        """Whether a topic is created when a client produces to it or subscribes."""
-        return self.config.allow_auto_topic_creation
 
     def wake_committer(self) -> None:
         """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
@@ -222,6 +218,8 @@ class Topics:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if str(name) not in self.names:
+            check_room(self, name.namespace, 1)
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
@@ -252,6 +250,7 @@ class Topics:
         )
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
+        await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
         for call in self.on_open:
             call(topic)
@@ -339,8 +338,9 @@ class Topics:
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
+            snapshot = SNAPSHOT_KIND, full, None
             await self.catalog_writer.put(
-                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
+                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None), snapshot
             )
             self.names.discard(full)
             await self.policy_store.forget(name)
