@@ -21,6 +21,7 @@ from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
+from .topics.schema_rules import SchemaRules
 from .topics.schemas import Schemas
 
 __all__ = ["make_services"]
@@ -39,7 +40,7 @@ async def make_services(
 ) -> Services:
     """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
-    schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
+    schemas, places = Schemas(catalog_writer, config, run_blocking), MirrorPlaces(store.catalog)
     forget_mirrors = partial(run_blocking, places.forget)
     make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
     topics = make_topics(
@@ -47,6 +48,7 @@ async def make_services(
         after_delete=lambda name: _forget(name, auditor, schemas, forget_mirrors),
         broker_name=service_url.partition("://")[2],
     )
+    schemas.use_rules(SchemaRules(config, topics.policy_store))
     auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()

@@ -20,6 +20,7 @@ from ...proto.pulsar_api_pb2 import (
     CommandSeek,
     CommandSubscribe,
     CommandUnsubscribe,
+    Schema,
     ServerError,
 )
 from ...wire import MessageId, commands
@@ -31,6 +32,7 @@ from ..subscriptions.consumer import Consumer
 from ..subscriptions.positions import position_of
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from .checks import check_name, check_properties, consumer_state_bytes
+from .schemas import is_in_use
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -99,7 +101,8 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
         create = topics.creates_topics and command.force_topic_creation
         topic = await topics.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
-        await session.services.schemas.for_consumer(topic, schema)
+        opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
+        await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
         if command.read_compacted:
             opened.compacted = await _compacted_form(session, topic)
         start = await _rolled_back_start(session, topic, command, opened.compacted)

@@ -19,6 +19,7 @@ from ...wire import Send, commands
 from ..errors import RefusedError
 from ..topics.producers import Producer
 from .checks import check_name, check_properties, producer_state_bytes
+from .schemas import schema_version_for
 from .mirroring import append_mirrored, mirror_name, start_mirror
 from .table import CommandTable
 
@@ -82,7 +83,7 @@ async def _open_producer(
         name = services.topics.parse(command.topic)
         topic = await services.topics.open(name, create=services.topics.creates_topics)
         schema = command.schema if command.HasField("schema") else None
-        opened.schema_version = await services.schemas.for_producer(topic, schema)
+        opened.schema_version = await schema_version_for(session, topic, schema)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_healthy()
         await services.topics.leader_epochs.begin_if_due(topic)
