@@ -17,6 +17,7 @@ from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
+from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 
 __all__ = ["BrokerConfig"]
 
@@ -43,6 +44,7 @@ LOWEST = {
     "kafka_group_initial_rebalance_delay_ms": 0,
     "max_num_partitions_per_partitioned_topic": 0,
     "publish_gathering_ms": 0,
+    **LOWEST_OF_POLICIES,
 }
 #: Fields with a few possible values.
 CHOICES = {
@@ -62,7 +64,7 @@ CHOICES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(PolicyDefaults):
     """All settings of a broker. The defaults make a usable standalone broker."""
 
     # Data folder and addresses
@@ -261,6 +263,10 @@ class BrokerConfig:
             raise ConfigError(
                 "leader_epochs_enabled", self.leader_epochs_enabled, "must be True or False"
             )
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                reason = f"must be one of {', '.join(choices)}"
+                raise ConfigError(name, getattr(self, name), reason)
         _check_control(self)
         _check_kafka(self)
         _check_storage(self)

@@ -31,6 +31,7 @@ from ...ledger import StoreOptions
 from ...metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
+from .policy_defaults import POLICY_SETTINGS
 
 __all__ = ["FileSettings", "SettingError", "parse_settings", "runtime_settings"]
 
@@ -174,6 +175,17 @@ _TEXT = _Kind(str)
 _STAMPERS = _Kind(split_stamper_names, join_stamper_names)
 _NAMES = _Kind(lambda text: tuple(n.strip() for n in text.split(",") if n.strip()), ",".join)
 
+#: How the settings of policies are written.
+_OF_POLICIES = {
+    "boolean": (_BOOLEAN, ()),
+    "integer": (_INTEGER, ()),
+    "integer or none": (_INTEGER, (None,)),
+    "minutes": (_multiple(60_000), ()),
+    "names": (_NAMES, ()),
+    "seconds": (_multiple(1000), ()),
+    "text": (_TEXT, ()),
+}
+
 # -- names ----------------------------------------------------------------------------------------
 
 #: Pulsar's names of settings that this broker has, too.
@@ -249,6 +261,7 @@ PULSAR_SETTINGS = {
     "managedLedgerMaxBatchDeletedIndexToPersist": _Setting(
         "max_batch_deleted_index_to_persist", _INTEGER, of_store=True
     ),
+    **{key: _Setting(field, *_OF_POLICIES[kind]) for key, (field, kind) in POLICY_SETTINGS.items()},
 }
 
 _KIND_OF_TYPE: dict[Any, tuple[_Kind, tuple[Any, ...]]] = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..services import Services
     from ..statistics.stats import Pieces
 
-__all__ = ["HttpError", "Request", "Response"]
+__all__ = ["JSON_TYPE", "HttpError", "Request", "Response"]
 
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50

@@ -31,6 +31,8 @@ __all__ = ["TOPIC_POLICY_KIND", "Concerns", "PolicyStore", "stored_policies"]
 
 TOPIC_POLICY_KIND = "topic-policy"
 
+_NO_POLICIES: Mapping[str, Any] = {}
+
 Concerns = Callable[[TopicName], bool]
 """Whether a change concerns a topic."""
 
@@ -77,6 +79,10 @@ class PolicyStore:
     def in_topic(self, name: TopicName, policy: str) -> Any:
         """The policy set for a topic; None if none is set."""
         return self.of_topics.get(str(name.partitioned), {}).get(policy)
+
+    def policies_of_topic(self, name: TopicName) -> Mapping[str, Any]:
+        """All policies set for a topic; those of a partition are the partitioned topic's."""
+        return self.of_topics.get(str(name.partitioned), _NO_POLICIES)
 
     def owners(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
         """A copy of all namespaces and topics with their settings. Call it from any thread."""

@@ -13,7 +13,6 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from functools import cached_property
 from typing import Any, TypeVar
 
 from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
@@ -25,10 +24,12 @@ from ..background import Background
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
+from ..policies.catalogue import POLICIES
+from ..policies.levels import Policies
 from .catalog_writer import CatalogWriter
 from .entry_formats import EntryFormats
 from .leader_epochs import LeaderEpochs, leader_name
-from .mirror_policies import MirrorPolicies
+from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .partitioned_topics import PartitionedTopics
@@ -49,8 +50,8 @@ MAX_PARTITIONS = 10_000
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
-    `leader_epochs`;
+    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
+    those with effects: `stamp_policies`, `mirror_policies`, `leader_epochs`;
     `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
     that is opened.
     """
@@ -80,17 +81,6 @@ class Topics:
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
-        self.stamp_policies = StampPolicies(
-            StampPolicy(config.stampers, stampers),
-            self.policy_store,
-            self.open_topics,
-            self.names,
-            self._partitioned,
-            self.turns,
-            broker_name=broker_name,
-        )
-        self.entry_formats = EntryFormats(self.policy_store, self.open_topics, self._partitioned)
-        self.mirror_policies = MirrorPolicies(config.mirror_sources, self.policy_store)
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
@@ -98,12 +88,19 @@ class Topics:
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
+        self._make_policies(stampers, broker_name)
 
-    @cached_property
-    def leader_epochs(self) -> LeaderEpochs:
-        """The policy `leaderEpochs`, and the epochs that this broker begins."""
-        leader = leader_name(self.stamp_policies.broker_name, self._store.owner_id)
-        return LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+    def _make_policies(self, stampers: StamperChain, broker_name: str) -> None:
+        config, store = self.config, self.policy_store
+        self.policies = Policies(POLICIES, config, store)
+        places = (store, self.open_topics, self.names, self._partitioned, self.turns)
+        default = StampPolicy(config.stampers, stampers)
+        self.stamp_policies = StampPolicies(default, *places, broker_name=broker_name)
+        self.entry_formats = EntryFormats(store, self.open_topics, self._partitioned)
+        self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)
+        leader = leader_name(broker_name, self._store.owner_id)
+        self.leader_epochs = LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+        self.policies.use(self.stamp_policies, self.mirror_policies, self.leader_epochs)
 
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""
