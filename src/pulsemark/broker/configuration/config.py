@@ -40,26 +40,10 @@ LOWEST = {
     "default_message_ttl_s": 0,
     "default_retention_time_minutes": -1,
     "default_retention_size_mb": -1,
-    "default_num_partitions": 1,
     "kafka_group_initial_rebalance_delay_ms": 0,
     "max_num_partitions_per_partitioned_topic": 0,
     "publish_gathering_ms": 0,
     **LOWEST_OF_POLICIES,
-}
-#: Fields with a few possible values.
-CHOICES = {
-    "allow_auto_topic_creation_type": ("non-partitioned", "partitioned"),
-    "schema_compatibility_strategy": (
-        "UNDEFINED",
-        "ALWAYS_INCOMPATIBLE",
-        "ALWAYS_COMPATIBLE",
-        "BACKWARD",
-        "FORWARD",
-        "FULL",
-        "BACKWARD_TRANSITIVE",
-        "FORWARD_TRANSITIVE",
-        "FULL_TRANSITIVE",
-    ),
 }
 
 
@@ -112,17 +96,8 @@ class BrokerConfig(PolicyDefaults):
 
     # Behaviour
     allow_auto_topic_creation: bool = True
-    #: What is created: "non-partitioned", or "partitioned" with `default_num_partitions`.
-    allow_auto_topic_creation_type: str = "non-partitioned"
-    default_num_partitions: int = 1
     #: The most partitions of a topic; 0: as many as the broker can have.
     max_num_partitions_per_partitioned_topic: int = 0
-    #: Which new schemas fit a topic, without a policy of the topic or its namespace.
-    schema_compatibility_strategy: str = "FULL"
-    #: Whether producers and consumers may add schemas to topics.
-    is_allow_auto_update_schema_enabled: bool = True
-    #: Whether producers without schema are refused on topics that have one.
-    is_schema_validation_enforced: bool = False
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
     acknowledgment_at_batch_index_level_enabled: bool = False
     #: Skip damaged entries when dispatching. Off: the subscription stops before a damaged entry.
@@ -332,10 +307,6 @@ def _check_texts(config: BrokerConfig) -> None:
         text: Any = getattr(config, name)
         if not isinstance(text, str) or not text or any(c.isspace() or c == "/" for c in text):
             raise ConfigError(name, text, "must be a name without spaces and slashes")
-    for name, choices in CHOICES.items():
-        chosen: Any = getattr(config, name)
-        if chosen not in choices:
-            raise ConfigError(name, chosen, f"must be one of {', '.join(choices)}")
     for name, what in NAME_LISTS:
         names: Any = getattr(config, name)
         if isinstance(names, str) or not all(isinstance(each, str) for each in names):

@@ -203,14 +203,9 @@ PULSAR_SETTINGS = {
         "exposing_broker_entry_metadata_to_client_enabled", _BOOLEAN
     ),
     "allowAutoTopicCreation": _Setting("allow_auto_topic_creation", _BOOLEAN),
-    "allowAutoTopicCreationType": _Setting("allow_auto_topic_creation_type", _TEXT),
-    "defaultNumPartitions": _Setting("default_num_partitions", _INTEGER),
     "maxNumPartitionsPerPartitionedTopic": _Setting(
         "max_num_partitions_per_partitioned_topic", _INTEGER
     ),
-    "schemaCompatibilityStrategy": _Setting("schema_compatibility_strategy", _TEXT),
-    "isAllowAutoUpdateSchemaEnabled": _Setting("is_allow_auto_update_schema_enabled", _BOOLEAN),
-    "isSchemaValidationEnforced": _Setting("is_schema_validation_enforced", _BOOLEAN),
     "acknowledgmentAtBatchIndexLevelEnabled": _Setting(
         "acknowledgment_at_batch_index_level_enabled", _BOOLEAN
     ),

@@ -29,9 +29,12 @@ from ..errors import RefusedError
 from ..long_work import PIECE_IDS
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.positions import position_of
 from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..topics.non_persistent import NonPersistentTopic
 from .checks import check_name, check_properties, consumer_state_bytes
+from .non_persistent import add_listener, unsubscribe_listener
 from .schemas import is_in_use
 from .table import CommandTable
 
@@ -99,25 +102,37 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
     try:
         name = topics.parse(command.topic)
         create = topics.creates_topics and command.force_topic_creation
-        topic = await topics.open(name, create=create)
+        if name.is_persistent:
+            topic = await topics.open(name, create=create)
+        else:
+            topic = topics.open_non_persistent(name, create=create)
         schema = command.schema if command.HasField("schema") else None
         opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
         await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
-        if command.read_compacted:
-            opened.compacted = await _compacted_form(session, topic)
-        start = await _rolled_back_start(session, topic, command, opened.compacted)
-        subscription = topic.subscription_for(command, start, opened.compacted)
-        try:
-            await subscription.stored()
-            await subscription.add_consumer(opened, command.subType)
-        except BaseException:
-            subscription.end_if_unused()
-            raise
+        if isinstance(topic, NonPersistentTopic):
+            await add_listener(command, opened, topic)
+        else:
+            await _add_consumer(session, command, opened, topic)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
     session.consumers[command.consumer_id] = opened
     session.write(commands.success(command.request_id))
+
+
+async def _add_consumer(
+    session: Session, command: CommandSubscribe, opened: Consumer, topic: Topic
+) -> None:
+    if command.read_compacted:
+        opened.compacted = await _compacted_form(session, topic)
+    start = await _rolled_back_start(session, topic, command, opened.compacted)
+    subscription = topic.subscription_for(command, start, opened.compacted)
+    try:
+        await subscription.stored()
+        await subscription.add_consumer(opened, command.subType)
+    except BaseException:
+        subscription.end_if_unused()
+        raise
 
 
 async def _compacted_form(session: Session, topic: Topic) -> CompactedLog:
@@ -245,6 +260,9 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
 def seek(session: Session, command: CommandSeek) -> None:
     """Move the subscription's cursor; all its consumers have to subscribe again."""
     found, subscription = _connected(session, command.consumer_id)
+    if not subscription.topic.is_persistent:
+        session.write(commands.success(command.request_id))
+        return
     session.run(command.request_id, _seek(session, command, found, subscription))
 
 
@@ -260,6 +278,10 @@ async def _seek(
 def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
     """Answer with the topic's last message id and the subscription's mark-delete position."""
     _, subscription = _connected(session, command.consumer_id)
+    if not subscription.topic.is_persistent:
+        raise RefusedError(
+            ServerError.UnknownError, "a non-persistent topic has no last message id"
+        )
     session.run(command.request_id, _last_message_id(session, command, subscription))
 
 
@@ -300,6 +322,9 @@ def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
         raise RefusedError(
             ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
         )
+    if isinstance(subscription, NonPersistentSubscription):
+        unsubscribe_listener(session, found, subscription, command.request_id)
+        return
     # It is removed and its consumers disconnected at once; only the answer waits for the disk.
     commit = subscription.topic.remove_subscription(subscription, asked_by=found)
     del session.consumers[command.consumer_id]
@@ -329,7 +354,7 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
             address=session.address,
             connectedSince=iso_time(found.connected_since_ms),
             type=subscription.type_name,
-            msgBacklog=subscription.cursor.backlog_messages,
+            msgBacklog=subscription.backlog_messages,
         )
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...ledger import AlreadyStampedError, EntryTooLargeError, InvalidEntryError, LedgerError
 from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
@@ -15,16 +15,18 @@ from ...proto.pulsar_api_pb2 import (
     CommandSend,
     ServerError,
 )
-from ...wire import Send, commands
+from ...wire import Send, TopicName, commands
 from ..errors import RefusedError
 from ..topics.producers import Producer
 from .checks import check_name, check_properties, producer_state_bytes
+from .non_persistent import publish
 from .schemas import schema_version_for
 from .mirroring import append_mirrored, mirror_name, start_mirror
 from .table import CommandTable
 
 if TYPE_CHECKING:
     from ..connection.session import Session
+    from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 
 __all__ = ["COMMANDS", "handle_send"]
@@ -81,12 +83,13 @@ async def _open_producer(
         if command.txn_enabled:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
         name = services.topics.parse(command.topic)
-        topic = await services.topics.open(name, create=services.topics.creates_topics)
+        topic = await _open_topic(session, name)
         schema = command.schema if command.HasField("schema") else None
         opened.schema_version = await schema_version_for(session, topic, schema)
-        await _create_initial_subscription(topic, command.initial_subscription_name)
-        await services.storage.wait_until_healthy()
-        await services.topics.leader_epochs.begin_if_due(topic)
+        if topic.is_persistent:
+            await _create_initial_subscription(topic, command.initial_subscription_name)
+            await services.storage.wait_until_healthy()
+            await services.topics.leader_epochs.begin_if_due(topic)
         ready = await topic.producers.add(opened)
         if is_mirror:
             last_sequence_id = await _start_mirror(session, topic, opened)
@@ -98,6 +101,13 @@ async def _open_producer(
     _write_success(
         session, opened, command.request_id, ready=ready, last_sequence_id=last_sequence_id
     )
+
+
+async def _open_topic(session: Session, name: TopicName) -> Topic:
+    topics = session.services.topics
+    if name.is_persistent:
+        return await topics.open(name, create=topics.creates_topics)
+    return topics.open_non_persistent(name, create=topics.creates_topics)
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
@@ -162,6 +172,9 @@ def handle_send(session: Session, event: Send) -> None:
         )
         return
     body = event.headers_and_payload
+    if not topic.is_persistent:
+        publish(session, sender, cast("NonPersistentTopic", topic), command, body)
+        return
     try:
         if command.txnid_most_bits or command.txnid_least_bits:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")

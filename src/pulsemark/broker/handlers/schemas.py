@@ -86,7 +86,7 @@ def is_in_use(topic: Topic) -> bool:
     """Whether a topic has data, producers, or consumers that have chosen a schema, or none."""
     return bool(
         topic.producers.by_name
-        or topic.ledger.last_position is not None
+        or (topic.is_persistent and topic.ledger.last_position is not None)
         or any(
             not consumer.follows_schema
             for subscription in tuple(topic.subscriptions.values())

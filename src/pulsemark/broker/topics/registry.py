@@ -32,6 +32,7 @@ from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
+from .non_persistent import NonPersistentTopic, NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .producers import CLAIMED_EPOCH_MAX
@@ -81,6 +82,7 @@ class Topics:
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
+        self.non_persistent = NonPersistentTopics(config, partitioned, self._check_namespace)
         self._store = store
         self._run_blocking = run_blocking
         self._topic_epochs: dict[str, int] = {}
@@ -169,15 +171,17 @@ class Topics:
 
     def exists(self, name: TopicName) -> bool:
         """Whether the topic, partitioned or not, exists."""
-        return str(name) in self.names or name in self._partitioned
+        names = self.names if name.is_persistent else self.non_persistent.names
+        return str(name) in names or name in self._partitioned
 
     def partitions_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
         return self._partitioned.count_of(name)
 
     def names_in(self, namespace: str) -> list[str]:
-        """Full names of a namespace's topics, sorted, with each partition."""
-        return self.names.of(namespace)
+        """Full names of a namespace's topics, with each partition: the persistent ones, sorted,
+        and then the non-persistent ones."""
+        return self.names.of(namespace) + self.non_persistent.names.of(namespace)
 
     def partitioned_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's partitioned topics, sorted."""
@@ -198,6 +202,12 @@ class Topics:
         return await self._background.run_to_end(
             self._open_alone(name, create=create, explicit=explicit)
         )
+
+    def open_non_persistent(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
+        """The open non-persistent topic; created if `create` allows. Raises `RefusedError`."""
+        if self.partitions_of(name) and not create:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        return self.non_persistent.open(name, create=create)
 
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
         async with self._locks.held(str(name)):
@@ -270,7 +280,6 @@ class Topics:
 
         A new one may have `policies`; they are stored in the same change.
         """
-        _check_persistent(name)
         await self._background.run_to_end(
             self._create_partitioned_alone(name, partitions, policies)
         )
@@ -287,8 +296,9 @@ class Topics:
                 change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
                 await self._partitioned.put(name, partitions, change)
                 self.policy_store.show(name, policies)
-        for index in range(partitions):
-            await self.open(name.partition(index), create=True)
+        if name.is_persistent:
+            for index in range(partitions):
+                await self.open(name.partition(index), create=True)
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
@@ -299,15 +309,20 @@ class Topics:
             if name not in self._partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             indexes = range(self.partitions_of(name))
-            opened = [
+            opened: list[Topic] = [
                 self.open_topics[full]
                 for full in (str(name.partition(index)) for index in indexes)
                 if full in self.open_topics
             ]
+            if not name.is_persistent:
+                opened += self.non_persistent.partitions(name, indexes)
             if not force:
                 for topic in opened:
                     topic.check_is_unused()
-            notifying = [self._close(topic) for topic in opened]
+            if name.is_persistent:
+                notifying = [self._close(topic) for topic in opened]
+            else:
+                notifying = [self.non_persistent.remove(t.topic_name, force=True) for t in opened]
             # Clients are notified after this: they must not bring partitions back.
             await self._partitioned.retire(name)
             for pieces in notifying:
@@ -321,6 +336,10 @@ class Topics:
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with all its data. Raises `TopicInUseError`, `RefusedError`."""
+        if not name.is_persistent:
+            await self.turns.work(self.non_persistent.remove(name, force=force))
+            await self._after_delete(name)
+            return
         await self._background.run_to_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
@@ -381,6 +400,7 @@ class Topics:
 
     async def close(self) -> None:
         """Close every topic. After this nothing more is written for producers."""
+        self.non_persistent.close()
         topics = tuple(self.open_topics.values())
         self.open_topics.clear()
         for topic in topics:

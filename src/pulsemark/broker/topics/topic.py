@@ -62,6 +62,8 @@ class TopicInUseError(Exception):
 class Topic:
     """An open persistent topic."""
 
+    is_persistent = True
+
     def __init__(
         self,
         topic_name: TopicName,
