@@ -365,7 +365,8 @@ def schema_wire(broker: Recorder, topic: str) -> None:
     lookup(link, topic)
     link.say("get absent", commands.get_schema(topic, link.next_request()))
     link.say(
-        "register absent", commands.get_or_create_schema(topic, link.next_request(), wire(AVRO, ONE))
+        "register absent",
+        commands.get_or_create_schema(topic, link.next_request(), wire(AVRO, ONE)),
     )
     produce(link, topic, "without", 1, None)
     link.say("get without", commands.get_schema(topic, link.next_request()))

@@ -9,9 +9,9 @@ from typing import Any
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import MessageId, commands
 
-from .peers import RawConnection, Recorder
+from .peers import Recorder
 from .rest_scenarios import ADMIN, path_of, unique
-from .wire_scenarios import SUB, Scenario, batch, fill, lookup, message, produce, send, subscribe
+from .wire_scenarios import SUB, Scenario, batch, fill, message, produce, send, subscribe
 
 TOPIC_SCENARIOS: dict[str, Scenario] = {}
 
@@ -225,7 +225,8 @@ def topic_terminate(broker: Recorder, topic: str) -> None:
     if last is not None:
         ids = MessageId.from_data(last.message_id)
         link.say(
-            "ack all", commands.ack(10, [ids], pb.CommandAck.Cumulative, request_id=link.next_request())
+            "ack all",
+            commands.ack(10, [ids], pb.CommandAck.Cumulative, request_id=link.next_request()),
         )
     subscribe(again, topic, 13, "late", earliest=False)
     subscribe(again, topic, 14, "early")
@@ -422,13 +423,9 @@ def topic_partition_names(broker: Recorder, topic: str) -> None:
         )
     ):
         label = name.replace(unique(topic), "T")
-        link.say(
-            f"metadata {label}", commands.partitioned_metadata(name, link.next_request())
-        )
+        link.say(f"metadata {label}", commands.partitioned_metadata(name, link.next_request()))
         link.say(f"lookup {label}", commands.lookup(name, link.next_request()))
-        link.say(
-            f"producer {label}", commands.producer(name, 100 + number, link.next_request())
-        )
+        link.say(f"producer {label}", commands.producer(name, 100 + number, link.next_request()))
         link.say(
             f"consumer {label}",
             commands.subscribe(name, "s", 200 + number, link.next_request(), SUB.Shared),

@@ -94,7 +94,7 @@ class IncompatibleSchemaError(RefusedError):
 
 
 class InvalidSchemaError(RefusedError):
-    """A schema's definition that cannot be registered: `reason` says why, if there is more to say."""
+    """A schema's definition that cannot be registered; `summary` is the message without details."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         full = f"{message} caused by {reason[:1000]}" if reason else message

@@ -16,7 +16,7 @@ from .control_positions import ControlPositions
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore
 from .epoch_writer import EpochWriter
-from .errors import LedgerError
+from .errors import LedgerError, TopicTerminatedError
 from .position import Position
 from .run import Run
 from .store_core import StoreCore
@@ -40,6 +40,7 @@ class ManagedLedger(EpochWriter):
         controls: ControlPositions | None = None,
     ) -> None:
         """As `LedgerWriter`; ``cursors`` None: it is the cursor ledger itself."""
+        self._terminated = False
         super().__init__(store, name, topic_id, segments, ledger_id, index_floor=index_floor)
         if controls is not None:
             self.controls = controls  # before there are cursors, which count without them
@@ -168,6 +169,27 @@ class ManagedLedger(EpochWriter):
         finally:
             with self.store.committer.lock:
                 self._closed = before or self._deleted
+
+    def stop_appends(self) -> None:
+        """From now on refuse appends (TopicTerminatedError). What was appended before is durable
+        on return. Blocks.
+        """
+        with self._committer.lock:
+            self._terminated = self._closed = True
+        with self._committer.all_durable():
+            pass
+
+    def allow_appends(self) -> None:
+        """Undo `stop_appends`."""
+        with self._committer.lock:
+            self._terminated = False
+            self._closed = self._deleted
+
+    def _check_open(self) -> None:
+        self._state.check()
+        if self._terminated and not self._deleted:
+            raise TopicTerminatedError(self.name)
+        super()._check_open()
 
     def deleted(self) -> None:
         """The topic was deleted: nothing can be appended, and its files will be removed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
@@ -29,6 +30,7 @@ from ..errors import RefusedError
 from ..long_work import PIECE_IDS
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.end_of_topic import tell_if_ended, telling
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.positions import position_of
 from ..subscriptions.seek import SeekTarget, reset_subscription
@@ -166,6 +168,7 @@ def flow(session: Session, command: CommandFlow) -> None:
     found = session.consumers.get(command.consumer_id)
     if found is not None and found.subscription is not None:
         found.subscription.flow(found, command.messagePermits)
+        tell_if_ended(found.subscription)
 
 
 def ack(session: Session, command: CommandAck) -> None:
@@ -193,15 +196,17 @@ def ack(session: Session, command: CommandAck) -> None:
     if command.ack_type == CommandAck.Cumulative:
         if len(command.message_id) == 1:
             subscription.ack_cumulatively(found, command.message_id[0])
+            tell_if_ended(subscription)
         if answer is not None:
             subscription.when_persisted(answer)
         return
     then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
     if len(command.message_id) <= PIECE_IDS and not subscription.work:
         subscription.ack_piece(found, command.message_id)
+        tell_if_ended(subscription)
         then()
     else:
-        pieces = subscription.ack_pieces(found, command.message_id)
+        pieces = chain(subscription.ack_pieces(found, command.message_id), telling(subscription))
         _do_in_pieces(session, subscription, pieces, then)
 
 

@@ -24,7 +24,6 @@ __all__ = ["add_listener", "publish", "unsubscribe_listener"]
 log = logging.getLogger(__name__)
 
 
-
 def publish(
     session: Session,
     sender: Producer,

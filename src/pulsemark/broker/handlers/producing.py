@@ -6,7 +6,13 @@ import logging
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ...ledger import AlreadyStampedError, EntryTooLargeError, InvalidEntryError, LedgerError
+from ...ledger import (
+    AlreadyStampedError,
+    EntryTooLargeError,
+    InvalidEntryError,
+    LedgerError,
+    TopicTerminatedError,
+)
 from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -19,9 +25,9 @@ from ...wire import Send, TopicName, commands
 from ..errors import RefusedError
 from ..topics.producers import Producer
 from .checks import check_name, check_properties, producer_state_bytes
+from .mirroring import append_mirrored, mirror_name, start_mirror
 from .non_persistent import publish
 from .schemas import schema_version_for
-from .mirroring import append_mirrored, mirror_name, start_mirror
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -36,6 +42,7 @@ log = logging.getLogger(__name__)
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
 #: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
+    (TopicTerminatedError, ServerError.TopicTerminatedError),
     (ChecksumError, ServerError.ChecksumError),
     (MessageFormatError, ServerError.ChecksumError),
     (AlreadyStampedError, ServerError.NotAllowedError),

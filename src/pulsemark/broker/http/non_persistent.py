@@ -133,7 +133,9 @@ async def reset_cursor(
 
 
 def _refused(status: int, reason: str) -> Any:
-    async def refuse(request: Request, tenant: str, namespace: str, topic: str, *_: str) -> Response:
+    async def refuse(
+        request: Request, tenant: str, namespace: str, topic: str, *_: str
+    ) -> Response:
         _open(request, tenant, namespace, topic)
         raise HttpError(status, reason)
 

@@ -24,7 +24,9 @@ from . import (
     policies,
     properties,
     schemas,
+    stored_messages,
     subscriptions,
+    termination,
     topics,
 )
 from .messages import HttpError, Request, Response
@@ -49,6 +51,8 @@ ROUTES: tuple[Route, ...] = (
     *cleaning.ROUTES,
     *audit.ROUTES,
     *schemas.ROUTES,
+    *stored_messages.ROUTES,
+    *termination.ROUTES,
 )
 
 #: The HTTP status of a `RefusedError`, by its code.

@@ -122,7 +122,7 @@ def _resolution() -> Any:
         kind = SchemaIncompatibilityType.name_mismatch
         return incompatible(kind, f"expected: {writer.fullname}", location)
 
-    return _Resolution()
+    return _Resolution()  # type: ignore[no-untyped-call]
 
 
 def _check_size(value: Any, what: str) -> None:

@@ -56,6 +56,7 @@ class NonPersistentTopic(Topic):
         self.producers = TopicProducers(None, _store_nothing)
         self.subscriptions = {}
         self.is_open = True
+        self.terminated_at = None
         self.delivered_fields = frozenset()
 
     @property

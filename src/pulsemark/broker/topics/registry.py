@@ -13,9 +13,10 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
-from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
+from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError, TopicStore
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
@@ -26,6 +27,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
+from ..subscriptions.end_of_topic import tell_if_ended
 from .catalog_writer import CatalogWriter
 from .entry_formats import EntryFormats
 from .leader_epochs import LeaderEpochs, leader_name
@@ -35,9 +37,9 @@ from .namespaces import Namespaces
 from .non_persistent import NonPersistentTopic, NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
-from .producers import CLAIMED_EPOCH_MAX
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
+from .topic_marks import TopicMarks
 from .topic_names import TopicNames
 
 __all__ = ["Topics"]
@@ -85,7 +87,7 @@ class Topics:
         self.non_persistent = NonPersistentTopics(config, partitioned, self._check_namespace)
         self._store = store
         self._run_blocking = run_blocking
-        self._topic_epochs: dict[str, int] = {}
+        self._marks = TopicMarks(catalog_writer, run_blocking)
         self._locks = NameLocks()
         self._before_delete = before_delete
         self._after_delete = after_delete
@@ -113,7 +115,7 @@ class Topics:
             self.names.add(name)
         self._partitioned.load()
         self._finish_deletions()
-        self._topic_epochs = self._stored_epochs()
+        self._marks.load(self.catalog, self.names)
         self.namespaces.load()
         self.policy_store.load(self.catalog)
         self.stamp_policies.check_stored()
@@ -128,17 +130,6 @@ class Topics:
                     self.names.discard(partition)
             self.catalog.delete("schema", str(name))
             self._partitioned.finish(name)
-
-    def _stored_epochs(self) -> dict[str, int]:
-        """Each topic's epoch. The epochs of deleted topics, left by a crash, are removed."""
-        epochs: dict[str, int] = {}
-        for key, value in self.catalog.items("topic-epoch"):
-            if key in self.names:
-                # Earlier versions stored any epoch that a client claimed.
-                epochs[key] = int(value) if int(value) < 1 << 63 else CLAIMED_EPOCH_MAX
-            else:
-                self.catalog.delete("topic-epoch", key)
-        return epochs
 
     @property
     def catalog(self) -> MetadataStore:
@@ -180,7 +171,8 @@ class Topics:
 
     def names_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's topics, with each partition: the persistent ones, sorted,
-        and then the non-persistent ones."""
+        and then the non-persistent ones.
+        """
         return self.names.of(namespace) + self.non_persistent.names.of(namespace)
 
     def partitioned_in(self, namespace: str) -> list[str]:
@@ -237,13 +229,6 @@ class Topics:
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)
-
-        async def store_epoch(epoch: int) -> None:
-            def show() -> None:
-                self._topic_epochs[full] = epoch
-
-            await self.catalog_writer.put("topic-epoch", full, str(epoch).encode(), show)
-
         try:
             ledger = await self._run_blocking(self._store.open_topic, full)
         except TopicNotFoundError as error:
@@ -254,9 +239,10 @@ class Topics:
             name,
             ledger,
             self.config,
-            topic_epoch=self._topic_epochs.get(full),
-            store_epoch=store_epoch,
+            topic_epoch=self._marks.epoch_of(full),
+            store_epoch=partial(self._marks.store_epoch, full),
         )
+        await self._marks.take_over(topic)
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
         await self.leader_epochs.try_to_begin(topic)
@@ -334,6 +320,19 @@ class Topics:
             await self._after_delete(name)
             await self._partitioned.forget(name)
 
+    async def terminate(self, topic: Topic) -> Position:
+        """End a topic for ever and close its producers; the last entry's position."""
+        return await self._background.run_to_end(self._terminate(topic))
+
+    async def _terminate(self, topic: Topic) -> Position:
+        async with self._locks.held(topic.name):
+            topic.check_is_open()
+            end = await self._marks.terminate(topic)
+            await self.turns.work(topic.producers.disconnecting())
+            for subscription in tuple(topic.subscriptions.values()):
+                tell_if_ended(subscription)
+            return end
+
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with all its data. Raises `TopicInUseError`, `RefusedError`."""
         if not name.is_persistent:
@@ -355,9 +354,7 @@ class Topics:
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
-            await self.catalog_writer.put(
-                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
-            )
+            await self._marks.forget(full)
             self.names.discard(full)
             await self.policy_store.forget(name)
             await self._after_delete(name)

@@ -94,7 +94,9 @@ def check_schema_data(schema: Schema) -> None:
     elif kind == "STRING":
         if schema.schema_data:
             shown = schema.schema_data[:100].decode(errors="replace")
-            raise InvalidSchemaError(f"Invalid schema definition data for string schema : '{shown}'")
+            raise InvalidSchemaError(
+                f"Invalid schema definition data for string schema : '{shown}'"
+            )
     elif kind != "NONE" and schema.schema_data:
         raise InvalidSchemaError(
             "Invalid schema definition data for primitive schemas :length of schema data should "

@@ -53,7 +53,9 @@ class SchemaRules:
 
     def allows_update(self, name: TopicName) -> bool:
         """Whether a producer or consumer may add a schema."""
-        return bool(self._set(name, ALLOWS_UPDATE, self._config.is_allow_auto_update_schema_enabled))
+        return bool(
+            self._set(name, ALLOWS_UPDATE, self._config.is_allow_auto_update_schema_enabled)
+        )
 
     def is_enforced(self, name: TopicName) -> bool:
         """Whether a producer needs a schema where the topic has one."""

@@ -147,6 +147,7 @@ class Schemas:
         """
         strategy = self.rules.strategy(name)
         check = partial(check_compatible, new=schema, strategy=strategy)
+        known: int | None
         while True:
             versions = await self.versions(name)
             known = _same_bytes(_live(versions), schema)
@@ -273,7 +274,7 @@ class Schemas:
 
         async def turn() -> int:
             versions = await self._load(key)
-            nothing = Schema(name="", type=Schema.Type.Value("None"), schema_data=b"")
+            nothing = Schema(name="", type="None", schema_data=b"")
             now_ms = self._config.clock.now_ms()
             await self._store(key, [*versions, SchemaVersion(len(versions), nothing, now_ms, True)])
             return len(versions)

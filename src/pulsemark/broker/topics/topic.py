@@ -88,6 +88,8 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
+        #: The last entry of a terminated topic; None: the topic goes on.
+        self.terminated_at: Position | None = None
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
         #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).
