@@ -161,13 +161,12 @@ def _shown(entry: Entry) -> Response:
             metadata.compression, payload, metadata.uncompressed_size, MAX_PAYLOAD_BYTES
         )
     headers = [
-        (f"X-Pulsar-{name}", UNSAFE.sub("?", value))
-        for name, value in _headers(entry, metadata, len(payload))
+        (f"X-Pulsar-{name}", UNSAFE.sub("?", value)) for name, value in _headers(entry, metadata)
     ]
     return Response(200, bytes(payload), JSON_TYPE, tuple(headers))
 
 
-def _headers(entry: Entry, metadata: MessageMetadata, size_bytes: int) -> list[tuple[str, str]]:
+def _headers(entry: Entry, metadata: MessageMetadata) -> list[tuple[str, str]]:
     properties = json.dumps({pair.key: pair.value for pair in metadata.properties})
     found = [
         ("Message-ID", f"{entry.position.ledger_id}:{entry.position.entry_id}"),
@@ -187,7 +186,7 @@ def _headers(entry: Entry, metadata: MessageMetadata, size_bytes: int) -> list[t
         found.append(("null-value", _text(metadata.null_value)))
     if metadata.HasField("num_messages_in_batch"):
         found.append(("num-batch-message", str(metadata.num_messages_in_batch)))
-        found.append(("batch-size", str(size_bytes)))
+        found.append(("batch-size", str(len(entry.stored) - metadata.ByteSize())))
     if metadata.HasField("num_chunks_from_msg"):
         found.append(("PROPERTY-TOTAL-CHUNKS", str(metadata.num_chunks_from_msg)))
         found.append(("PROPERTY-CHUNK-ID", str(metadata.chunk_id)))

@@ -149,7 +149,7 @@ def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
         "firstIndex": ledger.first_index,
         "nextIndex": ledger.next_index,
         "lastConfirmedEntry": _text(ledger.last_position),
-        "state": "LedgerOpened",
+        "state": "LedgerOpened" if topic.terminated_at is None else "Terminated",
         "ledgers": list(ledgers.values()),
         "compactedLedger": _compacted_ledger(view),
         "compactionHorizon": _text(None if view is None else view.horizon),

@@ -1,4 +1,4 @@
-"""Subscriptions of non-persistent topics: a message goes to a consumer that takes it now, or nowhere.
+"""Subscriptions of non-persistent topics: a message goes to who takes it now, or nowhere.
 
 There is no cursor, no log and no memory of what was sent. A message is dropped for a subscription
 if the consumer that is to get it has no permits, or if its connection does not accept data. So a

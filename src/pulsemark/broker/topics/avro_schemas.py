@@ -1,12 +1,12 @@
 """Avro schemas: reading a definition, and whether one can read what was written with another.
 
 AVRO, JSON and PROTOBUF definitions of Pulsar's clients are all Avro's. Pulsar asks Avro's
-`SchemaValidator`, which is more generous than Avro's `SchemaCompatibility`: the names of two records
-need not be equal, and an enum's reader may lack symbols of its writer. `avro.compatibility` does the
-resolution here; `_Resolution` changes these two rules, and counts the steps.
+`SchemaValidator`, which is more generous than Avro's `SchemaCompatibility`: the names of two
+records need not be equal, and an enum's reader may lack symbols of its writer. The resolution is
+that of `avro.compatibility`; `_Resolution` changes these two rules, and counts the steps.
 
-Definitions come from clients. So their size, their depth and the number of steps of a comparison are
-limited; above that the definition is refused. Nothing here blocks or waits, but a comparison can take
+Definitions come from clients. So their size, their depth and the number of steps of a comparison
+are limited; above that the definition is refused. Nothing here waits, but a comparison can take
 some 100 ms: callers run it in a thread.
 
 The library is imported with the first definition. A broker without schemas does not load it.

@@ -371,9 +371,10 @@ def _examine(versions: Sequence[SchemaVersion], wanted: Schema) -> tuple[str, in
     check_schema_data(wanted)
     mark = _fingerprint(wanted)
     for one in versions:
-        if mark and one.schema.type == wanted.type:
-            if mark == (one.fingerprint or _fingerprint(one.schema)):
-                return mark, one.number
+        if not mark or one.schema.type != wanted.type:
+            continue
+        if mark == (one.fingerprint or _fingerprint(one.schema)):
+            return mark, one.number
     return mark, None
 
 
