@@ -29,6 +29,7 @@ __all__ = [
     "ConfigError",
     "IncompatibleSchemaError",
     "InvalidSchemaError",
+    "LimitReachedError",
     "NoDataFolderError",
     "PortInUseError",
     "RefusedError",
@@ -100,3 +101,7 @@ class InvalidSchemaError(RefusedError):
         full = f"{message} caused by {reason[:1000]}" if reason else message
         super().__init__(ServerError.IncompatibleSchema, full)
         self.summary = message
+
+
+class LimitReachedError(RefusedError):
+    """A policy's limit is reached: over HTTP this is a conflict (409)."""

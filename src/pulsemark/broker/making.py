@@ -16,6 +16,7 @@ from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .lifetimes import Lifetimes
 from .services import Services
 from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
@@ -62,6 +63,7 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),

@@ -176,6 +176,7 @@ class Broker:
             await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
         self._services.cleaning.start()
+        self._services.lifetimes.start()
         self._services.auditor.start()
         for listener in (self._binary, self._http, self._kafka):
             if listener is not None:
@@ -308,6 +309,8 @@ class Broker:
             return
         topics = self._services.topics
         await self._services.cleaning.close()
+        await self._services.lifetimes.close()
+        await topics.rule_keeping.settled()
         await topics.settled()
         await self._services.auditor.close()
         for topic in tuple(topics.open_topics.values()):

@@ -33,9 +33,12 @@ from ..subscriptions.consumer import Consumer
 from ..subscriptions.end_of_topic import tell_if_ended, telling
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.positions import position_of
+from ..subscriptions.redelivery import redeliver_pieces
 from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
 from .checks import check_name, check_properties, consumer_state_bytes
+from .limits import check_consumer
 from .non_persistent import add_listener, unsubscribe_listener
 from .schemas import is_in_use
 from .table import CommandTable
@@ -103,7 +106,7 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
     place = ("consumer", command.consumer_id)
     try:
         name = topics.parse(command.topic)
-        create = topics.creates_topics and command.force_topic_creation
+        create = creates(topics, name) and command.force_topic_creation
         if name.is_persistent:
             topic = await topics.open(name, create=create)
         else:
@@ -111,6 +114,7 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
         schema = command.schema if command.HasField("schema") else None
         opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
         await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
+        check_consumer(session.services, topic, command, opened)
         if isinstance(topic, NonPersistentTopic):
             await add_listener(command, opened, topic)
         else:
@@ -253,7 +257,7 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
     if count > PIECE_IDS or subscription.work:
         # A message that is delivered again while the pieces run is not redelivered once more.
         positions = named if command.message_ids else list(found.pending)
-        pieces = subscription.redeliver_pieces(found, positions)
+        pieces = redeliver_pieces(subscription, found, positions)
         _do_in_pieces(session, subscription, pieces)
     else:
         subscription.redeliver(found, list(named) if command.message_ids else None)

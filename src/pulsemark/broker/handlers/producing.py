@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ...ledger import (
     AlreadyStampedError,
     EntryTooLargeError,
+    FencedError,
     InvalidEntryError,
     LedgerError,
     TopicTerminatedError,
@@ -23,14 +24,18 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import Send, TopicName, commands
 from ..errors import RefusedError
+from ..topics.creation import creates
+from ..topics.deduplication import DuplicateMessageError
 from ..topics.producers import Producer
 from .checks import check_name, check_properties, producer_state_bytes
+from .limits import check_producer, last_stored
 from .mirroring import append_mirrored, mirror_name, start_mirror
 from .non_persistent import publish
 from .schemas import schema_version_for
 from .table import CommandTable
 
 if TYPE_CHECKING:
+    from ...ledger import Appended
     from ..connection.session import Session
     from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
@@ -97,9 +102,12 @@ async def _open_producer(
             await _create_initial_subscription(topic, command.initial_subscription_name)
             await services.storage.wait_until_healthy()
             await services.topics.leader_epochs.begin_if_due(topic)
-        ready = await topic.producers.add(opened)
+        await check_producer(services, topic, opened)
+        ready = await topic.producers.add(opened, most=topic.rules.max_producers)
         if is_mirror:
             last_sequence_id = await _start_mirror(session, topic, opened)
+        elif topic.deduplication is not None:
+            last_sequence_id = await last_stored(topic, opened)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
@@ -113,8 +121,8 @@ async def _open_producer(
 async def _open_topic(session: Session, name: TopicName) -> Topic:
     topics = session.services.topics
     if name.is_persistent:
-        return await topics.open(name, create=topics.creates_topics)
-    return topics.open_non_persistent(name, create=topics.creates_topics)
+        return await topics.open(name, create=creates(topics, name))
+    return topics.open_non_persistent(name, create=creates(topics, name))
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
@@ -183,16 +191,10 @@ def handle_send(session: Session, event: Send) -> None:
         publish(session, sender, cast("NonPersistentTopic", topic), command, body)
         return
     try:
-        if command.txnid_most_bits or command.txnid_least_bits:
-            raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
-        if sender.mirror is None:
-            appended = topic.ledger.append(
-                body, message_count=command.num_messages, sender=sender.sender, wakes=False
-            )
-        elif (mirrored := append_mirrored(session, topic, sender, command, body)) is None:
-            return
-        else:
-            appended = mirrored
+        appended = _append(session, sender, topic, command, body)
+    except DuplicateMessageError:
+        _answer_duplicate(session, sender, command)
+        return
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return
@@ -202,7 +204,46 @@ def handle_send(session: Session, event: Send) -> None:
             session.storage_failed(error)
         _refuse_send(session, sender, command, RefusedError(code, str(error)))
         return
-    session.receipts.appended(sender, topic.counters, command, appended, len(body))
+    if appended is not None:
+        session.receipts.appended(sender, topic.counters, command, appended, len(body))
+
+
+def _append(
+    session: Session, sender: Producer, topic: Topic, command: CommandSend, body: memoryview
+) -> Appended | None:
+    """Append a message; None if it is answered already. Raises what an append raises."""
+    if command.txnid_most_bits or command.txnid_least_bits:
+        raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
+    if sender.mirror is not None:
+        return append_mirrored(session, topic, sender, command, body)
+    admission = topic.admission
+    if admission is None:
+        return topic.ledger.append(
+            body, message_count=command.num_messages, sender=sender.sender, wakes=False
+        )
+    follows = admission.admit(sender, command, body)
+    try:
+        appended = topic.ledger.append(
+            body,
+            message_count=command.num_messages,
+            sender=sender.sender,
+            follows=follows,
+            wakes=False,
+        )
+    except FencedError as error:
+        # The entry before it failed, or is not stored yet while a new ledger begins.
+        raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
+    admission.appended(session.throttling, sender, command, body, appended)
+    return appended
+
+
+def _answer_duplicate(session: Session, sender: Producer, command: CommandSend) -> None:
+    """As for a stored message, with the position (-1, -1)."""
+    highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
+    answer = commands.send_receipt(
+        command.producer_id, command.sequence_id, -1, -1, highest_sequence_id=highest
+    )
+    session.receipts.answer_in_turn(sender, answer)
 
 
 def _refuse_send(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
 from . import (
     audit,
     backlog_quotas,
@@ -73,7 +73,9 @@ async def answer(request: Request) -> Response:
     try:
         return await handler(request, *values)
     except RefusedError as refusal:
-        raise HttpError(STATUS_OF.get(refusal.code, 409), refusal.message) from refusal
+        is_limit = isinstance(refusal, LimitReachedError)
+        status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
+        raise HttpError(status, refusal.message) from refusal
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
 

@@ -127,4 +127,5 @@ class Policies:
         """Whether the broker, a namespace or a topic has a value that is not 0, false or empty."""
         settings = (values for _, values in self.store.owners())
         default = self._levels[policy.key].default
-        return bool(default) or any(values.get(policy.key) for values in settings)
+        keys = (policy.key, f"global:{policy.key}")
+        return bool(default) or any(values.get(key) for values in settings for key in keys)

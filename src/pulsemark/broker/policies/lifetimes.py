@@ -11,6 +11,7 @@ from .values import any_of, boolean, fields, integer, not_negative
 __all__ = [
     "AUTO_SUBSCRIPTION_CREATION",
     "AUTO_TOPIC_CREATION",
+    "DELETE_MODES",
     "INACTIVE_TOPICS",
     "LIFETIMES",
     "SUBSCRIPTION_EXPIRATION",

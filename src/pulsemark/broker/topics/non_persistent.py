@@ -26,8 +26,10 @@ from ..statistics.counters import DropMeter, RateMeter, TopicCounters
 from ..subscriptions.conversions import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
+from .subscribe_limits import SubscribeLimits
 from .topic import Topic
 from .topic_names import TopicNames
+from .topic_rules import NO_RULES, TopicRules
 
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics
@@ -57,6 +59,11 @@ class NonPersistentTopic(Topic):
         self.subscriptions = {}
         self.is_open = True
         self.terminated_at = None
+        self.rules = NO_RULES
+        self.deduplication = None
+        self.admission = None
+        self.dispatch_limit = None
+        self.subscribe_limits = SubscribeLimits()
         self.delivered_fields = frozenset()
 
     @property
@@ -139,17 +146,21 @@ class NonPersistentTopics:
         config: BrokerConfig,
         partitioned: PartitionedTopics,
         check_namespace: Callable[[TopicName], None],
+        rules_of: Callable[[TopicName], TopicRules],
     ) -> None:
         self.open_topics: dict[str, NonPersistentTopic] = {}
         self.names = TopicNames()
         self._config = config
         self._partitioned = partitioned
         self._check_namespace = check_namespace
+        self._rules_of = rules_of
 
     def open(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
         """The open topic; created if `create` allows that. Raises `RefusedError`."""
         topic = self.open_topics.get(str(name))
         if topic is not None:
+            # Producers and consumers that come from now on meet the present policies.
+            topic.rules = self._rules_of(name)
             return topic
         self._check_namespace(name)
         if name.partition_index >= 0:
@@ -163,6 +174,7 @@ class NonPersistentTopics:
                 f"{name} cannot be created: the limit is {self._config.max_topics} topics",
             )
         topic = NonPersistentTopic(name, self._config)
+        topic.rules = self._rules_of(name)
         self.open_topics[topic.name] = topic
         self.names.add(topic.name)
         return topic

@@ -88,6 +88,11 @@ class PolicyStore:
         """A copy of all namespaces and topics with their settings. Call it from any thread."""
         return (*self._namespaces.snapshot(), *tuple(self.of_topics.items()))
 
+    def is_set(self, policy: str) -> bool:
+        """Whether any namespace or topic has a value of this policy."""
+        keys = (policy, f"global:{policy}")
+        return any(key in values for _, values in self.owners() for key in keys)
+
     # -- changing -------------------------------------------------------------------------------
 
     async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:

@@ -29,6 +29,8 @@ from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
 from ..subscriptions.end_of_topic import tell_if_ended
 from .catalog_writer import CatalogWriter
+from .creation import check_room
+from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
 from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MIRRORS, MirrorPolicies
@@ -37,10 +39,14 @@ from .namespaces import Namespaces
 from .non_persistent import NonPersistentTopic, NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
+from .rule_keeping import RuleKeeping
+from .schema_kinds import STORED_KINDS
+from .shared_subscriptions import share_subscriptions
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
 from .topic_marks import TopicMarks
 from .topic_names import TopicNames
+from .topic_rules import rules_of
 
 __all__ = ["Topics"]
 
@@ -84,7 +90,9 @@ class Topics:
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
-        self.non_persistent = NonPersistentTopics(config, partitioned, self._check_namespace)
+        self.non_persistent = NonPersistentTopics(
+            config, partitioned, self._check_namespace, lambda name: rules_of(self.policies, name)
+        )
         self._store = store
         self._run_blocking = run_blocking
         self._marks = TopicMarks(catalog_writer, run_blocking)
@@ -104,6 +112,7 @@ class Topics:
         self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)
         leader = leader_name(broker_name, self._store.owner_id)
         self.leader_epochs = LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+        self.rule_keeping = RuleKeeping(self, self._run_blocking)
         self.policies.use(self.stamp_policies, self.mirror_policies, self.leader_epochs)
 
     async def load(self) -> None:
@@ -128,7 +137,8 @@ class Topics:
                 if partition in self.names:
                     self._store.delete_topic(partition)
                     self.names.discard(partition)
-            self.catalog.delete("schema", str(name))
+            for kind in STORED_KINDS:
+                self.catalog.delete(kind, str(name))
             self._partitioned.finish(name)
 
     @property
@@ -137,11 +147,6 @@ class Topics:
         return self._store.catalog
 
     # -- names ----------------------------------------------------------------------------------
-
-    @property
-    def creates_topics(self) -> bool:
-        """Whether a topic is created when a client produces to it or subscribes."""
-        return self.config.allow_auto_topic_creation
 
     def wake_committer(self) -> None:
         """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
@@ -221,6 +226,8 @@ class Topics:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if str(name) not in self.names:
+            check_room(self, name.namespace, 1)
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
@@ -245,6 +252,7 @@ class Topics:
         await self._marks.take_over(topic)
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
+        await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
         for call in self.on_open:
             call(topic)
@@ -283,8 +291,10 @@ class Topics:
                 await self._partitioned.put(name, partitions, change)
                 self.policy_store.show(name, policies)
         if name.is_persistent:
-            for index in range(partitions):
-                await self.open(name.partition(index), create=True)
+            opened = [
+                await self.open(name.partition(index), create=True) for index in range(partitions)
+            ]
+            await share_subscriptions(opened)
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
@@ -354,7 +364,7 @@ class Topics:
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
-            await self._marks.forget(full)
+            await self._marks.forget(full, (SNAPSHOT_KIND, full, None))
             self.names.discard(full)
             await self.policy_store.forget(name)
             await self._after_delete(name)

@@ -37,14 +37,12 @@ from .schema_compatibility import (
     check_consumer,
 )
 from .schema_data import AVRO_KINDS, check_schema_data, kind_of
+from .schema_kinds import FACTS_KIND, SCHEMA_KIND
 from .schema_rules import SchemaRules
 from .topic import Topic
 
 __all__ = ["SchemaVersion", "Schemas", "schema_id", "version_bytes"]
 
-SCHEMA_KIND = "schema"
-#: When each version was registered, which ones are deletions, and their fingerprints: JSON.
-FACTS_KIND = "schema-facts"
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
 #: A definition that is larger is refused: it would be read while nothing else runs.

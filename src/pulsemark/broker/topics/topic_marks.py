@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import Position
-from .catalog_writer import CatalogWriter
+from .catalog_writer import CatalogWriter, Change
 from .producers import CLAIMED_EPOCH_MAX
 
 if TYPE_CHECKING:
@@ -95,11 +95,12 @@ class TopicMarks:
             raise
         return end
 
-    async def forget(self, name: str) -> None:
-        """Forget what was kept of a deleted topic."""
+    async def forget(self, name: str, *others: Change) -> None:
+        """Forget what was kept of a deleted topic; `others` are made in the same transaction."""
 
         async def turn() -> None:
-            await self._writer.write((EPOCH_KIND, name, None), (TERMINATED_KIND, name, None))
+            marks = (EPOCH_KIND, name, None), (TERMINATED_KIND, name, None)
+            await self._writer.write(*marks, *others)
             self._epochs.pop(name, None)
             self._ends.pop(name, None)
 
