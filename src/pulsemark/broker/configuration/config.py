@@ -42,6 +42,7 @@ LOWEST = {
     "default_retention_time_minutes": -1,
     "default_retention_size_mb": -1,
     "kafka_group_initial_rebalance_delay_ms": 0,
+    "max_num_partitions_per_partitioned_topic": 0,
     "publish_gathering_ms": 0,
     **LOWEST_OF_POLICIES,
 }
@@ -99,6 +100,8 @@ class BrokerConfig(PolicyDefaults):
 
     # Behaviour
     allow_auto_topic_creation: bool = True
+    #: The most partitions of a topic; 0: as many as the broker can have.
+    max_num_partitions_per_partitioned_topic: int = 0
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
     acknowledgment_at_batch_index_level_enabled: bool = False
     #: Skip damaged entries when dispatching. Off: the subscription stops before a damaged entry.

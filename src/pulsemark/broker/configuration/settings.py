@@ -134,6 +134,9 @@ PULSAR_SETTINGS = {
         "exposing_broker_entry_metadata_to_client_enabled", BOOLEAN
     ),
     "allowAutoTopicCreation": Setting("allow_auto_topic_creation", BOOLEAN),
+    "maxNumPartitionsPerPartitionedTopic": Setting(
+        "max_num_partitions_per_partitioned_topic", INTEGER
+    ),
     "acknowledgmentAtBatchIndexLevelEnabled": Setting(
         "acknowledgment_at_batch_index_level_enabled", BOOLEAN
     ),

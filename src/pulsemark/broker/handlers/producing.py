@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...ledger import (
     AlreadyStampedError,
@@ -12,6 +12,7 @@ from ...ledger import (
     FencedError,
     InvalidEntryError,
     LedgerError,
+    TopicTerminatedError,
 )
 from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
 from ...proto.pulsar_api_pb2 import (
@@ -21,7 +22,7 @@ from ...proto.pulsar_api_pb2 import (
     CommandSend,
     ServerError,
 )
-from ...wire import Send, commands
+from ...wire import Send, TopicName, commands
 from ..errors import RefusedError
 from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
@@ -30,11 +31,14 @@ from .authorizing import check_again
 from .checks import check_name, check_properties, producer_state_bytes
 from .limits import check_producer, last_stored
 from .mirroring import append_mirrored, mirror_name, start_mirror
+from .non_persistent import publish
+from .schemas import schema_version_for
 from .table import CommandTable
 
 if TYPE_CHECKING:
     from ...ledger import Appended
     from ..connection.session import Session
+    from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 
 __all__ = ["COMMANDS", "handle_send"]
@@ -44,6 +48,7 @@ log = logging.getLogger(__name__)
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
 #: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
+    (TopicTerminatedError, ServerError.TopicTerminatedError),
     (ChecksumError, ServerError.ChecksumError),
     (MessageFormatError, ServerError.ChecksumError),
     (AlreadyStampedError, ServerError.NotAllowedError),
@@ -97,12 +102,13 @@ async def _open_producer(
         if command.txn_enabled:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
         name = services.topics.parse(command.topic)
-        topic = await services.topics.open(name, create=creates(services.topics, name))
+        topic = await _open_topic(session, name)
         schema = command.schema if command.HasField("schema") else None
-        opened.schema_version = await services.schemas.for_producer(topic, schema)
-        await _create_initial_subscription(topic, command.initial_subscription_name)
-        await services.storage.wait_until_healthy()
-        await services.topics.leader_epochs.begin_if_due(topic)
+        opened.schema_version = await schema_version_for(session, topic, schema)
+        if topic.is_persistent:
+            await _create_initial_subscription(topic, command.initial_subscription_name)
+            await services.storage.wait_until_healthy()
+            await services.topics.leader_epochs.begin_if_due(topic)
         await check_producer(services, topic, opened)
         ready = await topic.producers.add(opened, most=topic.rules.max_producers)
         if is_mirror:
@@ -128,6 +134,13 @@ def _check_again(
     except RefusedError:
         opened.leave()
         raise
+
+
+async def _open_topic(session: Session, name: TopicName) -> Topic:
+    topics = session.services.topics
+    if name.is_persistent:
+        return await topics.open(name, create=creates(topics, name))
+    return topics.open_non_persistent(name, create=creates(topics, name))
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
@@ -192,6 +205,9 @@ def handle_send(session: Session, event: Send) -> None:
         )
         return
     body = event.headers_and_payload
+    if not topic.is_persistent:
+        publish(session, sender, cast("NonPersistentTopic", topic), command, body)
+        return
     try:
         checked = topic.admission is not None or sender.mirror is not None
         if not (checked or command.txnid_most_bits or command.txnid_least_bits):

@@ -108,6 +108,8 @@ class Response:
     status: int = 204
     body: bytes = b""
     content_type: str = TEXT_TYPE
+    #: Further headers: names and values.
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_json(cls, value: Any, status: int = 200) -> Response:

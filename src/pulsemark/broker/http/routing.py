@@ -20,12 +20,15 @@ from . import (
     leader_epochs,
     lookup,
     namespaces,
+    non_persistent,
     partitions,
     permissions,
     policies,
     properties,
     schemas,
+    stored_messages,
     subscriptions,
+    termination,
     topics,
 )
 from .authorizing import authorize
@@ -46,12 +49,15 @@ ROUTES: tuple[Route, ...] = (
     *entry_format.ROUTES,
     *entries.ROUTES,
     *leader_epochs.ROUTES,
+    *non_persistent.ROUTES,
     *topics.ROUTES,
     *partitions.ROUTES,
     *subscriptions.ROUTES,
     *cleaning.ROUTES,
     *audit.ROUTES,
     *schemas.ROUTES,
+    *stored_messages.ROUTES,
+    *termination.ROUTES,
 )
 
 #: Each route with what it needs. The import fails for a route of which this is not stated.

@@ -67,6 +67,8 @@ class TopicInUseError(Exception):
 class Topic:
     """An open persistent topic."""
 
+    is_persistent = True
+
     def __init__(
         self,
         topic_name: TopicName,
@@ -91,6 +93,8 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
+        #: The last entry of a terminated topic; None: the topic goes on.
+        self.terminated_at: Position | None = None
         #: The policies that apply, and what they make necessary (see rule_keeping).
         self.rules: TopicRules = NO_RULES
         self.deduplication: Deduplication | None = None
