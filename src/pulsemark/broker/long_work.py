@@ -92,15 +92,20 @@ class Turns:
     async def work(self, pieces: Iterable[object]) -> None:
         """Return when all pieces are done. An error in a piece ends the work and is raised here.
 
-        If the caller is cancelled, the remaining pieces are not run.
+        A piece that gives a future is the last one of its slice, and the next piece comes after
+        that future is done, however it ends. If the caller is cancelled, the remaining pieces are
+        not run.
         """
         remaining = iter(pieces)
         while True:
             # The lock is fair: each waiting caller gets its slice in order.
             async with self._one_at_a_time:
                 await asyncio.sleep(0)
-                if _slice(remaining):
-                    return
+                is_over, awaited = _slice(remaining)
+            if is_over:
+                return
+            if awaited is not None:
+                await asyncio.wait([awaited])
 
     async def result(self, pieces: Generator[object, None, T]) -> T:
         """Run all pieces, and return the generator's return value."""
@@ -113,10 +118,18 @@ class Turns:
         return found[0]
 
 
-def _slice(remaining: Iterator[object]) -> bool:
-    """Run pieces until the slice's time is over. Return whether all pieces are done."""
+def _slice(remaining: Iterator[object]) -> tuple[bool, asyncio.Future[object] | None]:
+    """Run pieces until the slice's time is over, or one gives a future to wait for.
+
+    Return whether all pieces are done, and that future.
+    """
     until_s = time.monotonic() + SLICE_S
-    return all(time.monotonic() < until_s for _ in remaining)
+    for piece in remaining:
+        if isinstance(piece, asyncio.Future):
+            return False, piece
+        if time.monotonic() >= until_s:
+            return False, None
+    return True, None
 
 
 def at_once(pieces: Iterable[object]) -> None:
