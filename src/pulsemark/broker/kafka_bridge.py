@@ -110,6 +110,8 @@ def _options(config: BrokerConfig, host: str, port: int) -> KafkaOptions:
         auto_create=config.allow_auto_topic_creation,
         default_partitions=config.kafka_default_partitions,
         group_initial_rebalance_delay_ms=config.kafka_group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=config.kafka_group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.kafka_group_max_session_timeout_ms,
         max_request_bytes=config.max_kafka_request_bytes,
         max_fetch_bytes=config.max_kafka_fetch_bytes,
         max_pending_requests=config.max_kafka_pending_requests_per_connection,

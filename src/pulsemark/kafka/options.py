@@ -21,6 +21,9 @@ class KafkaOptions:
     default_partitions: int = 1
     #: An empty group waits for so long after its first member, so that one rebalance is enough.
     group_initial_rebalance_delay_ms: int = 3_000
+    #: The session timeouts that members may ask for.
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
     max_request_bytes: int = 16 * MIB
     max_fetch_bytes: int = 16 * MIB
     max_message_bytes: int = 5 * MIB

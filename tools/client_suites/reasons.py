@@ -1,0 +1,43 @@
+"""Why tests of the clients' suites cannot pass: what they need and pulsemark does not have.
+
+By suite: a regular expression for the test's name, and the reason.
+"""
+
+from __future__ import annotations
+
+TRANSACTIONS = "needs transactions"
+TLS = "starts a Kafka of its own with TLS"
+SASL = "starts a Kafka of its own with SASL"
+BROKER_TIME = "finds offsets by the producers' times; here the broker's time counts"
+INSIDE_BATCH = "deletes records in the middle of a batch; here the log starts with a whole entry"
+OTHER_SETTINGS = "needs compression.type and file.delete.delay.ms as settings of a topic"
+SHARE_GROUPS = "needs share groups (KIP-932)"
+PARTITION_MOVES = "moves partitions between brokers or disks; there is one broker with one folder"
+
+REASONS: dict[str, dict[str, str]] = {
+    "kafka-python": {
+        r"test_sasl_integration": SASL,
+        r"test_ssl_integration": TLS,
+        r"test_transactional_producer": TRANSACTIONS,
+        r"_acls$": "needs ACL requests",
+        r"admin_integration.py::test_delete_records$": INSIDE_BATCH,
+        r"::test_create_partitions$": "puts partitions on broker 0; this broker is node 1",
+        r"::test_elect_leaders$": PARTITION_MOVES,
+        r"_log_dirs$": PARTITION_MOVES,
+        r"_partition_reassignments$": PARTITION_MOVES,
+        r"::test_kafka_consumer_offsets_for_time$": BROKER_TIME,
+        r"::test_kafka_consumer_offsets_search_many_partitions$": BROKER_TIME,
+    },
+    "confluent-kafka": {
+        r"test_transactions.py": TRANSACTIONS,
+        r"share_consumer": SHARE_GROUPS,
+        r"test_describe_operations": SASL,
+        r"test_user_scram_credentials": "needs SCRAM credentials (KIP-554)",
+        r"::test_basic_operations$": OTHER_SETTINGS,
+        r"::test_incremental_alter_configs$": OTHER_SETTINGS,
+        r"::test_list_offsets$": "needs ListOffsets 7, which finds the latest time (KIP-734)",
+        r"::test_delete_records_multiple_topics_and_partitions$": INSIDE_BATCH,
+        r"consumer_upgrade_downgrade": "needs the consumer protocol of KIP-848",
+    },
+    "aiokafka": {},
+}
