@@ -10,6 +10,7 @@ TLS = "starts a Kafka of its own with TLS"
 SASL = "starts a Kafka of its own with SASL"
 BROKER_TIME = "finds offsets by the producers' times; here the broker's time counts"
 INSIDE_BATCH = "deletes records in the middle of a batch; here the log starts with a whole entry"
+NODE_0 = "names the broker 0; this one is node 1"
 OTHER_SETTINGS = "needs compression.type and file.delete.delay.ms as settings of a topic"
 SHARE_GROUPS = "needs share groups (KIP-932)"
 PARTITION_MOVES = "moves partitions between brokers or disks; there is one broker with one folder"
@@ -21,7 +22,7 @@ REASONS: dict[str, dict[str, str]] = {
         r"test_transactional_producer": TRANSACTIONS,
         r"_acls$": "needs ACL requests",
         r"admin_integration.py::test_delete_records$": INSIDE_BATCH,
-        r"::test_create_partitions$": "puts partitions on broker 0; this broker is node 1",
+        r"::test_create_partitions$": NODE_0,
         r"::test_elect_leaders$": PARTITION_MOVES,
         r"_log_dirs$": PARTITION_MOVES,
         r"_partition_reassignments$": PARTITION_MOVES,
@@ -39,5 +40,15 @@ REASONS: dict[str, dict[str, str]] = {
         r"::test_delete_records_multiple_topics_and_partitions$": INSIDE_BATCH,
         r"consumer_upgrade_downgrade": "needs the consumer protocol of KIP-848",
     },
-    "aiokafka": {},
+    "aiokafka": {
+        r"test_sasl.py": SASL,
+        r"test_ssl_consume$|test_producer_ssl$": TLS,
+        r"_transactional_|test_consumer_several_transactions": TRANSACTIONS,
+        r"test_consumer_simple_read_only_control_record$": TRANSACTIONS,
+        r"test_sender_maybe_wait_for_pid_on_failure$": TRANSACTIONS,
+        r"::test_exclude_internal_topics$": "expects the topic __consumer_offsets",
+        r"::test_sender__handler_base_do$": NODE_0,
+        r"::test_kafka_consumer_offsets_search_many_partitions$": BROKER_TIME,
+        r"::test_offsets_for_times_single$": BROKER_TIME,
+    },
 }

@@ -123,7 +123,9 @@ def run(name: str, folder: Path, address: str, report: Path, arguments: list[str
     }
     command = [
         *(sys.executable, "-m", "pytest", "-p", "suite_plugin", "-p", "no:cacheprovider", "-q"),
-        *("-W", "ignore::pytest.PytestDeprecationWarning", "--timeout", str(TEST_S)),
+        # Warnings about the client's own tests are no failures here.
+        *("-W", "ignore::pytest.PytestDeprecationWarning"),
+        *("-W", "ignore::pytest.PytestUnraisableExceptionWarning", "--timeout", str(TEST_S)),
         *("--timeout-method", "signal", *suite.arguments, *arguments),
     ]
     subprocess.run(command, cwd=folder, env=environment, check=False)

@@ -137,6 +137,7 @@ class BrokerPorts:
         self.budget = cast("Budget", services.budget)
         self.input = cast("InputMemory", services.input)
         self.output = cast("OutputMemory", services.output)
+        self.turns = services.topics.turns
         self.run_blocking = services.run_blocking
 
     def now_ms(self) -> int:

@@ -5,12 +5,12 @@ Topics have Kafka's names here. Where the broker refuses something, the port rai
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ..ledger import ManagedLedger, Position
 
-__all__ = ["Budget", "Counters", "Memory", "OpenTopic", "Ports", "Publisher", "TopicsPort"]
+__all__ = ["Budget", "Counters", "Memory", "OpenTopic", "Ports", "Publisher", "TopicsPort", "Turns"]
 
 
 class Counters(Protocol):
@@ -172,10 +172,31 @@ class OutputMemory(Memory, Protocol):
         ...
 
 
+class Turns(Protocol):
+    """One time slice in each turn of the event loop, which all long work of the broker shares."""
+
+    def has_time(self) -> bool:
+        """Whether the slice of this turn has time left for another piece of work."""
+        ...
+
+    async def next(self) -> None:
+        """Wait for a later turn, whose slice is the caller's."""
+        ...
+
+    def run_now(self, pieces: Iterator[object]) -> bool:
+        """Run pieces in what this turn's slice has left. Return whether all are done."""
+        ...
+
+    async def work(self, pieces: Iterable[object]) -> None:
+        """Run pieces in later turns. Return when all are done."""
+        ...
+
+
 class Ports(Protocol):
     """The broker."""
 
     topics: TopicsPort
+    turns: Turns
     budget: Budget
     input: InputMemory
     output: OutputMemory

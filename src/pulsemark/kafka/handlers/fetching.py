@@ -52,7 +52,7 @@ async def _open_and_begin(session: KafkaSession, request: Request, work: FetchWo
 
 
 def _begin(session: KafkaSession, request: Request, work: FetchWork) -> None:
-    if not work.answer_or_wait(request.body.max_wait_ms):
+    if not work.begin(request.body.max_wait_ms):
         session.block(request, work.give_up)
 
 
