@@ -12,7 +12,6 @@ BROKER_TIME = "finds offsets by the producers' times; here the broker's time cou
 INSIDE_BATCH = "deletes records in the middle of a batch; here the log starts with a whole entry"
 NODE_0 = "names the broker 0; this one is node 1"
 OTHER_SETTINGS = "needs compression.type and file.delete.delay.ms as settings of a topic"
-SHARE_GROUPS = "needs share groups (KIP-932)"
 PARTITION_MOVES = "moves partitions between brokers or disks; there is one broker with one folder"
 
 REASONS: dict[str, dict[str, str]] = {
@@ -21,6 +20,7 @@ REASONS: dict[str, dict[str, str]] = {
         r"test_ssl_integration": TLS,
         r"test_transactional_producer": TRANSACTIONS,
         r"_acls$": "needs ACL requests",
+        r"::test_describe_configs_broker_resource": "changes settings of the broker",
         r"admin_integration.py::test_delete_records$": INSIDE_BATCH,
         r"::test_create_partitions$": NODE_0,
         r"::test_elect_leaders$": PARTITION_MOVES,
@@ -31,7 +31,6 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "confluent-kafka": {
         r"test_transactions.py": TRANSACTIONS,
-        r"share_consumer": SHARE_GROUPS,
         r"test_describe_operations": SASL,
         r"test_user_scram_credentials": "needs SCRAM credentials (KIP-554)",
         r"::test_basic_operations$": OTHER_SETTINGS,

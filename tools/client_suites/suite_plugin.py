@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from reasons import REASONS
+from client_suites.reasons import REASONS
 
 SUITE = os.environ["PULSEMARK_SUITE"]
 REPORT = Path(os.environ["PULSEMARK_SUITE_REPORT"])
@@ -38,7 +38,9 @@ NEEDED_ELSEWHERE = {
 class StandIn(ModuleType):
     """A module that has a class of every name."""
 
-    __path__: list[str] = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -52,7 +54,7 @@ for package, modules in NEEDED_ELSEWHERE.get(SUITE, {}).items():
             sys.modules.setdefault(module, StandIn(module))
 
 if SUITE == "aiokafka":
-    import docker_stand_in
+    from client_suites import docker_stand_in
 
     sys.modules["docker"] = docker_stand_in
 
@@ -62,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for name, module in tuple(sys.modules.items()):
         if SUITE == "aiokafka" and name.endswith("tests._testutil"):
             # There is no Kerberos; all tests that use it are skipped.
-            module.KerberosUtils.create_keytab = lambda *_: None  # type: ignore[attr-defined]
+            module.KerberosUtils.create_keytab = lambda *_: None
     for item in items:
         for pattern, reason in REASONS.get(SUITE, {}).items():
             if re.search(pattern, item.nodeid):
@@ -81,5 +83,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     elif report.outcome == "failed":
         crash = getattr(report.longrepr, "reprcrash", None)
         why = str(crash.message if crash is not None else report.longrepr).splitlines()[0]
+    line = json.dumps([report.nodeid, report.outcome, why.removeprefix("Skipped: ")])
     with REPORT.open("a") as file:
-        file.write(json.dumps([report.nodeid, report.outcome, why.removeprefix("Skipped: ")]) + "\n")
+        file.write(f"{line}\n")

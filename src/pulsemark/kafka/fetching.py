@@ -37,7 +37,7 @@ from .shown_entries import NeedsThreadError, ShownEntries
 if TYPE_CHECKING:
     from .session import KafkaSession
 
-__all__ = ["Asked", "FetchWork", "Read"]
+__all__ = ["AT_ONCE_PARTITIONS", "Asked", "FetchWork", "Read"]
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class FetchWork:
         asked: list[Asked],
         max_bytes: int,
         min_bytes: int,
-        answer: Callable[[list[Read]], None],
+        answer: Callable[[list[Read]], Coroutine[Any, Any, None] | None],
     ) -> None:
         self._session = session
         self._version = version
@@ -145,7 +145,7 @@ class FetchWork:
         else:
             self._is_over = True
         self._look()
-        return self._is_answered
+        return self._is_answered and self._task is None
 
     def _look(self) -> None:
         """Read all partitions, at once or in turns; then answer, convert or wait."""
@@ -205,7 +205,9 @@ class FetchWork:
 
     def _finish(self, reads: list[Read]) -> None:
         self._stop_waiting()
-        self._answer(reads)
+        work = self._answer(reads)
+        if work is not None:
+            self._start(work)
 
     def give_up(self) -> None:
         """The connection is lost: stop."""

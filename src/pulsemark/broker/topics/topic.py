@@ -295,7 +295,7 @@ class Topic:
                 found = MessageId(*at, self.partition_index, -1 if size is None else size - 1)
             else:
                 at = self.ledger.previous_position(at)
-            yield
+            yield None
         # The message found before may have been trimmed meanwhile.
         if found is None or first is None or found[:2] < first:
             found = MessageId(*EARLIEST, self.partition_index)
@@ -313,7 +313,7 @@ class Topic:
                     last = last_kept_index(entry, last)
                 return MessageId(*at, self.partition_index, last)
             at = log.previous_position(at)
-            yield
+            yield None
         return MessageId(*EARLIEST, self.partition_index)
 
     def _entry_at(

@@ -4,7 +4,16 @@ The codecs of requests and responses are those of kafka-python's `kafka.protocol
 """
 
 from .apis import APIS, Api
-from .connection import Connection, Request, encode
+from .connection import Connection, Request, decode_body, encode
 from .splicing import RECORDS_MARK, splice
 
-__all__ = ["APIS", "RECORDS_MARK", "Api", "Connection", "Request", "encode", "splice"]
+__all__ = [
+    "APIS",
+    "RECORDS_MARK",
+    "Api",
+    "Connection",
+    "Request",
+    "decode_body",
+    "encode",
+    "splice",
+]

@@ -26,7 +26,10 @@ from ...metadata import Buffer
 from ..errors import ProtocolError
 from .apis import API_VERSIONS, APIS, Api
 
-__all__ = ["Connection", "Request"]
+__all__ = ["Connection", "Request", "decode_body", "encode"]
+
+#: A larger body can be ten thousand small structs, which take long to decode.
+DECODED_AT_ONCE_BYTES = 256 * 1024
 
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
@@ -46,6 +49,8 @@ class Request:
     #: Decoded by kafka-python; None for ApiVersions in a version that is not served.
     body: Any
     size_bytes: int
+    #: The bytes of a body that is not decoded yet, because it is large; see `decode_body`.
+    undecoded: memoryview | None = field(default=None, repr=False)
     #: What is sent for it; None until it is answered.
     answer: Sequence[Buffer] | None = field(default=None, repr=False)
 
@@ -87,6 +92,7 @@ class Connection:
     def take(self) -> Request | None:
         """The next complete request; None if there is none.
 
+        A large body is left undecoded, for another thread (`decode_body`).
         Raises ProtocolError, after which nothing can be taken any more.
         """
         end = self._frame_end(self._taken)
@@ -129,16 +135,15 @@ class Connection:
         try:
             source = BytesIO(frame)
             header = RequestHeader.decode(source, flexible=flexible)
-            body = None
-            if is_served:
-                body = _decode(api, version, memoryview(frame)[source.tell() :])
         except _DECODE_ERRORS as problem:
-            raise ProtocolError(
-                f"a {api.name} request, version {version}, cannot be decoded: {problem}"
-            ) from problem
+            raise _undecodable(api, version, problem) from problem
         request = Request(
-            api, version, header.correlation_id, header.client_id or "", body, len(frame)
+            api, version, header.correlation_id, header.client_id or "", None, len(frame)
         )
+        if is_served:
+            request.undecoded = memoryview(frame)[source.tell() :]
+            if len(frame) <= DECODED_AT_ONCE_BYTES:
+                decode_body(request)
         self._unanswered.append(request)
         self.waiting_bytes += len(frame)
         return request
@@ -154,6 +159,20 @@ class Connection:
         while self._unanswered and self._unanswered[0].answer is not None:
             ready.extend(self._unanswered.popleft().answer or ())
         return ready
+
+
+def decode_body(request: Request) -> None:
+    """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
+    if request.undecoded is not None:
+        try:
+            request.body = _decode(request.api, request.version, request.undecoded)
+        except _DECODE_ERRORS as problem:
+            raise _undecodable(request.api, request.version, problem) from problem
+        request.undecoded = None
+
+
+def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:
+    return ProtocolError(f"a {api.name} request, version {version}, cannot be decoded: {problem}")
 
 
 def encode(request: Request, response: Any) -> bytes:
