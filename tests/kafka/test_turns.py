@@ -27,7 +27,7 @@ COUNT = 600
 @pytest.fixture
 def slices(monkeypatch):
     """Slices so short that each piece has one of its own; counts the pieces of each slice."""
-    counts = Counter()
+    counts: Counter[int] = Counter()
     number = 0
     has_time = Turns.has_time
 
@@ -142,13 +142,15 @@ def test_clients_that_fetch_much_take_turns(kafka_broker, raw, topic, slices, mo
     assert len(slices) >= 4 * 6
 
 
-def test_entries_that_come_while_a_fetch_reads_in_turns_are_not_missed(raw, made, slices):
+def test_entries_that_come_while_a_fetch_reads_in_turns_are_not_missed(
+    kafka_broker, raw, made, slices
+):
     """A fetch that waits for more bytes than there are looks again before it begins to wait."""
     raw.produce(made, record_set([b"a"]))
     asked = [(made, 0, 0, 1 << 20, -1)] * 50
     size = len(record_set([b"a"])) * 75
     fields = fetch_fields(asked, 60_000, size, 1 << 20)
-    with RawKafka(*raw._socket.getpeername()) as client:
+    with RawKafka.from_url(kafka_broker.kafka_url) as client:
         sent = client.send(FetchRequest, 11, **fields)
         raw.produce(made, record_set([b"b"]))
         assert client.receive(FetchRequest, 11)[0] == sent

@@ -123,6 +123,7 @@ def _options(config: BrokerConfig, host: str, port: int) -> KafkaOptions:
         max_partitions=MAX_PARTITIONS,
         write_buffer_high_water_bytes=config.write_buffer_high_water_bytes,
         idle_timeout_ms=config.kafka_idle_timeout_ms,
+        keep_alive_interval_ms=config.keep_alive_interval_ms,
         stalled_frame_timeout_ms=config.stalled_frame_timeout_ms,
         min_frame_rate_bytes_per_s=config.min_frame_rate_bytes_per_s,
     )

@@ -318,20 +318,14 @@ class FetchWork:
             if not entries:
                 return
             epoch_of = epoch_of or partition.epochs()
-            shows_broker_time = partition.rules().log_append_time
             for entry in entries:
-                time_ms = entry.time_ms if shows_broker_time else None
-                try:
-                    epoch = epoch_of(entry)
-                    parts = self._shown.parts(partition, entry, epoch, asked.offset, time_ms)
-                except NeedsThreadError as large:
-                    self._is_cut = True
-                    if is_first and not read.size_bytes:
-                        self._large = large
+                may_be_whole = is_first and not read.size_bytes
+                parts = self._shown_parts(partition, entry, epoch_of, asked, first=may_be_whole)
+                if parts is None:
                     return
                 size_bytes = sum(map(len, parts))
-                whole = is_first and not read.size_bytes and self._sends_whole
-                if read.size_bytes + size_bytes > limit_bytes and not whole:
+                is_whole = may_be_whole and self._sends_whole
+                if read.size_bytes + size_bytes > limit_bytes and not is_whole:
                     return
                 read.parts += parts
                 read.size_bytes += size_bytes
@@ -341,6 +335,25 @@ class FetchWork:
                 yield from self._turn()
             if (offset := entries[-1].index + 1) >= partition.end_offset:
                 return
+
+    def _shown_parts(
+        self,
+        partition: KafkaPartition,
+        entry: Entry,
+        epoch_of: Callable[[Entry], int],
+        asked: Asked,
+        *,
+        first: bool,
+    ) -> tuple[Buffer, ...] | None:
+        """An entry as the client gets it; None: it is large, and reading stops before it."""
+        time_ms = entry.time_ms if partition.rules().log_append_time else None
+        try:
+            return self._shown.parts(partition, entry, epoch_of(entry), asked.offset, time_ms)
+        except NeedsThreadError as large:
+            self._is_cut = True
+            if first:
+                self._large = large
+            return None
 
     @property
     def _sends_whole(self) -> bool:

@@ -36,5 +36,7 @@ class KafkaOptions:
     max_partitions: int = 10_000
     write_buffer_high_water_bytes: int = 2 * MIB
     idle_timeout_ms: int = 600_000
+    #: After so much silence the system asks a client's host whether it is there.
+    keep_alive_interval_ms: int = 30_000
     stalled_frame_timeout_ms: int = 30_000
     min_frame_rate_bytes_per_s: int = 16 * 1024

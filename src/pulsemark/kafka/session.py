@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..metadata import Buffer
 from .errors import ProtocolError
+from .keep_alive import keep_alive
 from .wire import Connection, Request, decode_body, encode, splice
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class KafkaSession(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.address, self.host = f"/{peer[0]}:{peer[1]}", f"/{peer[0]}"
+        near = transport.get_extra_info("socket")
+        if near is not None:
+            keep_alive(near, self.options.keep_alive_interval_ms)
         self.endpoint.sessions.add(self)
 
     def data_received(self, data: bytes) -> None:
