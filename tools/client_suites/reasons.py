@@ -41,7 +41,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "aiokafka": {
         r"test_sasl.py": SASL,
-        r"test_ssl_consume$|test_producer_ssl$": TLS,
+        r"test_ssl_consume$|test_producer_ssl$|test_create_ssl_context$": TLS,
         r"_transactional_|test_consumer_several_transactions": TRANSACTIONS,
         r"test_consumer_simple_read_only_control_record$": TRANSACTIONS,
         r"test_sender_maybe_wait_for_pid_on_failure$": TRANSACTIONS,
