@@ -123,6 +123,9 @@ class BrokerConfig(PolicyDefaults):
     kafka_default_partitions: int = 1
     #: How long a new consumer group waits for more members before its first generation.
     kafka_group_initial_rebalance_delay_ms: int = 3_000
+    #: The session timeouts that members of a group may ask for.
+    kafka_group_min_session_timeout_ms: int = 6_000
+    kafka_group_max_session_timeout_ms: int = 1_800_000
 
     # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
     #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
@@ -328,6 +331,11 @@ def _check_kafka(config: BrokerConfig) -> None:
     except (InvalidTopicNameError, AttributeError) as error:
         raise ConfigError("kafka_namespace", name, str(error)) from error
     _check_positive("kafka_default_partitions", config.kafka_default_partitions)
+    least = "kafka_group_min_session_timeout_ms"
+    most = "kafka_group_max_session_timeout_ms"
+    _check_positive(least, getattr(config, least))
+    if not isinstance(getattr(config, most), int) or getattr(config, most) < getattr(config, least):
+        raise ConfigError(most, getattr(config, most), f"must be a whole number, at least {least}")
 
 
 def _check_positive(name: str, value: Any) -> None:
