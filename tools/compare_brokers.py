@@ -28,7 +28,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from differential.cleaning_scenarios import CLEANING_SCENARIOS
 from differential.normalize import differences
 from differential.peers import Recorder
+from differential.policy_scenarios import POLICY_SCENARIOS
 from differential.rest_scenarios import REST_SCENARIOS
+from differential.schema_scenarios import SCHEMA_SCENARIOS
+from differential.topic_scenarios import TOPIC_SCENARIOS
 from differential.wire_scenarios import SCENARIOS, Scenario
 
 FLAGS = pb.FeatureFlags(supports_broker_entry_metadata=True)
@@ -38,7 +41,14 @@ Steps: TypeAlias = list[tuple[str, Any]]
 def main() -> int:
     """Run the comparison."""
     args = _arguments()
-    scenarios = {**SCENARIOS, **REST_SCENARIOS, **CLEANING_SCENARIOS}
+    scenarios = {
+        **SCENARIOS,
+        **REST_SCENARIOS,
+        **CLEANING_SCENARIOS,
+        **POLICY_SCENARIOS,
+        **SCHEMA_SCENARIOS,
+        **TOPIC_SCENARIOS,
+    }
     patterns = args.only or ["*"]
     chosen = [name for name in scenarios if any(fnmatchcase(name, pattern) for pattern in patterns)]
     with (

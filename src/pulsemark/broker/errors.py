@@ -27,6 +27,9 @@ __all__ = [
     "BrokerError",
     "BrokerStateError",
     "ConfigError",
+    "IncompatibleSchemaError",
+    "InvalidSchemaError",
+    "LimitReachedError",
     "NoDataFolderError",
     "PortInUseError",
     "RefusedError",
@@ -92,3 +95,23 @@ def java_refusal(code: ServerError, exception: str, message: str) -> RefusedErro
     """
     kind = f"org.apache.pulsar.broker.service.BrokerServiceException${exception}"
     return RefusedError(code, f"{kind}: {message}")
+
+
+class IncompatibleSchemaError(RefusedError):
+    """A schema that does not fit the topic's schemas, or that may not be added to them."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ServerError.IncompatibleSchema, message)
+
+
+class InvalidSchemaError(RefusedError):
+    """A schema's definition that cannot be registered; `summary` is the message without details."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        full = f"{message} caused by {reason[:1000]}" if reason else message
+        super().__init__(ServerError.IncompatibleSchema, full)
+        self.summary = message
+
+
+class LimitReachedError(RefusedError):
+    """A policy's limit is reached: over HTTP this is a conflict (409)."""

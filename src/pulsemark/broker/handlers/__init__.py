@@ -17,6 +17,7 @@ from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import Command, Unsupported, commands
 from ..errors import RefusedError
 from . import connecting, consuming, discovery, producing, schemas, transactions, watching
+from .authorizing import authorize, check_complete
 from .producing import handle_send
 from .table import CommandTable
 
@@ -36,6 +37,7 @@ COMMANDS: CommandTable = {
     **transactions.COMMANDS,
     **watching.COMMANDS,
 }
+check_complete(COMMANDS)
 
 
 def handle_command(session: Session, event: Command) -> None:
@@ -45,6 +47,8 @@ def handle_command(session: Session, event: Command) -> None:
     try:
         if handler is None:
             raise _not_served(event.type)
+        if session.services.authorizer.is_on and not authorize(session, event.type, event.body):
+            return
         handler(session, event.body)
     except RefusedError as refusal:
         session.refuse(request_id, refusal)

@@ -74,6 +74,7 @@ class Consumer:
         "consumer_id",
         "entries_out",
         "epoch",
+        "follows_schema",
         "has_epoch",
         "has_left",
         "key_shared_meta",
@@ -109,6 +110,8 @@ class Consumer:
         self.has_epoch = command.subType in EPOCH_TYPES
         if self.has_epoch and command.HasField("consumer_epoch"):
             self.epoch = command.consumer_epoch
+        #: Whether it takes any schema of the topic (AUTO_CONSUME).
+        self.follows_schema = False
         self.properties = {pair.key: pair.value for pair in command.metadata}
         #: Whether it gets entries in Kafka's format as they are stored.
         self.wants_stored = STORED_PROPERTY in self.properties

@@ -64,7 +64,7 @@ class TopicNames:
         """The names of a namespace, sorted."""
         return list(self._by_namespace.get(namespace, ()))
 
-    def count(self, namespace: str) -> int:
+    def count_of(self, namespace: str) -> int:
         """How many names a namespace has."""
         return len(self._by_namespace.get(namespace, ()))
 

@@ -120,7 +120,7 @@ class TopicWatchers:
         if not watchers:
             return
         is_small = (
-            len(watchers) <= WATCHERS_AT_ONCE and self._names.count(namespace) <= NAMES_AT_ONCE
+            len(watchers) <= WATCHERS_AT_ONCE and self._names.count_of(namespace) <= NAMES_AT_ONCE
         )
         for watcher in tuple(watchers):
             if not watcher.changed(name, is_new=is_new):
