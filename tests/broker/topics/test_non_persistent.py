@@ -42,13 +42,13 @@ def path_of(name):
 
 def payloads(consumer):
     """What a consumer got until now, without the header."""
-    return [bytes(message.body)[-1:] for message in consumer.drain()]
+    return [bytes(message.headers_and_payload)[-1:] for message in consumer.drain()]
 
 
 def test_receipts_name_no_place_and_messages_go_to_who_has_permits(raw, name):
     """The receipt is (0, 0); without permits a message is dropped, and never sent later."""
     producer = raw.create_producer(name)
-    consumer = raw.subscribe(name, "s", Sub.Shared)
+    consumer = raw.subscribe(name, "s", sub_type=Sub.Shared)
     receipt = producer.send(b"0")
     assert (receipt.ledger_id, receipt.entry_id) == (0, 0)
     consumer.flow(2)
@@ -65,7 +65,7 @@ def test_receipts_name_no_place_and_messages_go_to_who_has_permits(raw, name):
 def test_every_type_of_subscription_gets_messages(raw, name, kind):
     """Each subscription gets its own copy, in order."""
     producer = raw.create_producer(name)
-    consumers = [raw.subscribe(name, f"s{number}", kind) for number in range(2)]
+    consumers = [raw.subscribe(name, f"s{number}", sub_type=kind) for number in range(2)]
     for consumer in consumers:
         consumer.flow(10)
     for number in range(5):
@@ -77,7 +77,7 @@ def test_every_type_of_subscription_gets_messages(raw, name, kind):
 def test_shared_consumers_take_turns(raw, name):
     """Round robin among those that have permits; the others get nothing."""
     producer = raw.create_producer(name)
-    one, two = (raw.subscribe(name, "s", Sub.Shared) for _ in range(2))
+    one, two = (raw.subscribe(name, "s", sub_type=Sub.Shared) for _ in range(2))
     one.flow(1)
     two.flow(3)
     for number in range(6):
@@ -88,8 +88,8 @@ def test_shared_consumers_take_turns(raw, name):
 def test_failover_goes_to_the_first_name(raw, name):
     """The active consumer gets all; when it leaves, the next one does."""
     producer = raw.create_producer(name)
-    b = raw.subscribe(name, "s", Sub.Failover, consumer_name="b")
-    a = raw.subscribe(name, "s", Sub.Failover, consumer_name="a")
+    b = raw.subscribe(name, "s", sub_type=Sub.Failover, consumer_name="b")
+    a = raw.subscribe(name, "s", sub_type=Sub.Failover, consumer_name="a")
     for consumer in (a, b):
         consumer.flow(10)
     producer.send(b"0")
@@ -102,7 +102,7 @@ def test_failover_goes_to_the_first_name(raw, name):
 def test_a_key_stays_with_one_consumer(raw, name):
     """Key_Shared: all messages of a key go to the same consumer."""
     producer = raw.create_producer(name)
-    consumers = [raw.subscribe(name, "s", Sub.Key_Shared) for _ in range(3)]
+    consumers = [raw.subscribe(name, "s", sub_type=Sub.Key_Shared) for _ in range(3)]
     for consumer in consumers:
         consumer.flow(100)
     for number in range(40):
@@ -117,13 +117,13 @@ def test_exclusive_and_other_types_are_refused(raw, name):
     raw.subscribe(name, "s")
     for kind in (Sub.Exclusive, Sub.Shared):
         with pytest.raises(RequestRefusedError, match="ConsumerBusy"):
-            raw.subscribe(name, "s", kind)
+            raw.subscribe(name, "s", sub_type=kind)
 
 
 def test_commands_about_stored_messages(raw, name):
     """Seek, acknowledgement and readers succeed; there is no last message id."""
     producer = raw.create_producer(name)
-    consumer = raw.subscribe(name, "s", Sub.Shared)
+    consumer = raw.subscribe(name, "s", sub_type=Sub.Shared)
     consumer.flow(5)
     producer.send(b"0")
     [message] = consumer.drain()
@@ -182,7 +182,7 @@ def test_stats_count_what_was_dropped(broker, raw, name):
     assert rest(broker, "PUT", path)[0] == 204
     assert rest(broker, "PUT", path)[0] == 409
     producer = raw.create_producer(name)
-    consumer = raw.subscribe(name, "s", Sub.Shared)
+    consumer = raw.subscribe(name, "s", sub_type=Sub.Shared)
     consumer.flow(1)
     for _ in range(3):
         producer.send(b"x")
@@ -205,10 +205,10 @@ def test_stats_count_what_was_dropped(broker, raw, name):
 def test_nothing_is_stored(broker, raw, name):
     """A flood leaves no ledger, and a consumer that comes later gets none of it."""
     producer = raw.create_producer(name)
-    slow = raw.subscribe(name, "slow", Sub.Shared)
+    slow = raw.subscribe(name, "slow", sub_type=Sub.Shared)
     for _ in range(50):
         producer.send(bytes(10_000))
-    late = raw.subscribe(name, "late", Sub.Shared, initial_position=Sub.Earliest)
+    late = raw.subscribe(name, "late", sub_type=Sub.Shared, earliest=True)
     late.flow(100)
     slow.flow(100)
     assert (late.drain(), slow.drain()) == ([], [])
@@ -219,7 +219,7 @@ def test_a_client_that_does_not_read_costs_a_bounded_amount(broker, raw, name):
     """Where a consumer's connection takes no more data, messages are dropped, not kept."""
     producer = raw.create_producer(name)
     with RawClient.from_url(broker.service_url) as stalled:
-        consumer = stalled.subscribe(name, "s", Sub.Shared)
+        consumer = stalled.subscribe(name, "s", sub_type=Sub.Shared)
         consumer.flow(1_000_000)
         stalled.ping()
         for _ in range(400):

@@ -48,18 +48,18 @@ def test_consumers_learn_that_they_have_read_it_all(broker, raw, topic):
     producer = raw.create_producer(topic)
     producer.send(b"0")
     producer.send(b"1")
-    behind = raw.subscribe(topic, "behind", Sub.Shared, initial_position=Sub.Earliest)
+    behind = raw.subscribe(topic, "behind", sub_type=Sub.Shared, earliest=True)
     raw.subscribe(topic, "caught-up")
     behind.flow(10)
     first, second = behind.receive_many(2)
     rest(broker, "POST", topic, "/terminate")
-    assert raw.wait_unsolicited(END).body.consumer_id != behind.consumer_id
+    assert raw.wait_unsolicited(END).consumer_id != behind.consumer_id
     behind.ack(first.message_id)
     behind.ack(second.message_id)
-    assert raw.wait_unsolicited(END).body.consumer_id == behind.consumer_id
+    assert raw.wait_unsolicited(END).consumer_id == behind.consumer_id
     late = raw.subscribe(topic, "late")
     late.flow(1)
-    assert raw.wait_unsolicited(END).body.consumer_id == late.consumer_id
+    assert raw.wait_unsolicited(END).consumer_id == late.consumer_id
 
 
 def test_the_end_is_durable(tmp_path, topic):
@@ -77,9 +77,9 @@ def test_the_end_is_durable(tmp_path, topic):
                 client.create_producer(topic)
             assert rest(broker, "POST", topic, "/terminate") == answer
             assert rest(broker, "GET", topic, "/internalStats")[1]["state"] == "Terminated"
-            consumer = client.subscribe(topic, "s", initial_position=Sub.Earliest)
+            consumer = client.subscribe(topic, "s", earliest=True)
             consumer.flow(1)
-            assert bytes(consumer.receive().body).endswith(b"x")
+            assert bytes(consumer.receive().headers_and_payload).endswith(b"x")
             assert rest(broker, "DELETE", topic, "?force=true")[0] == 204
             client.create_producer(topic).send(b"y")
 
@@ -94,7 +94,7 @@ def test_an_end_that_cannot_be_stored_ends_nothing(broker, raw, topic):
         opened = topics.open_topics[topic]
 
         async def refuse(*_: object, **__: object) -> None:
-            raise CatalogError("refused")
+            raise CatalogError("catalog", "refused")
 
         writer.write, kept = refuse, writer.write
         try:
@@ -155,4 +155,4 @@ def test_new_partitions_get_the_subscriptions_of_the_first(broker, raw, topic):
     assert rest(broker, "GET", f"{topic}-partition-2", "/subscriptions") == (200, ["s"])
     consumer = raw.subscribe(f"{topic}-partition-2", "s")
     consumer.flow(1)
-    assert bytes(consumer.receive().body).endswith(b"early")
+    assert bytes(consumer.receive().headers_and_payload).endswith(b"early")
