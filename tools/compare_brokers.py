@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from differential.cleaning_scenarios import CLEANING_SCENARIOS
 from differential.normalize import differences
 from differential.peers import Recorder
+from differential.policy_scenarios import POLICY_SCENARIOS
 from differential.rest_scenarios import REST_SCENARIOS
 from differential.schema_scenarios import SCHEMA_SCENARIOS
 from differential.topic_scenarios import TOPIC_SCENARIOS
@@ -45,6 +46,7 @@ def main() -> int:
         **SCENARIOS,
         **REST_SCENARIOS,
         **CLEANING_SCENARIOS,
+        **POLICY_SCENARIOS,
         **SCHEMA_SCENARIOS,
         **TOPIC_SCENARIOS,
     }

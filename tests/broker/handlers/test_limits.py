@@ -218,6 +218,24 @@ def test_unacknowledged_messages(
     for message in got:
         consumer.ack(message.message_id)
     assert len(drain(consumer)) == 2
+    change("maxUnackedMessagesPerConsumer", 0)
+    assert len(drain(consumer)) == 2
+
+
+def test_delays_that_end(
+    raw: RawClient, namespace: str, change: Callable[..., None], drain: Callable[..., Any]
+) -> None:
+    """When delayed delivery is switched off, what waits is delivered at once."""
+    topic = f"persistent://{namespace}/t"
+    producer = raw.create_producer(topic)
+    consumer = raw.subscribe(topic, "s", sub_type=Shared)
+    consumer.flow(100)
+    producer.send(b"later", deliver_at_time=1 << 50)
+    assert drain(consumer) == []
+    change("delayedDelivery", {"tickTime": 1000, "active": False})
+    assert len(drain(consumer)) == 1
+    producer.send(b"at once", deliver_at_time=1 << 50)
+    assert len(drain(consumer)) == 1
 
 
 def test_settings_of_the_file() -> None:

@@ -29,6 +29,8 @@ class PolicyDefaults:
     backlog_quota_check_interval_ms: int = 60_000
     #: -1 and 0: without limit.
     backlog_quota_default_limit_bytes: int = -1
+    #: The older form, which counts if it is above 0.
+    backlog_quota_default_limit_gb: int = -1
     backlog_quota_default_limit_s: int = -1
     #: producer_request_hold, producer_exception or consumer_backlog_eviction.
     backlog_quota_default_retention_policy: str = "producer_request_hold"
@@ -93,6 +95,7 @@ POLICY_SETTINGS = {
     "backlogQuotaCheckEnabled": ("backlog_quota_check_enabled", "boolean"),
     "backlogQuotaCheckIntervalInSeconds": ("backlog_quota_check_interval_ms", "seconds"),
     "backlogQuotaDefaultLimitBytes": ("backlog_quota_default_limit_bytes", "integer"),
+    "backlogQuotaDefaultLimitGB": ("backlog_quota_default_limit_gb", "integer"),
     "backlogQuotaDefaultLimitSecond": ("backlog_quota_default_limit_s", "integer"),
     "backlogQuotaDefaultRetentionPolicy": ("backlog_quota_default_retention_policy", "text"),
     "allowAutoTopicCreationType": ("allow_auto_topic_creation_type", "text"),
@@ -167,6 +170,7 @@ LOWEST_OF_POLICIES = {
     "max_consumers_per_subscription": 0,
     "max_topics_per_namespace": 0,
     "backlog_quota_default_limit_bytes": -1,
+    "backlog_quota_default_limit_gb": -1,
     "backlog_quota_default_limit_s": -1,
     "default_num_partitions": 1,
     "subscription_expiration_time_minutes": 0,

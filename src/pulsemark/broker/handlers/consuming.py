@@ -37,6 +37,7 @@ from ..subscriptions.redelivery import redeliver_pieces
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
+from .authorizing import check_again
 from .checks import check_name, check_properties, consumer_state_bytes
 from .limits import check_consumer
 from .non_persistent import add_listener, unsubscribe_listener
@@ -80,7 +81,8 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
     opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
     opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
     session.opening["consumer", consumer_id] = opened
-    session.run(command.request_id, _open_consumer(session, command, opened))
+    generation = session.services.authorizer.generation
+    session.run(command.request_id, _open_consumer(session, command, opened, generation))
 
 
 def _check_texts(command: CommandSubscribe) -> None:
@@ -101,7 +103,9 @@ def _subscribe_again(session: Session, command: CommandSubscribe, known: Consume
     session.write(commands.success(command.request_id))
 
 
-async def _open_consumer(session: Session, command: CommandSubscribe, opened: Consumer) -> None:
+async def _open_consumer(
+    session: Session, command: CommandSubscribe, opened: Consumer, generation: int
+) -> None:
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
     try:
@@ -116,9 +120,9 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
         await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
         check_consumer(session.services, topic, command, opened)
         if isinstance(topic, NonPersistentTopic):
-            await add_listener(command, opened, topic)
+            await add_listener(session, command, opened, topic, generation)
         else:
-            await _add_consumer(session, command, opened, topic)
+            await _add_consumer(session, command, opened, topic, generation)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
@@ -127,7 +131,7 @@ async def _open_consumer(session: Session, command: CommandSubscribe, opened: Co
 
 
 async def _add_consumer(
-    session: Session, command: CommandSubscribe, opened: Consumer, topic: Topic
+    session: Session, command: CommandSubscribe, opened: Consumer, topic: Topic, generation: int
 ) -> None:
     if command.read_compacted:
         opened.compacted = await _compacted_form(session, topic)
@@ -136,7 +140,9 @@ async def _add_consumer(
     try:
         await subscription.stored()
         await subscription.add_consumer(opened, command.subType)
+        check_again(session, BaseCommand.SUBSCRIBE, command, generation)
     except BaseException:
+        opened.leave()
         subscription.end_if_unused()
         raise
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from ...ledger import AlreadyStampedError
 from ...metadata import ChecksumError, MessageFormatError
-from ...proto.pulsar_api_pb2 import CommandSend, CommandSubscribe, ServerError
+from ...proto.pulsar_api_pb2 import BaseCommand, CommandSend, CommandSubscribe, ServerError
 from ...wire import commands
 from ..long_work import at_once
 from ..topics.non_persistent import NOWHERE
+from .authorizing import check_again
 
 if TYPE_CHECKING:
     from ...metadata import Buffer
@@ -57,13 +58,19 @@ def publish(
 
 
 async def add_listener(
-    command: CommandSubscribe, opened: Consumer, topic: NonPersistentTopic
+    session: Session,
+    command: CommandSubscribe,
+    opened: Consumer,
+    topic: NonPersistentTopic,
+    generation: int,
 ) -> None:
     """Connect a consumer. Raises `RefusedError`."""
     subscription = topic.listener_for(command)
     try:
         await subscription.add_consumer(opened, command.subType)
+        check_again(session, BaseCommand.SUBSCRIBE, command, generation)
     except BaseException:
+        opened.leave()
         subscription.end_if_unused()
         raise
 

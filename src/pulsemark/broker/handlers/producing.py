@@ -27,6 +27,7 @@ from ..errors import RefusedError
 from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
 from ..topics.producers import Producer
+from .authorizing import check_again
 from .checks import check_name, check_properties, producer_state_bytes
 from .limits import check_producer, last_stored
 from .mirroring import append_mirrored, mirror_name, start_mirror
@@ -81,12 +82,18 @@ def producer(session: Session, command: CommandProducer) -> None:
     opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
-    opening = _open_producer(session, command, opened, is_mirror=bool(mirror))
+    generation = session.services.authorizer.generation
+    opening = _open_producer(session, command, opened, generation, is_mirror=bool(mirror))
     session.run(command.request_id, opening)
 
 
 async def _open_producer(
-    session: Session, command: CommandProducer, opened: Producer, *, is_mirror: bool
+    session: Session,
+    command: CommandProducer,
+    opened: Producer,
+    generation: int,
+    *,
+    is_mirror: bool,
 ) -> None:
     services = session.services
     last_sequence_id = -1
@@ -108,6 +115,7 @@ async def _open_producer(
             last_sequence_id = await _start_mirror(session, topic, opened)
         elif topic.deduplication is not None:
             last_sequence_id = await last_stored(topic, opened)
+        _check_again(session, command, opened, generation)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
@@ -116,6 +124,16 @@ async def _open_producer(
     _write_success(
         session, opened, command.request_id, ready=ready, last_sequence_id=last_sequence_id
     )
+
+
+def _check_again(
+    session: Session, command: CommandProducer, opened: Producer, generation: int
+) -> None:
+    try:
+        check_again(session, BaseCommand.PRODUCER, command, generation)
+    except RefusedError:
+        opened.leave()
+        raise
 
 
 async def _open_topic(session: Session, name: TopicName) -> Topic:
@@ -191,7 +209,13 @@ def handle_send(session: Session, event: Send) -> None:
         publish(session, sender, cast("NonPersistentTopic", topic), command, body)
         return
     try:
-        appended = _append(session, sender, topic, command, body)
+        checked = topic.admission is not None or sender.mirror is not None
+        if not (checked or command.txnid_most_bits or command.txnid_least_bits):
+            appended: Appended | None = topic.ledger.append(
+                body, message_count=command.num_messages, sender=sender.sender, wakes=False
+            )
+        else:
+            appended = _append_checked(session, sender, topic, command, body)
     except DuplicateMessageError:
         _answer_duplicate(session, sender, command)
         return
@@ -208,7 +232,7 @@ def handle_send(session: Session, event: Send) -> None:
         session.receipts.appended(sender, topic.counters, command, appended, len(body))
 
 
-def _append(
+def _append_checked(
     session: Session, sender: Producer, topic: Topic, command: CommandSend, body: memoryview
 ) -> Appended | None:
     """Append a message; None if it is answered already. Raises what an append raises."""
@@ -217,11 +241,7 @@ def _append(
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
-    if admission is None:
-        return topic.ledger.append(
-            body, message_count=command.num_messages, sender=sender.sender, wakes=False
-        )
-    follows = admission.admit(sender, command, body)
+    follows = None if admission is None else admission.admit(sender, command, body)
     try:
         appended = topic.ledger.append(
             body,
@@ -233,7 +253,8 @@ def _append(
     except FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
-    admission.appended(session.throttling, sender, command, body, appended)
+    if admission is not None:
+        admission.appended(session.throttling, sender, command, body, appended)
     return appended
 
 

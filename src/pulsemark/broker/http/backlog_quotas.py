@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cleaning.policies import MIB, RETENTION
-from ..policies.backlog_quotas import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE, read_quota
+from ..cleaning.policies import RETENTION
+from ..policies.backlog_quotas import (
+    BACKLOG_QUOTAS,
+    MESSAGE_AGE,
+    STORAGE,
+    exceeds_retention,
+    read_quota,
+)
 from ..policies.policy import PolicyValueError
 from .messages import HttpError, Request, Response
 from .policies import policy_namespace, policy_topic
@@ -108,12 +114,7 @@ def _quota(request: Request, owner: str) -> Any:
 
 def _check(quota: Any, retention: Any, level: str) -> None:
     """Refuse a quota above what retention keeps anyway."""
-    if retention is None:
-        return
-    minutes, megabytes = retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]
-    if minutes <= 0 or megabytes <= 0:
-        return
-    if quota["limitSize"] >= megabytes * MIB or quota["limitTime"] >= minutes * 60:
+    if retention is not None and exceeds_retention(quota, retention):
         raise HttpError(412, TOO_LARGE.format(level))
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
+from ..security.principal import NOBODY, Principal
+
 if TYPE_CHECKING:
     from ..long_work import Turns
     from ..services import Services
@@ -39,6 +41,7 @@ class Request:
     target: str
     body: bytes
     services: Services
+    principal: Principal = NOBODY
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any
 
 from ...wire import TopicName
+from ..cleaning.policies import RETENTION
+from ..policies.backlog_quotas import BACKLOG_QUOTAS, exceeds_retention
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
@@ -24,6 +26,10 @@ from .table import Route
 
 __all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
 
+TOO_SMALL = (
+    "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
+    "and retry"
+)
 EMPTY = "The request entity cannot be empty."
 
 
@@ -45,6 +51,9 @@ async def set_for_namespace(
     """Set a namespace's policy."""
     namespace = policy_namespace(request, tenant, name, policy)
     value = await _value(request, policy, place)
+    if policy is RETENTION and value is not None:
+        quotas = _levels(request, BACKLOG_QUOTAS).of_namespace(namespace)
+        _check_retention(value, quotas or {}, "namespace")
     await _levels(request, policy).set_for_namespace(namespace, value)
     return Response(place.set_status)
 
@@ -115,6 +124,8 @@ async def set_for_topic(
             return Response()
     elif given is not None:
         value = await _read(request, policy, place, given)
+    if policy is RETENTION and value is not None:
+        _check_retention(value, _levels(request, BACKLOG_QUOTAS).applied(name), "topic")
     is_global = _is_global(request, place)
     await _levels(request, policy).set_for_topic(name, value, is_global=is_global)
     return Response(place.set_status)
@@ -134,6 +145,11 @@ async def unset_for_topic(
     is_global = _is_global(request, place)
     await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
     return Response()
+
+
+def _check_retention(retention: Any, quotas: dict[str, Any], level: str) -> None:
+    if any(exceeds_retention(quota, retention) for quota in quotas.values()):
+        raise HttpError(412, TOO_SMALL.format(level))
 
 
 def _is_global(request: Request, place: Place) -> bool:

@@ -13,13 +13,23 @@ from ..configuration.config import BrokerConfig
 from .policy import InvalidValueError, Policy, UnreadableValueError
 from .values import any_of, integer, long_integer
 
-__all__ = ["BACKLOG_QUOTAS", "EVICT", "HOLD", "MESSAGE_AGE", "REFUSE", "STORAGE", "read_quota"]
+__all__ = [
+    "BACKLOG_QUOTAS",
+    "EVICT",
+    "HOLD",
+    "MESSAGE_AGE",
+    "REFUSE",
+    "STORAGE",
+    "exceeds_retention",
+    "read_quota",
+]
 
 STORAGE = "destination_storage"
 MESSAGE_AGE = "message_age"
 HOLD = "producer_request_hold"
 REFUSE = "producer_exception"
 EVICT = "consumer_backlog_eviction"
+MIB, GIB = 1024**2, 1024**3
 _policy = any_of(HOLD, REFUSE, EVICT)
 
 
@@ -50,12 +60,20 @@ def _read_map(value: Any) -> Any:
     return {kind: read_quota(value[kind]) for kind in (STORAGE, MESSAGE_AGE) if kind in value}
 
 
+def exceeds_retention(quota: Any, retention: Any) -> bool:
+    """Whether retention with both limits keeps no more than what a quota allows as backlog."""
+    minutes, megabytes = retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]
+    if minutes <= 0 or megabytes <= 0:
+        return False
+    return bool(quota["limitSize"] >= megabytes * MIB or quota["limitTime"] >= minutes * 60)
+
+
 def _default(config: BrokerConfig) -> Any:
     policy = config.backlog_quota_default_retention_policy
-    size_bytes, age_s = (
-        config.backlog_quota_default_limit_bytes,
-        config.backlog_quota_default_limit_s,
-    )
+    size_bytes = config.backlog_quota_default_limit_bytes
+    if config.backlog_quota_default_limit_gb > 0:
+        size_bytes = config.backlog_quota_default_limit_gb * GIB
+    age_s = config.backlog_quota_default_limit_s
     quotas = {}
     if size_bytes > 0:
         quotas[STORAGE] = {

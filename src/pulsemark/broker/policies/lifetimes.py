@@ -80,11 +80,24 @@ AUTO_TOPIC_CREATION = Policy(
     namespace=Place("autoTopicCreation", empty="removes"),
     topic=None,
 )
+_read_subscription_creation = fields(
+    "autoSubscriptionCreation", {"allowAutoSubscriptionCreation": (boolean, False)}
+)
+
+
+def _read_auto_subscription_creation(value: Any) -> Any:
+    # Java's class has a constructor with only the boolean.
+    is_short = isinstance(value, bool)
+    return _read_subscription_creation(
+        {"allowAutoSubscriptionCreation": value} if is_short else value
+    )
+
+
 AUTO_SUBSCRIPTION_CREATION = Policy(
     name="autoSubscriptionCreation",
     key="autoSubscriptionCreationOverride",
     what="whether a durable subscription is created when a client uses it",
-    read=fields("autoSubscriptionCreation", {"allowAutoSubscriptionCreation": (boolean, False)}),
+    read=_read_auto_subscription_creation,
     default=lambda config: {
         "allowAutoSubscriptionCreation": config.allow_auto_subscription_creation
     },

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..configuration.config import BrokerConfig
 from .policy import InvalidValueError, Place, Policy, UnreadableValueError
-from .values import any_of, decimal, fields, integer, long_integer, names
+from .values import any_of, boolean, decimal, fields, integer, long_integer, names
 
 __all__ = ["OFFLOAD", "STORED"]
 
@@ -173,7 +173,7 @@ PAUSE_ON_ACK_STATE = Policy(
     name="dispatcherPauseOnAckStatePersistent",
     key="dispatcherPauseOnAckStatePersistentEnabled",
     what="whether dispatch waits until acknowledgements are stored",
-    read=lambda value: True,
+    read=lambda value: value is None or boolean("dispatcherPauseOnAckStatePersistent", value),
     default=lambda config: False,
     namespace=Place("dispatcherPauseOnAckStatePersistent", has_body=False, unset=False),
     topic=Place(
@@ -203,6 +203,12 @@ def _check_clusters(value: Any, config: BrokerConfig, of_topic: bool) -> None:
 
 
 def _check_allowed(value: Any, config: BrokerConfig, of_topic: bool) -> None:
+    if not value:
+        reason = (
+            f"Allowed clusters do not contain the replication cluster [{config.cluster}]. Please "
+            "remove the replication cluster if the cluster is not allowed for this namespace"
+        )
+        raise InvalidValueError("allowedClusters", value, reason, status=400)
     for name in value:
         if name != config.cluster:
             reason = f"Cluster [{name}] is not in the list of allowed clusters list for tenant"

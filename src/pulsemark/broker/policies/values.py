@@ -82,8 +82,10 @@ def any_of(*known: str) -> Reader:
     """A reader of an enumeration: an unknown name is None, and a number chooses, as in Pulsar."""
 
     def read(name: str, value: Any) -> str | None:
-        if isinstance(value, bool | list | dict):
+        if isinstance(value, bool | float | list | dict):
             raise UnreadableValueError(name, value, f"must be one of {', '.join(known)}")
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            value = int(value[:9])
         if isinstance(value, int):
             return known[value] if 0 <= value < len(known) else None
         return value if value in known else None

@@ -107,6 +107,10 @@ class Dispatcher(ABC):
         """Whether too many unacknowledged messages keep a consumer from getting more."""
         return False
 
+    def rules_changed(self) -> None:
+        """The topic's policies have changed: go on by the new ones."""
+        self.dispatch()
+
     def rewind(self) -> None:
         """Start again from the cursor."""
         self.read_position = self.cursor.first_unacked

@@ -360,6 +360,18 @@ class SharedDispatcher(Dispatcher):
 
     # -- unacknowledged messages ----------------------------------------------------------------
 
+    def rules_changed(self) -> None:
+        """Unblock those whom the new limits do not block; without delays nothing waits."""
+        rules = self.subscription.topic.rules
+        for consumer in tuple(self._blocked):
+            if consumer.unacked_messages < rules.max_unacked_per_consumer:
+                self._blocked.discard(consumer)
+                self.ready.add(consumer)
+        self._all_blocked &= self.unacked_messages >= rules.max_unacked_per_subscription
+        if len(self.delayed) and not rules.delays_delivery:
+            self.wait_again(self.delayed.take_all())
+        super().rules_changed()
+
     def _unacked_changed(self, consumer: Consumer, change: int) -> None:
         if not change:
             return

@@ -256,7 +256,8 @@ class Subscription:
     def rules_changed(self) -> None:
         """The topic's policies have changed: dispatch goes by the new ones."""
         self.rates.change(self.topic)
-        self.dispatch()
+        if self.dispatcher is not None:
+            self.dispatcher.rules_changed()
 
     def is_blocked(self, consumer: Consumer) -> bool:
         """Whether too many unacknowledged messages keep a consumer from getting more."""

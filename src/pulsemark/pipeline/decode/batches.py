@@ -21,6 +21,7 @@ from .headers import Headers, read_headers
 from .message_ids import message_ids
 from .messages import HEADER_FIELDS, Messages, open_messages
 from .protoscan import Ints, Want
+from .record_sets import with_messages_of_sets
 from .tags import tag_maps
 
 BATCH_ROWS = 65_536
@@ -97,6 +98,7 @@ def _all_rows(table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry) -> I
     if depth is Depth.LEDGER or not len(table):
         yield from _windows(table, form)
         return
+    table = with_messages_of_sets(table, form.limits.max_uncompressed_bytes, on_bad_entry)
     wanted = _OUTER_FIELDS if depth is Depth.HEADER else _OUTER_FIELDS | HEADER_FIELDS
     headers = read_headers(table, wanted)
     for row in np.flatnonzero(~headers.good).tolist():
@@ -217,9 +219,9 @@ def _batch_index(rows: _Rows) -> pa.Array:
     return pa.array(np.where(alone, -1, rows.places).astype(np.int32))
 
 
-def _chunk_uuid(rows: _Rows) -> pa.Array:
-    uuids = _headers(rows).columns[message.UUID]
-    by_entry = gather(rows.table.data, uuids.starts, uuids.ends)
+def _text_of_header(number: int, rows: _Rows) -> pa.Array:
+    spans = _headers(rows).columns[number]
+    by_entry = gather(rows.table.data, spans.starts, spans.ends)
     return text(by_entry).take(pa.array(rows.entry_rows))
 
 
@@ -251,8 +253,10 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "__entryId": lambda rows: pa.array(rows.table.entry_ids[rows.entry_rows]),
     "__batchIndex": _batch_index,
     "__encrypted": lambda rows: pa.array(_headers(rows).is_encrypted[rows.entry_rows]),
-    "__chunkUuid": _chunk_uuid,
+    "__chunkUuid": lambda rows: _text_of_header(message.UUID, rows),
     "__chunkId": lambda rows: small_integers(_of_header(message.CHUNK_ID, rows)),
     "__chunkCount": lambda rows: small_integers(_of_header(message.NUM_CHUNKS_FROM_MSG, rows)),
+    "__producerName": lambda rows: _text_of_header(message.PRODUCER_NAME, rows),
+    "__sequenceId": lambda rows: pa.array(_of_header(message.SEQUENCE_ID, rows)),
     "__tags": _tags,
 }
