@@ -56,6 +56,7 @@ class MonitoredBroker:
         self.service_url_tls: str = started["service_url_tls"]
         self.http_url: str = started["http_url"]
         self.grpc_url: str = started["grpc_url"]
+        self.kafka_url: str = started["kafka_url"]
 
     def _read(self, timeout_s: float) -> None:
         assert self.process.stdout is not None
@@ -117,6 +118,7 @@ async def serve(config: BrokerConfig, stall_ms: float) -> None:
                     "service_url_tls": broker.service_url_tls,
                     "http_url": broker.http_url,
                     "grpc_url": broker.grpc_url,
+                    "kafka_url": broker.kafka_url,
                 }
             ),
             flush=True,
