@@ -68,7 +68,8 @@ class Housekeeping:
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
             self._rates_at_s = now_s
-            for topic in topics:
+            in_memory = self._services.topics.non_persistent.open_topics
+            for topic in (*topics, *in_memory.values()):
                 with _logged(topic):
                     topic.update_rates(elapsed_s)
                 yield

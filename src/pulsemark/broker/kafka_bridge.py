@@ -138,6 +138,8 @@ def _options(config: BrokerConfig, host: str) -> KafkaOptions:
         auto_create=config.allow_auto_topic_creation,
         default_partitions=config.kafka_default_partitions,
         group_initial_rebalance_delay_ms=config.kafka_group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=config.kafka_group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.kafka_group_max_session_timeout_ms,
         max_request_bytes=config.max_kafka_request_bytes,
         max_fetch_bytes=config.max_kafka_fetch_bytes,
         max_pending_requests=config.max_kafka_pending_requests_per_connection,
@@ -150,6 +152,7 @@ def _options(config: BrokerConfig, host: str) -> KafkaOptions:
         write_buffer_high_water_bytes=config.write_buffer_high_water_bytes,
         idle_timeout_ms=config.kafka_idle_timeout_ms,
         handshake_timeout_ms=config.handshake_timeout_ms,
+        keep_alive_interval_ms=config.keep_alive_interval_ms,
         stalled_frame_timeout_ms=config.stalled_frame_timeout_ms,
         min_frame_rate_bytes_per_s=config.min_frame_rate_bytes_per_s,
     )
@@ -166,6 +169,7 @@ class BrokerPorts:
         self.budget = cast("Budget", services.budget)
         self.input = cast("InputMemory", services.input)
         self.output = cast("OutputMemory", services.output)
+        self.turns = services.topics.turns
         self.run_blocking = services.run_blocking
 
     def now_ms(self) -> int:

@@ -16,6 +16,7 @@ from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .lifetimes import Lifetimes
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .services import Services
@@ -23,6 +24,7 @@ from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
+from .topics.schema_rules import SchemaRules
 from .topics.schemas import Schemas
 
 __all__ = ["make_services"]
@@ -43,7 +45,7 @@ async def make_services(
     The broker adds its URLs and its authenticator.
     """
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
-    schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
+    schemas, places = Schemas(catalog_writer, config, run_blocking), MirrorPlaces(store.catalog)
     forget_mirrors = partial(run_blocking, places.forget)
     make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
     topics: Topics = make_topics(
@@ -51,6 +53,7 @@ async def make_services(
         after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
         broker_name=broker_name,
     )
+    schemas.use_rules(SchemaRules(config, topics.policy_store))
     auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
@@ -65,6 +68,7 @@ async def make_services(
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),

@@ -208,6 +208,7 @@ class Broker:
         self._housekeeping = Housekeeping(self._services)
         self._revoking = Revoking(self._services)
         self._services.cleaning.start()
+        self._services.lifetimes.start()
         self._services.auditor.start()
         self.listening.start()
         if self._kafka is not None:
@@ -336,6 +337,8 @@ class Broker:
             return
         topics = self._services.topics
         await self._services.cleaning.close()
+        await self._services.lifetimes.close()
+        await topics.rule_keeping.settled()
         await topics.settled()
         await self._services.auditor.close()
         for topic in tuple(topics.open_topics.values()):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
+    from .lifetimes import Lifetimes
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
@@ -42,6 +43,7 @@ class Services:
     kept: KeptMemory
     storage: StorageHealth
     cleaning: Cleaning
+    lifetimes: Lifetimes
     auditor: Auditor
     mirror_places: MirrorPlaces
     cache: CacheMeter

@@ -5,7 +5,7 @@ Topics have Kafka's names here. Where the broker refuses something, the port rai
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ __all__ = [
     "Ports",
     "Publisher",
     "TopicsPort",
+    "Turns",
 ]
 
 
@@ -238,6 +239,25 @@ class AdmissionPort(Protocol):
 
     async def with_sasl(self, claim: Claim, peer_certificate: Any) -> Admitted:
         """Check credentials. Raises SaslError."""
+
+
+class Turns(Protocol):
+    """One time slice in each turn of the event loop, which all long work of the broker shares."""
+
+    def has_time(self) -> bool:
+        """Whether the slice of this turn has time left for another piece of work."""
+        ...
+
+    async def next(self) -> None:
+        """Wait for a later turn, whose slice is the caller's."""
+        ...
+
+    def run_now(self, pieces: Iterator[object]) -> bool:
+        """Run pieces in what this turn's slice has left. Return whether all are done."""
+        ...
+
+    async def work(self, pieces: Iterable[object]) -> None:
+        """Run pieces in later turns. Return when all are done."""
         ...
 
 
@@ -247,6 +267,7 @@ class Ports(Protocol):
     topics: TopicsPort
     access: AccessPort
     admission: AdmissionPort
+    turns: Turns
     budget: Budget
     input: InputMemory
     output: OutputMemory

@@ -16,14 +16,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..metadata import Buffer
 from .access import Access
 from .errors import ProtocolError
+from .keep_alive import keep_alive
 from .ports import Admitted
-from .wire import Connection, Request, encode, splice
+from .wire import Connection, Request, decode_body, encode, splice
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -32,11 +33,15 @@ __all__ = ["Handler", "KafkaSession"]
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 Handler = Callable[["KafkaSession", Request], Coroutine[Any, Any, None] | None]
 """Handles a request. A coroutine it returns holds up later requests until it ends."""
 
 #: Input that is not counted as input memory; more of it is not read while a request waits.
 FREE_INPUT_BYTES = 64 * 1024
+#: With more topics or partitions, an answer is encoded in a thread.
+ENCODED_AT_ONCE_PARTS = 500
 #: How long one connection's requests may run in one turn of the loop.
 TURN_S = 0.01
 #: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
@@ -91,6 +96,9 @@ class KafkaSession(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.address, self.host = f"/{peer[0]}:{peer[1]}", f"/{peer[0]}"
+        near = transport.get_extra_info("socket")
+        if near is not None:
+            keep_alive(near, self.options.keep_alive_interval_ms)
         self.peer_certificate = transport.get_extra_info("peercert")
         self.endpoint.sessions.add(self)
         self.connection.is_admitted = False
@@ -182,7 +190,10 @@ class KafkaSession(asyncio.Protocol):
         )
 
     def _handle(self, request: Request) -> None:
-        work = self._handlers[request.api.key](self, request)
+        if request.undecoded is None:
+            work = self._handlers[request.api.key](self, request)
+        else:
+            work = self._decode_and_handle(request)
         if work is not None and self.is_closed:
             work.close()
         elif work is not None:
@@ -191,11 +202,20 @@ class KafkaSession(asyncio.Protocol):
             # If the connection ends before the task's first step, the coroutine never begins.
             self._task.add_done_callback(lambda _: work.close())
 
+    async def _decode_and_handle(self, request: Request) -> None:
+        """Handle a request with a large body."""
+        await self._ports.run_blocking(decode_body, request)
+        work = self._handlers[request.api.key](self, request)
+        if work is not None:
+            await work
+
     async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except asyncio.CancelledError:
             raise
+        except ProtocolError as violation:
+            self.close_because(str(violation))
         except Exception:
             log.exception(
                 "%s: connection closed: handling a %s failed", self.address, request.api.name
@@ -206,6 +226,14 @@ class KafkaSession(asyncio.Protocol):
             if self._give_up is None and self._blocking is request:
                 self._blocking = None
                 self.go_on()
+
+    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The parts of a request that may have very many: each when the loop has time for it."""
+        turns = self._ports.turns
+        for item in items:
+            if not turns.has_time():
+                await turns.next()
+            yield item
 
     def block(self, request: Request, give_up: Callable[[], None]) -> None:
         """Hold up later requests until this one is answered. Call `give_up` if it cannot be."""
@@ -244,10 +272,37 @@ class KafkaSession(asyncio.Protocol):
         frame = encode(request, response)
         self._answered(request, splice(frame, records) if records else [frame])
 
+    async def answer_by_size(
+        self,
+        request: Request,
+        response: Any,
+        parts: int,
+        records: Sequence[Sequence[Buffer]] = (),
+    ) -> None:
+        """As `answer`; a thread encodes a response with many parts, such as partitions."""
+        if parts <= ENCODED_AT_ONCE_PARTS:
+            self.answer(request, response, records)
+            return
+
+        def encoded() -> Sequence[Buffer]:
+            frame = encode(request, response)
+            return splice(frame, records) if records else [frame]
+
+        buffers = await self._ports.run_blocking(encoded)
+        if not self.is_closed:
+            self._answered(request, buffers)
+
     def answer_frame(self, request: Request, frame: bytes) -> None:
         """Answer a request with a frame that was encoded elsewhere."""
         if not self.is_closed:
             self._answered(request, [frame])
+
+    @property
+    def security_protocol(self) -> str:
+        """Kafka's name of how this connection is secured."""
+        is_tls = self._transport is not None and self._transport.get_extra_info("sslcontext")
+        has_sasl = bool(self._ports.admission.mechanisms)
+        return f"{'SASL_' if has_sasl else ''}{'SSL' if is_tls else 'PLAINTEXT'}"
 
     def answer_nothing(self, request: Request) -> None:
         """A Produce with acks=0 has no answer."""

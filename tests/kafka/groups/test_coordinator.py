@@ -289,6 +289,15 @@ def test_session_timeouts_have_bounds(timeout_ms):
     assert refused[0].code is Code.INVALID_SESSION_TIMEOUT
 
 
+def test_settings_move_the_bounds_of_session_timeouts():
+    """Both ends belong to them."""
+    groups = Groups(group_min_session_timeout_ms=1_000, group_max_session_timeout_ms=2_000)
+    for timeout_ms, refused in ((999, True), (1_000, False), (2_000, False), (2_001, True)):
+        answers = groups.join(name=str(timeout_ms), session_timeout_ms=timeout_ms)
+        groups.clock.move(0)
+        assert (answers[0].code is Code.INVALID_SESSION_TIMEOUT) is refused
+
+
 def test_commits_need_the_generation_that_runs():
     """Completing: REBALANCE_IN_PROGRESS; without members only generation -1 may commit."""
     groups = Groups()

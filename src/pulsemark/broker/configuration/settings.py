@@ -30,8 +30,9 @@ from ...ledger import StoreOptions
 from ...metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
+from .policy_defaults import POLICY_SETTINGS
 from .security_config import SecurityConfig
-from .security_settings import HIDDEN, REFUSED, SECRETS, SECURITY_SETTINGS
+from .security_settings import HIDDEN, PATH_BEGINNINGS, REFUSED, SECRETS, SECURITY_SETTINGS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
 
 __all__ = ["FileSettings", "SettingError", "parse_settings", "runtime_settings"]
@@ -105,6 +106,17 @@ def _show_interceptors(stampers: tuple[str, ...]) -> str:
 
 _STAMPERS = Kind(split_stamper_names, join_stamper_names)
 
+#: How the settings of policies are written.
+_OF_POLICIES = {
+    "boolean": (BOOLEAN, ()),
+    "integer": (INTEGER, ()),
+    "integer or none": (INTEGER, (None,)),
+    "minutes": (multiple(60_000), ()),
+    "names": (NAMES, ()),
+    "seconds": (multiple(1000), ()),
+    "text": (TEXT, ()),
+}
+
 # -- names ----------------------------------------------------------------------------------------
 
 #: Pulsar's names of settings that this broker has, too.
@@ -122,6 +134,9 @@ PULSAR_SETTINGS = {
         "exposing_broker_entry_metadata_to_client_enabled", BOOLEAN
     ),
     "allowAutoTopicCreation": Setting("allow_auto_topic_creation", BOOLEAN),
+    "maxNumPartitionsPerPartitionedTopic": Setting(
+        "max_num_partitions_per_partitioned_topic", INTEGER
+    ),
     "acknowledgmentAtBatchIndexLevelEnabled": Setting(
         "acknowledgment_at_batch_index_level_enabled", BOOLEAN
     ),
@@ -167,6 +182,7 @@ PULSAR_SETTINGS = {
         "max_batch_deleted_index_to_persist", INTEGER, part=STORE
     ),
     **SECURITY_SETTINGS,
+    **{key: Setting(field, *_OF_POLICIES[kind]) for key, (field, kind) in POLICY_SETTINGS.items()},
 }
 
 _KIND_OF_TYPE: dict[Any, tuple[Kind, tuple[Any, ...]]] = {
@@ -221,7 +237,8 @@ def runtime_settings(config: BrokerConfig) -> dict[str, str]:
     for key, setting in {**PULSAR_SETTINGS, **_our_settings()}.items():
         value = setting.value_in(config)
         text = "" if value is None else setting.kind.show(value)
-        shown[key] = HIDDEN if key in SECRETS and text.startswith("data:") else text
+        is_hidden = key in SECRETS and text and not text.startswith(PATH_BEGINNINGS)
+        shown[key] = HIDDEN if is_hidden else text
     return shown
 
 

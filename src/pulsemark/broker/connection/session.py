@@ -34,6 +34,7 @@ from .memory import SHARE_BYTES, Account
 from .reading_pauses import Pause, ReadingPauses
 from .receipts import Receipts
 from .requests import Requests
+from .throttling import Throttling
 
 __all__ = ["Session"]
 
@@ -74,6 +75,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
+        self.throttling = Throttling(self._pauses, self._unpause)
         self._liveness = Liveness(services.config, self._loop.time())
         self._counts_input = False
         self._has_rest = False
@@ -391,6 +393,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self.is_closed = True
         self._writable = False
         self._gathering.close()
+        self.throttling.close()
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)

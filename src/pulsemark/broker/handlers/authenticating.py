@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 #: The data of Pulsar's challenge to send credentials again.
 REFRESH_DATA = b"PulsarAuthRefresh"
+#: How many credentials a client may send without being asked, between two looks. Each is checked.
+MAX_UNASKED = 16
 
 
 def authenticate(
@@ -78,6 +80,10 @@ def refresh(session: Session, command: CommandAuthResponse) -> None:
     if credentials.is_checking:
         session.close_because("AUTH_RESPONSE before the answer to another one")
         return
+    credentials.unasked += not credentials.is_challenged
+    if credentials.unasked > MAX_UNASKED:
+        session.close_because("too many AUTH_RESPONSEs that answer no challenge")
+        return
     given, identity = command.response, credentials.identity
     # The proxy's certificate says nothing about the client that it speaks for.
     certificate = session.peer_certificate if identity.principal.original_role is None else None
@@ -106,6 +112,7 @@ def check_credentials(session: Session, now_s: float) -> None:
         return
     config = session.config
     credentials.next_check_s = now_s + config.security.authentication_refresh_check_ms / 1000
+    credentials.unasked = 0
     identity = credentials.identity
     expires_at_ms = identity.checked.expires_at_ms
     if session.is_closed or expires_at_ms is None or config.clock.now_ms() < expires_at_ms:

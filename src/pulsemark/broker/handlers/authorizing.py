@@ -164,6 +164,11 @@ def _refusal(session: Session, row: CommandNeed, body: Any) -> RefusedError | No
         except InvalidTopicNameError as error:
             return RefusedError(ServerError.InvalidTopicName, str(error))
         if not authorizer.allows(session.principal, need, target):
+            tenants = session.services.topics.namespaces.tenants
+            if need.operation == "LOOKUP" and target.tenant not in tenants:
+                # As in Pulsar: clients report an absent tenant as an absent topic.
+                text = f"Tenant {target.tenant} does not exist"
+                return RefusedError(ServerError.TopicNotFound, text)
             return RefusedError(ServerError.AuthorizationError, row.message)
     return None
 

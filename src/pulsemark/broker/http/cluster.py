@@ -76,7 +76,14 @@ def _check_cluster(request: Request, name: str) -> None:
         raise HttpError(404, f"cluster {name!r} does not exist")
 
 
+async def check_backlog_quotas(request: Request) -> Response:
+    """Check the backlog quotas of all open topics now."""
+    await request.services.lifetimes.backlogs.check_all()
+    return Response()
+
+
 ROUTES = (
+    Route("GET", "/admin/v2/brokers/backlog-quota-check", check_backlog_quotas),
     Route("GET", "/admin/v2/clusters", clusters),
     Route("GET", "/admin/v2/clusters/{cluster}", cluster),
     Route("GET", "/admin/v2/brokers/health", health),

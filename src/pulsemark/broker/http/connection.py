@@ -263,9 +263,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _respond(self, response: Response, *, head_only: bool = False) -> None:
         self._answer_bytes = len(response.body)
-        headers = [("content-length", str(len(response.body)))] if response.status != 204 else []
+        headers: list[tuple[bytes, bytes]] = []
+        if response.status != 204:
+            headers.append((b"content-length", str(len(response.body)).encode()))
         if response.body:
-            headers.append(("content-type", response.content_type))
+            headers.append((b"content-type", response.content_type.encode("latin-1")))
+        headers += [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers
+        ]
         self._send(h11.Response(status_code=response.status, headers=headers))
         if response.body and not head_only:
             self._send(h11.Data(data=response.body))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..services import Services
     from ..statistics.stats import Pieces
 
-__all__ = ["HttpError", "Request", "Response"]
+__all__ = ["JSON_TYPE", "HttpError", "Request", "Response"]
 
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50
@@ -108,6 +108,8 @@ class Response:
     status: int = 204
     body: bytes = b""
     content_type: str = TEXT_TYPE
+    #: Further headers: names and values.
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_json(cls, value: Any, status: int = 200) -> Response:

@@ -27,7 +27,7 @@ from ..security.permissions import (
     revoke_subscription,
 )
 from .messages import HttpError, Request, Response
-from .names import existing_topic, policy_namespace
+from .names import existing_namespace, existing_topic
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -65,26 +65,26 @@ async def _change(request: Request, namespace: str, change: Any) -> Response:
 
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     """The actions of each role."""
-    policies = request.services.topics.namespaces[policy_namespace(request, tenant, name)]
+    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
     return Response.of_json(part_of(policies, NAMESPACE))
 
 
 async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Give a role exactly the actions in the body."""
-    namespace, actions = policy_namespace(request, tenant, name), _actions(request)
+    namespace, actions = existing_namespace(request, tenant, name), _actions(request)
     role = _role(role)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, actions))
 
 
 async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Take all actions in the namespace from a role."""
-    namespace = policy_namespace(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, None))
 
 
 async def of_subscriptions(request: Request, tenant: str, name: str) -> Response:
     """The roles of each subscription that is restricted to some."""
-    policies = request.services.topics.namespaces[policy_namespace(request, tenant, name)]
+    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
     return Response.of_json(part_of(policies, SUBSCRIPTION))
 
 
@@ -92,7 +92,7 @@ async def grant_on_subscription(
     request: Request, tenant: str, name: str, subscription: str
 ) -> Response:
     """Restrict a subscription to the roles in the body."""
-    namespace = policy_namespace(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     try:
         roles = check_roles(request.json())
     except InvalidPermissionError as error:
@@ -107,7 +107,7 @@ async def revoke_on_subscription(
     request: Request, tenant: str, name: str, subscription: str, role: str
 ) -> Response:
     """Take a role out of a subscription's roles. After the last one every consumer may use it."""
-    namespace = policy_namespace(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     return await _change(
         request, namespace, lambda old: revoke_subscription(old, subscription, role)
     )
@@ -115,13 +115,13 @@ async def revoke_on_subscription(
 
 async def auth_mode(request: Request, tenant: str, name: str) -> Response:
     """Whether subscriptions' names must begin with their consumers' roles."""
-    policies = request.services.topics.namespaces[policy_namespace(request, tenant, name)]
+    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
     return Response.of_json(policies.get(AUTH_MODE, "None"))
 
 
 async def set_auth_mode(request: Request, tenant: str, name: str) -> Response:
     """Set that."""
-    namespace = policy_namespace(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     try:
         mode = check_auth_mode(request.json())
     except InvalidPermissionError as error:

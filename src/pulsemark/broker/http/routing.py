@@ -8,24 +8,27 @@ from __future__ import annotations
 
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
 from ..security.needs import Need
 from . import (
     audit,
+    backlog_quotas,
     cleaning,
-    cleaning_policies,
     cluster,
     entries,
     entry_format,
     leader_epochs,
     lookup,
-    mirror_policies,
     namespaces,
+    non_persistent,
     partitions,
     permissions,
     policies,
+    properties,
     schemas,
+    stored_messages,
     subscriptions,
+    termination,
     topics,
 )
 from .authorizing import authorize
@@ -41,17 +44,20 @@ ROUTES: tuple[Route, ...] = (
     *namespaces.ROUTES,
     *permissions.ROUTES,
     *policies.ROUTES,
-    *mirror_policies.ROUTES,
-    *cleaning_policies.ROUTES,
+    *backlog_quotas.ROUTES,
+    *properties.ROUTES,
     *entry_format.ROUTES,
     *entries.ROUTES,
     *leader_epochs.ROUTES,
+    *non_persistent.ROUTES,
     *topics.ROUTES,
     *partitions.ROUTES,
     *subscriptions.ROUTES,
     *cleaning.ROUTES,
     *audit.ROUTES,
     *schemas.ROUTES,
+    *stored_messages.ROUTES,
+    *termination.ROUTES,
 )
 
 #: Each route with what it needs. The import fails for a route of which this is not stated.
@@ -76,7 +82,9 @@ async def answer(request: Request) -> Response:
     try:
         return await route.handler(request, *values)
     except RefusedError as refusal:
-        raise HttpError(STATUS_OF.get(refusal.code, 409), refusal.message) from refusal
+        is_limit = isinstance(refusal, LimitReachedError)
+        status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
+        raise HttpError(status, refusal.message) from refusal
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
 

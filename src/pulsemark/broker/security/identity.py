@@ -52,6 +52,8 @@ class Credentials:
     is_checking: bool = False
     #: An AUTH_CHALLENGE was sent and not answered yet.
     is_challenged: bool = False
+    #: AUTH_RESPONSEs since the last look that answered no challenge.
+    unasked: int = 0
     #: When the credentials are looked at next, by the event loop's clock.
     next_check_s: float = 0.0
 

@@ -29,7 +29,7 @@ from .key_sources import read_source
 
 __all__ = ["TokenProvider", "load_public_key"]
 
-MAX_TOKEN_BYTES = 32 * 1024
+MAX_TOKEN_BYTES = 16 * 1024
 MIN_RSA_BITS = 2048
 #: The algorithms of secrets, with the shortest secret in bytes.
 HMAC = {"HS256": 32, "HS384": 48, "HS512": 64}
@@ -91,9 +91,9 @@ class TokenProvider:
         if len(data) > MAX_TOKEN_BYTES:
             raise self._failed(f"the token has more than {MAX_TOKEN_BYTES} bytes")
         try:
-            if "crit" in jwt.get_unverified_header(data):
-                raise self._failed("the token's header asks for an extension (crit)")
-            claims = jwt.decode(data, self._key, algorithms=self._algorithms, options=_OPTIONS)
+            found = jwt.decode_complete(
+                data, self._key, algorithms=self._algorithms, options=_OPTIONS
+            )
         except jwt.InvalidSignatureError:
             raise self._failed("the token's signature is wrong") from None
         except jwt.InvalidAlgorithmError:
@@ -101,7 +101,9 @@ class TokenProvider:
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             # Their texts may quote the token.
             raise self._failed("it is not a token (JWT)") from None
-        return dict(claims)
+        if "crit" in found["header"]:
+            raise self._failed("the token's header asks for an extension (crit)")
+        return dict(found["payload"])
 
     def _check_times(self, claims: dict[str, Any]) -> float | None:
         """When the token expires, in seconds. Raises AuthenticationFailed if it already has."""

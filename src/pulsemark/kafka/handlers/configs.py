@@ -60,6 +60,8 @@ def _describe(session: KafkaSession, resource: Any) -> list[Any]:
         shown = [
             _config(name, value, STATIC, None) for name, value in _of_broker(session, resource)
         ]
+        address = f"{session.security_protocol}://{session.options.host}:{session.port}"
+        shown.append(_config("advertised.listeners", address, DEFAULT, None))
     else:
         settings = _settings_of(session, resource.resource_type, resource.resource_name)
         shown = [
@@ -89,6 +91,8 @@ def _of_broker(session: KafkaSession, resource: Any) -> list[tuple[str, str]]:
         ("fetch.max.bytes", str(options.max_fetch_bytes)),
         ("group.max.size", str(options.max_group_members)),
         ("group.initial.rebalance.delay.ms", str(options.group_initial_rebalance_delay_ms)),
+        ("group.min.session.timeout.ms", str(options.group_min_session_timeout_ms)),
+        ("group.max.session.timeout.ms", str(options.group_max_session_timeout_ms)),
     ]
 
 

@@ -20,7 +20,7 @@ from ..access import Operation
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
-from ..wire import APIS, Request, encode
+from ..wire import APIS, Request
 from ..wire.apis import API_VERSIONS
 
 __all__ = ["HANDLERS", "NODE_ID"]
@@ -69,7 +69,10 @@ async def metadata(session: KafkaSession, request: Request) -> None:
         creates = session.options.auto_create and (
             version < 4 or bool(request.body.allow_auto_topic_creation)
         )
-        topics = [await _topic(session, name, version, creates=creates) for name in names]
+        topics = [
+            await _topic(session, name, version, creates=creates)
+            async for name in session.in_turns(names)
+        ]
     options = session.options
     broker = MetadataResponse.MetadataResponseBroker(
         node_id=NODE_ID, host=options.host, port=session.port, rack=None
@@ -81,11 +84,7 @@ async def metadata(session: KafkaSession, request: Request) -> None:
         controller_id=NODE_ID,
         topics=topics,
     )
-    if len(topics) <= TOPICS_PER_TURN:
-        session.answer(request, response)
-    else:
-        run_blocking = session.endpoint.ports.run_blocking
-        session.answer_frame(request, await run_blocking(encode, request, response))
+    await session.answer_by_size(request, response, sum(1 + len(t.partitions) for t in topics))
 
 
 async def _all_topics(session: KafkaSession) -> list[Any]:

@@ -31,9 +31,11 @@ async def list_offsets(session: KafkaSession, request: Request) -> None:
     topics = []
     for topic in request.body.topics or ():
         name = topic.name or ""
-        found = [await _list_one(session, request, name, each) for each in topic.partitions or ()]
+        asked = session.in_turns(topic.partitions or ())
+        found = [await _list_one(session, request, name, each) async for each in asked]
         topics.append(_Listed(name=name, partitions=found))
-    session.answer(request, ListOffsetsResponse(throttle_time_ms=0, topics=topics))
+    response = ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
 async def _list_one(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
@@ -106,11 +108,11 @@ async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> No
     topics = []
     for topic in request.body.topics or ():
         name = topic.topic or ""
-        answers = [
-            await _end_of_epoch(session, request, name, each) for each in topic.partitions or ()
-        ]
+        asked = session.in_turns(topic.partitions or ())
+        answers = [await _end_of_epoch(session, request, name, each) async for each in asked]
         topics.append(_Epochs(topic=name, partitions=answers))
-    session.answer(request, OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics))
+    response = OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
 async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:

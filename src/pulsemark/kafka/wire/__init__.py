@@ -4,7 +4,7 @@ The codecs of requests and responses are those of kafka-python's `kafka.protocol
 """
 
 from .apis import APIS, RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
-from .connection import Connection, Request, encode
+from .connection import Connection, Request, decode_body, encode
 from .splicing import RECORDS_MARK, splice
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Api",
     "Connection",
     "Request",
+    "decode_body",
     "encode",
     "splice",
 ]

@@ -33,7 +33,10 @@ from .apis import (
     Api,
 )
 
-__all__ = ["Connection", "Request"]
+__all__ = ["Connection", "Request", "decode_body", "encode"]
+
+#: A larger body can be ten thousand small structs, which take long to decode.
+DECODED_AT_ONCE_BYTES = 256 * 1024
 
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
@@ -55,6 +58,8 @@ class Request:
     #: Decoded by kafka-python; None for ApiVersions in a version that is not served.
     body: Any
     size_bytes: int
+    #: The bytes of a body that is not decoded yet, because it is large; see `decode_body`.
+    undecoded: memoryview | None = field(default=None, repr=False)
     #: What is sent for it; None until it is answered.
     answer: Sequence[Buffer] | None = field(default=None, repr=False)
 
@@ -100,6 +105,7 @@ class Connection:
     def take(self) -> Request | None:
         """The next complete request; None if there is none.
 
+        A large body is left undecoded, for another thread (`decode_body`).
         Raises ProtocolError, after which nothing can be taken any more.
         """
         end = self._frame_end(self._taken)
@@ -150,17 +156,15 @@ class Connection:
         try:
             source = BytesIO(frame)
             header = RequestHeader.decode(source, flexible=flexible)
-            body = None
-            if is_served:
-                body = _decode(api, version, memoryview(frame)[source.tell() :])
         except _DECODE_ERRORS as problem:
-            raise ProtocolError(
-                f"a {api.name} request, version {version}, cannot be decoded: {problem}"
-            ) from problem
+            raise _undecodable(api, version, problem) from problem
         client_id = header.client_id or ""
-        return self._waiting(
-            Request(api, version, header.correlation_id, client_id, body, len(frame))
-        )
+        request = Request(api, version, header.correlation_id, client_id, None, len(frame))
+        if is_served:
+            request.undecoded = memoryview(frame)[source.tell() :]
+            if len(frame) <= DECODED_AT_ONCE_BYTES:
+                decode_body(request)
+        return self._waiting(request)
 
     def _waiting(self, request: Request) -> Request:
         self._unanswered.append(request)
@@ -178,6 +182,20 @@ class Connection:
         while self._unanswered and self._unanswered[0].answer is not None:
             ready.extend(self._unanswered.popleft().answer or ())
         return ready
+
+
+def decode_body(request: Request) -> None:
+    """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
+    if request.undecoded is not None:
+        try:
+            request.body = _decode(request.api, request.version, request.undecoded)
+        except _DECODE_ERRORS as problem:
+            raise _undecodable(request.api, request.version, problem) from problem
+        request.undecoded = None
+
+
+def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:
+    return ProtocolError(f"a {api.name} request, version {version}, cannot be decoded: {problem}")
 
 
 def encode(request: Request, response: Any) -> bytes:
