@@ -23,7 +23,7 @@ SEED ?= 1
 CYCLES ?= 100
 
 .PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns kafka-python-suite \
-	confluent-kafka-suite aiokafka-suite clean
+	confluent-kafka-suite aiokafka-suite pulsar-client-suite clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
 	$(BIN)/python tools/kafka_campaigns.py kill --cycles 20
 	$(BIN)/python tools/kafka_campaigns.py full-disk --cycles 4
+
+pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/its/clone
+	$(BIN)/python tools/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)
 
 kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
 	$(BIN)/python tools/client_suites/run.py kafka-python "$(SUITE)"

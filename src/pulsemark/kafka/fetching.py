@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ledger import Entry, LedgerError
 from ..metadata import Buffer
+from .access import Operation
 from .deadlines import Deadline
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
@@ -115,8 +116,12 @@ class FetchWork:
             return False
         get = self._session.endpoint.partitions.get
         for asked in self.asked:
-            asked.partition = get(asked.topic, asked.index)
+            if self._may_read(asked):
+                asked.partition = get(asked.topic, asked.index)
         return all(asked.partition is not None for asked in self.asked)
+
+    def _may_read(self, asked: Asked) -> bool:
+        return self._session.access.may(Operation.READ, asked.topic)
 
     async def open(self) -> None:
         """Open the partitions. Those that cannot be opened are answered with an error."""
@@ -124,7 +129,7 @@ class FetchWork:
         for asked in self.asked:
             if not turns.has_time():
                 await turns.next()
-            if asked.partition is None:
+            if asked.partition is None and self._may_read(asked):
                 try:
                     asked.partition = await self._session.endpoint.partitions.open(
                         asked.topic, asked.index
@@ -275,6 +280,9 @@ class FetchWork:
         self, asked: Asked, rest_bytes: int, *, is_first: bool
     ) -> Generator[None, None, Read]:
         partition = asked.partition
+        if not self._may_read(asked):
+            # Also after it has waited: the permission may have been revoked meanwhile.
+            return Read(Code.TOPIC_AUTHORIZATION_FAILED)
         if partition is None:
             return Read(Code.UNKNOWN_TOPIC_OR_PARTITION)
         if not partition.opened.is_open:

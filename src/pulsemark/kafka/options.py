@@ -15,7 +15,6 @@ class KafkaOptions:
 
     #: What Metadata and FindCoordinator tell clients.
     host: str
-    port: int
     cluster: str
     auto_create: bool = True
     default_partitions: int = 1
@@ -36,6 +35,8 @@ class KafkaOptions:
     max_partitions: int = 10_000
     write_buffer_high_water_bytes: int = 2 * MIB
     idle_timeout_ms: int = 600_000
+    #: A client must be authenticated within this time.
+    handshake_timeout_ms: int = 30_000
     #: After so much silence the system asks a client's host whether it is there.
     keep_alive_interval_ms: int = 30_000
     stalled_frame_timeout_ms: int = 30_000

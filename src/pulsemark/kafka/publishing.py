@@ -87,6 +87,8 @@ class Publish:
         get = self._endpoint.partitions.get
         epoch_is_due = self._endpoint.ports.topics.epoch_is_due
         for part in self.parts:
+            if part.code is not Code.NONE:
+                continue
             if part.partition is None:
                 part.partition = get(part.topic, part.index)
             if part.partition is None or _is_large(part.records):
@@ -100,6 +102,8 @@ class Publish:
     async def prepare(self) -> None:
         """Open the partitions, and check large sets in a thread, and very many in turns."""
         async for part in self._session.in_turns(self.parts):
+            if part.code is not Code.NONE:
+                continue
             try:
                 await self._prepare(part)
             except KafkaError as refusal:

@@ -20,8 +20,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..metadata import Buffer
+from .access import Access
 from .errors import ProtocolError
 from .keep_alive import keep_alive
+from .ports import Admitted
 from .wire import Connection, Request, decode_body, encode, splice
 
 if TYPE_CHECKING:
@@ -49,8 +51,10 @@ JOIN_BELOW_BYTES = 2 * 1024
 class KafkaSession(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
-    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler]) -> None:
+    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
         self.endpoint = endpoint
+        #: What Metadata and FindCoordinator tell this client: with or without TLS, as it came.
+        self.port = port
         self.options = endpoint.options
         self.address = "-"
         self.host = ""
@@ -59,6 +63,13 @@ class KafkaSession(asyncio.Protocol):
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._ports = endpoint.ports
+        #: Who the client is; None until it is authenticated.
+        self.admitted: Admitted | None = None
+        self.access = Access(endpoint.ports.access, None)
+        #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
+        self.sasl_mechanism: str | None = None
+        self.authenticated_by: str | None = None
+        self.peer_certificate: Any = None
         self._handlers = handlers
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -72,7 +83,7 @@ class KafkaSession(asyncio.Protocol):
         self._writable = True
         self._has_turn = False
         self._counts_input = False
-        self._active_at_s = self._began_at_s = self._loop.time()
+        self._active_at_s = self._began_at_s = self._made_at_s = self._loop.time()
         self._largest_buffer_bytes = 0
 
     # -- asyncio's calls ------------------------------------------------------------------------
@@ -88,7 +99,27 @@ class KafkaSession(asyncio.Protocol):
         near = transport.get_extra_info("socket")
         if near is not None:
             keep_alive(near, self.options.keep_alive_interval_ms)
+        self.peer_certificate = transport.get_extra_info("peercert")
         self.endpoint.sessions.add(self)
+        self.connection.is_admitted = False
+        admitted = self._ports.admission.without_sasl(self.peer_certificate)
+        if admitted is not None:
+            self.admit(admitted)
+
+    def admit(self, admitted: Admitted) -> None:
+        """The client is authenticated."""
+        self.admitted = admitted
+        self.access = Access(self._ports.access, admitted.principal)
+        self.connection.is_admitted = True
+
+    def _check_expiry(self) -> None:
+        """With expired credentials only a new authentication is taken (KIP-368)."""
+        expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
+        if expires_at_ms is None or self._ports.now_ms() < expires_at_ms:
+            return
+        self.connection.is_admitted = False
+        if self._blocking is not None and self._task is None:
+            self.close_because("the credentials expired while a request waited")
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived: handle the requests they complete."""
@@ -127,6 +158,7 @@ class KafkaSession(asyncio.Protocol):
         until_s = time.monotonic() + TURN_S
         request = None
         progressed = False
+        self._check_expiry()
         try:
             while self._may_take() and (request := self.connection.take()) is not None:
                 progressed = True
@@ -260,6 +292,18 @@ class KafkaSession(asyncio.Protocol):
         if not self.is_closed:
             self._answered(request, buffers)
 
+    def answer_frame(self, request: Request, frame: bytes) -> None:
+        """Answer a request with a frame that was encoded elsewhere."""
+        if not self.is_closed:
+            self._answered(request, [frame])
+
+    @property
+    def security_protocol(self) -> str:
+        """Kafka's name of how this connection is secured."""
+        is_tls = self._transport is not None and self._transport.get_extra_info("sslcontext")
+        has_sasl = bool(self._ports.admission.mechanisms)
+        return f"{'SASL_' if has_sasl else ''}{'SSL' if is_tls else 'PLAINTEXT'}"
+
     def answer_nothing(self, request: Request) -> None:
         """A Produce with acks=0 has no answer."""
         if not self.is_closed:
@@ -336,6 +380,10 @@ class KafkaSession(asyncio.Protocol):
         """Called about once a second: close a connection that is idle or stalled."""
         options = self.options
         pending_bytes = self.connection.pending_bytes
+        self._check_expiry()
+        late_s = now_s - self._made_at_s - options.handshake_timeout_ms / 1000
+        if self.admitted is None and late_s > 0:
+            self.close_because("the client was not authenticated within handshake_timeout_ms")
         if self.is_closed or self._blocking is not None:
             return
         if pending_bytes and self._is_reading:

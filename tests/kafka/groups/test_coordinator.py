@@ -59,7 +59,7 @@ class Groups:
     def __init__(self, delay_ms=0, **limits):
         self.clock = Clock()
         options = KafkaOptions(
-            host="h", port=1, cluster="c", group_initial_rebalance_delay_ms=delay_ms, **limits
+            host="h", cluster="c", group_initial_rebalance_delay_ms=delay_ms, **limits
         )
         self.offsets = NoOffsets()
         offsets: Any = self.offsets

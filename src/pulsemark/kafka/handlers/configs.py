@@ -14,6 +14,7 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsResponse,
 )
 
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
@@ -55,10 +56,11 @@ def describe_configs(session: KafkaSession, request: Request) -> None:
 def _describe(session: KafkaSession, resource: Any) -> list[Any]:
     keys = resource.configuration_keys
     if resource.resource_type == BROKER:
+        session.access.check_broker()
         shown = [
             _config(name, value, STATIC, None) for name, value in _of_broker(session, resource)
         ]
-        address = f"PLAINTEXT://{session.options.host}:{session.options.port}"
+        address = f"{session.security_protocol}://{session.options.host}:{session.port}"
         shown.append(_config("advertised.listeners", address, DEFAULT, None))
     else:
         settings = _settings_of(session, resource.resource_type, resource.resource_name)
@@ -110,6 +112,10 @@ def _config(name: str, value: str, source: int, setting: Setting | None) -> Any:
 
 def _settings_of(session: KafkaSession, kind: int, name: str | None) -> Mapping[str, str]:
     """A topic's own settings. Raises KafkaError."""
+    if kind == BROKER:
+        session.access.check_broker()
+    else:
+        session.access.check(Operation.ADMINISTER, name)
     if kind != TOPIC:
         raise KafkaError(
             Code.INVALID_REQUEST, f"resources of type {kind} have no settings that can be changed"

@@ -10,6 +10,7 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 
 from ...finder import Finder, Found
 from ...ledger import LedgerError
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition
 from ..session import Handler, KafkaSession
@@ -47,6 +48,7 @@ async def _list_one(session: KafkaSession, request: Request, topic: str, asked: 
         leader_epoch=-1,
     )
     try:
+        session.access.check(Operation.DESCRIBE, topic)
         partition = await session.endpoint.partitions.open(topic, asked.partition_index)
         if request.version >= 4:
             partition.check_epoch(asked.current_leader_epoch)
@@ -118,6 +120,7 @@ async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, ask
         error_code=Code.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1
     )
     try:
+        session.access.check(Operation.DESCRIBE, topic)
         partition = await session.endpoint.partitions.open(topic, asked.partition)
         if request.version >= 2:
             partition.check_epoch(asked.current_leader_epoch)
@@ -143,6 +146,7 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
     )
     endpoint = session.endpoint
     try:
+        session.access.check(Operation.ADMINISTER, topic)
         partition = await endpoint.partitions.open(topic, asked.partition_index)
         end = partition.end_offset
         offset = end if asked.offset == -1 else asked.offset

@@ -9,7 +9,8 @@ from typing import Any
 from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
 
 from ...ledger import LedgerError
-from ..errors import Code
+from ..access import Operation
+from ..errors import Code, KafkaError
 from ..publishing import AT_ONCE_PARTS, Part, Publish
 from ..session import Handler, KafkaSession
 from ..wire import Request
@@ -27,7 +28,7 @@ def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None
     body = request.body
     if sum(len(topic.partition_data or ()) for topic in body.topic_data or ()) > AT_ONCE_PARTS:
         return _produce_many(session, request)
-    publish = _publish(session, request, list(_parts(request)))
+    publish = _publish(session, request, list(_parts(session, request)))
     refusal = _refusal(request)
     if refusal is not None:
         for part in publish.parts:
@@ -44,10 +45,14 @@ def _publish(session: KafkaSession, request: Request, parts: list[Part]) -> Publ
     return Publish(session, request.version, request.client_id, parts)
 
 
-def _parts(request: Request) -> Iterator[Part]:
+def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
+    """The sets of a request; those that the client may not write are refused."""
     for topic in request.body.topic_data or ():
         for each in topic.partition_data or ():
-            yield Part(topic.name or "", each.index, each.records)
+            part = Part(topic.name or "", each.index, each.records)
+            if not session.access.may(Operation.WRITE, part.topic):
+                part.refuse(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+            yield part
 
 
 def _refusal(request: Request) -> tuple[Code, str] | None:
@@ -75,7 +80,9 @@ def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
 
 async def _produce_many(session: KafkaSession, request: Request) -> None:
     """Sets for very many partitions: all steps in turns. Later requests wait for the answer."""
-    publish = _publish(session, request, [part async for part in session.in_turns(_parts(request))])
+    publish = _publish(
+        session, request, [part async for part in session.in_turns(_parts(session, request))]
+    )
     refusal = _refusal(request)
     if refusal is not None:
         async for part in session.in_turns(publish.parts):
@@ -147,7 +154,10 @@ async def init_producer_id(session: KafkaSession, request: Request) -> None:
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         try:
+            session.access.check_writes_somewhere()
             producer_id = await session.endpoint.producer_ids.take()
+        except KafkaError as refusal:
+            code = refusal.code
         except LedgerError:
             code = Code.COORDINATOR_NOT_AVAILABLE
     response = InitProducerIdResponse(

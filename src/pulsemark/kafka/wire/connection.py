@@ -24,7 +24,14 @@ from kafka.protocol.api_header import RequestHeader
 
 from ...metadata import Buffer
 from ..errors import ProtocolError
-from .apis import API_VERSIONS, APIS, Api
+from .apis import (
+    API_VERSIONS,
+    APIS,
+    RAW_SASL,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Api,
+)
 
 __all__ = ["Connection", "Request", "decode_body", "encode"]
 
@@ -34,6 +41,8 @@ DECODED_AT_ONCE_BYTES = 256 * 1024
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
 _HEAD_BYTES = 8
+BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
+MAX_RAW_SASL_BYTES = 64 * 1024
 #: What kafka-python's decoders raise for bytes that are not well formed.
 _DECODE_ERRORS = (error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
 
@@ -63,6 +72,10 @@ class Connection:
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.takes_raw_sasl = False
+        """The next frame has bytes of a SASL mechanism instead of a request."""
+        self.is_admitted = True
+        """Whether the client may send requests other than ApiVersions and SASL's."""
         self._input = bytearray()
         self._taken = 0
         """How many bytes of the input were taken."""
@@ -112,6 +125,10 @@ class Connection:
         if received < 4:
             return None
         (size,) = _SIZE.unpack_from(self._input, at)
+        if self.takes_raw_sasl:
+            if not 0 <= size <= MAX_RAW_SASL_BYTES:
+                raise ProtocolError(f"{size} bytes of SASL: at most {MAX_RAW_SASL_BYTES}")
+            return at + 4 + size if received >= 4 + size else None
         if not _HEAD_BYTES <= size <= self.max_frame_bytes:
             raise ProtocolError(
                 f"a request of {size} bytes: at least {_HEAD_BYTES} and at most "
@@ -120,6 +137,8 @@ class Connection:
         if received >= 8:
             key, version = _KEY_VERSION.unpack_from(self._input, at + 4)
             api = _served(key, version)
+            if not self.is_admitted and key not in BEFORE_AUTHENTICATION:
+                raise ProtocolError(f"{api.name} before the client was authenticated")
             if api.limit_bytes is not None and size > api.limit_bytes:
                 raise ProtocolError(
                     f"a {api.name} request of {size} bytes: at most {api.limit_bytes} are allowed"
@@ -127,6 +146,8 @@ class Connection:
         return at + 4 + size if received >= 4 + size else None
 
     def _request(self, frame: bytes) -> Request:
+        if self.takes_raw_sasl:
+            return self._waiting(Request(RAW_SASL, 0, 0, "", frame, len(frame)))
         key, version = _KEY_VERSION.unpack_from(frame)
         api = APIS[key]
         is_served = version <= api.highest
@@ -137,15 +158,17 @@ class Connection:
             header = RequestHeader.decode(source, flexible=flexible)
         except _DECODE_ERRORS as problem:
             raise _undecodable(api, version, problem) from problem
-        request = Request(
-            api, version, header.correlation_id, header.client_id or "", None, len(frame)
-        )
+        client_id = header.client_id or ""
+        request = Request(api, version, header.correlation_id, client_id, None, len(frame))
         if is_served:
             request.undecoded = memoryview(frame)[source.tell() :]
             if len(frame) <= DECODED_AT_ONCE_BYTES:
                 decode_body(request)
+        return self._waiting(request)
+
+    def _waiting(self, request: Request) -> Request:
         self._unanswered.append(request)
-        self.waiting_bytes += len(frame)
+        self.waiting_bytes += request.size_bytes
         return request
 
     # -- out ------------------------------------------------------------------------------------
