@@ -75,7 +75,6 @@ class Broker:
         self._housekeeping: Housekeeping | None = None
         self._listening: Listening | None = None
         self._authenticator: Authenticator | None = None
-        self._revoking: Revoking | None = None
         self._seek_server: SeekServer | None = None
         self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
@@ -206,7 +205,7 @@ class Broker:
         if self._kafka is not None:
             await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
-        self._revoking = Revoking(self._services)
+        Revoking(self._services)
         self._services.cleaning.start()
         self._services.lifetimes.start()
         self._services.auditor.start()

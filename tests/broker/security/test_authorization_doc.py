@@ -31,7 +31,7 @@ def made() -> str:
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """A new command, route or call is in the tables. The failure shows what they must be."""
+    """A new command, route or call is in the tables. Run this file to write them again."""
     page = PAGE.read_text()
     shown = page.partition(BEGIN)[2].partition(END)[0].strip()
     assert shown == made(), f"docs/authorization.md must have:\n{made()}"
@@ -43,3 +43,13 @@ def test_kafka_requests_are_all_named() -> None:
     for key in HANDLERS:
         if key in APIS:
             assert APIS[key].name in part
+
+
+def write() -> None:
+    """Write the tables into the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{made()}\n\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    write()
