@@ -107,5 +107,6 @@ def test_standalone_serves_tls(certificate, tmp_path):
             client.ping()
     finally:
         process.terminate()
-        assert not process.communicate(timeout=60)[0]
+        rest, _ = process.communicate(timeout=60)
+        assert rest == ""
         assert process.returncode == 0
