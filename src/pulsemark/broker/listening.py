@@ -10,7 +10,7 @@ from .configuration.config import BrokerConfig
 from .connection.accepting import Handshakes, Listener, Tls
 from .security.tls import RenewedContext, make_context, make_http_context
 
-__all__ = ["Listening"]
+__all__ = ["Listening", "url_host"]
 
 MakeProtocol = Callable[[], asyncio.BaseProtocol]
 
@@ -81,5 +81,9 @@ class Listening:
         """The URL of a listener for clients; "" if it is not served."""
         if listener is None:
             return ""
-        name = f"[{host}]" if ":" in host else host
-        return f"{scheme}://{name}:{listener.port}"
+        return f"{scheme}://{url_host(host)}:{listener.port}"
+
+
+def url_host(host: str) -> str:
+    """A host in a URL: an IPv6 address is in brackets."""
+    return f"[{host}]" if ":" in host else host

@@ -44,7 +44,7 @@ from .connection.revoking import Revoking
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
-from .listening import Listening
+from .listening import Listening, url_host
 from .making import make_services
 from .security.authentication import Authenticator
 from .security.making import make_authenticator
@@ -128,13 +128,13 @@ class Broker:
     def kafka_url(self) -> str:
         """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
         port = None if self._kafka is None else self._kafka.port
-        return "" if port is None else f"{_url_host(self._advertised_host())}:{port}"
+        return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
 
     @property
     def kafka_url_tls(self) -> str:
         """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
         port = None if self._kafka is None else self._kafka.port_tls
-        return "" if port is None else f"{_url_host(self._advertised_host())}:{port}"
+        return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
 
     @property
     def data_dir(self) -> Path:
@@ -394,7 +394,3 @@ def _running(part: T | None, state: str) -> T:
     if part is None:
         raise BrokerStateError("running", state)
     return part
-
-
-def _url_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

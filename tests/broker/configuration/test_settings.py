@@ -56,7 +56,6 @@ def test_a_file_of_pulsars_is_taken_as_it_is():
     assert found.ignored == (
         "metadataStoreUrl",
         "numIOThreads",
-        "backlogQuotaDefaultLimitGB",
         "httpMaxRequestHeaderSize",
     )
     assert found.config(clock=CLOCK) == BrokerConfig(

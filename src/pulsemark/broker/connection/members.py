@@ -8,6 +8,8 @@ from __future__ import annotations
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
 from ..errors import java_refusal
+from ..security.identity import Credentials
+from ..security.principal import NOBODY
 from ..subscriptions.consumer import Consumer
 from ..topics.producers import Producer
 from ..topics.topic import Topic
@@ -24,6 +26,9 @@ class Members(Outgoing):
 
     def __init__(self, output: OutputMemory) -> None:
         super().__init__(output)
+        #: Who the client is, and by which credentials. Set by CONNECT.
+        self.principal = NOBODY
+        self.credentials: Credentials | None = None
         self.producers: dict[int, tuple[Producer, Topic]] = {}
         self.consumers: dict[int, Consumer] = {}
         #: The topic lists that the client watches.

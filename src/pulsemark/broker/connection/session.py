@@ -23,8 +23,6 @@ from typing import Any, cast
 
 from ...wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
 from ..handlers import handle_command, handle_send, handle_unsupported
-from ..security.identity import Credentials
-from ..security.principal import NOBODY
 from ..services import Services
 from .draining import Draining
 from .gathering import Gathering
@@ -63,9 +61,6 @@ class Session(Members, asyncio.BufferedProtocol):
         self.protocol_version = 0
         self.exposes_entry_metadata = False
         self.client_version = ""
-        #: Who the client is, and by which credentials. Set by CONNECT.
-        self.principal = NOBODY
-        self.credentials: Credentials | None = None
         self.receipts = Receipts(self, services.budget, services.config)
         #: Kept state of this connection.
         self.kept = Account(services.kept)
