@@ -96,8 +96,10 @@ async def _open_producer(
         await _create_initial_subscription(topic, command.initial_subscription_name)
         await services.storage.wait_until_healthy()
         await services.topics.leader_epochs.begin_if_due(topic)
-        await check_producer(services, topic, opened)
-        ready = await topic.producers.add(opened, most=topic.rules.max_producers)
+        if not is_mirror:
+            await check_producer(services, topic, opened)
+        most = 0 if is_mirror else topic.rules.max_producers
+        ready = await topic.producers.add(opened, most=most)
         if is_mirror:
             last_sequence_id = await _start_mirror(session, topic, opened)
         elif topic.deduplication is not None:

@@ -138,10 +138,10 @@ class Deduplication:
         self._appended.pop(name, None)
         return self.durable.get(name, (NONE, 0))[0]
 
-    def has_new_entries(self) -> bool:
-        """Whether entries became durable since the last snapshot."""
+    def new_entries(self) -> int:
+        """How many entries became durable since the last snapshot."""
         self._settle()
-        return self.entries_since_snapshot > 0
+        return self.entries_since_snapshot
 
     def _settle(self) -> None:
         """Take over what became durable. Entries of one topic do so in their order."""

@@ -128,6 +128,7 @@ class Topics:
                 if partition in self.names:
                     self._store.delete_topic(partition)
                     self.names.discard(partition)
+                self.catalog.delete(SNAPSHOT_KIND, partition)
             self.catalog.delete("schema", str(name))
             self._partitioned.finish(name)
 
