@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .admin import add_admin_url, admin_url, ask, target_path
+from .access import Access, access_of
+from .admin import add_broker, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from ..broker.policies.policy import Place
 
 # All errors here come from calls to the broker, which raise CliError.
-ERRORS = (InvalidTopicNameError,)
+# OSError: a token file cannot be read.
+ERRORS = (InvalidTopicNameError, OSError)
 
 STAMPS = "brokerEntryMetadata"
 MIRRORS = "mirrorSources"
@@ -162,13 +164,14 @@ def _action(
     parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
     parser.add_argument("target", metavar="NAMESPACE|TOPIC", help="tenant/namespace, or a topic")
     parser.add_argument("policy", metavar="POLICY", choices=POLICIES, help="its name")
-    add_admin_url(parser)
+    add_broker(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
+    access = access_of(args)
     if args.policy == ENTRY_FORMAT and ("://" not in name or args.action == "unset"):
         raise CliError("entryFormat is a policy of topics, and stays once it is set")
     place = _place(args, of_topic="://" in name)
@@ -176,12 +179,12 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "get":
         if args.applied and "://" not in name:
             raise CliError("--applied needs a topic, not a namespace")
-        found = ask("GET", f"{url}?applied=true" if args.applied else url)
+        found = ask("GET", f"{url}?applied=true" if args.applied else url, access=access)
         _print(args, name, found)
     elif args.action == "set":
-        _set(args, url, of_topic="://" in name)
+        _set(args, url, access, of_topic="://" in name)
     else:
-        ask("DELETE", url)
+        ask("DELETE", url, access=access)
     return 0
 
 
@@ -210,16 +213,16 @@ def _described(policy: str, *, of_topic: bool) -> Place:
     return place
 
 
-def _set(args: argparse.Namespace, url: str, *, of_topic: bool) -> None:
+def _set(args: argparse.Namespace, url: str, access: Access, *, of_topic: bool) -> None:
     value = _value(args)
     if args.policy == "messageTTL" and of_topic:
-        ask("POST", f"{url}?messageTTL={value}")
+        ask("POST", f"{url}?messageTTL={value}", access=access)
     elif (args.policy == "compactionThreshold" and not of_topic) or args.policy == "properties":
-        ask("PUT", url, value)
+        ask("PUT", url, value, access)
     elif args.policy in OF_JSON and args.policy != BACKLOG_QUOTA:
-        ask(_described(args.policy, of_topic=of_topic).method, url, value)
+        ask(_described(args.policy, of_topic=of_topic).method, url, value, access)
     else:
-        ask("POST", url, value)
+        ask("POST", url, value, access)
 
 
 def _value(args: argparse.Namespace) -> Any:

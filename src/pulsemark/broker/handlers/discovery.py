@@ -96,7 +96,10 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
         answer = commands.lookup_error(command.request_id, refusal.code, refusal.message)
     else:
         answer = commands.lookup_response(
-            command.request_id, services.service_url, proxy_through_service_url=True
+            command.request_id,
+            services.service_url,
+            services.service_url_tls,
+            proxy_through_service_url=True,
         )
     session.write(answer)
 

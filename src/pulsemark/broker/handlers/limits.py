@@ -32,6 +32,8 @@ async def check_producer(services: Services, topic: Topic, producer: Producer) -
     if topic.rules.needs_encryption and not producer.is_encrypted:
         reason = f"Encryption is required in {topic.name}"
         raise RefusedError(ServerError.MetadataError, reason)
+    if not topic.is_persistent:
+        return
     quotas = services.topics.policies.applied(topic.topic_name, BACKLOG_QUOTAS)
     if not quotas or not services.config.backlog_quota_check_enabled:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...ledger import (
     AlreadyStampedError,
@@ -12,6 +12,7 @@ from ...ledger import (
     FencedError,
     InvalidEntryError,
     LedgerError,
+    TopicTerminatedError,
 )
 from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
 from ...proto.pulsar_api_pb2 import (
@@ -21,19 +22,23 @@ from ...proto.pulsar_api_pb2 import (
     CommandSend,
     ServerError,
 )
-from ...wire import Send, commands
+from ...wire import Send, TopicName, commands
 from ..errors import RefusedError
 from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
 from ..topics.producers import Producer
+from .authorizing import check_again
 from .checks import check_name, check_properties, producer_state_bytes
 from .limits import check_producer, last_stored
 from .mirroring import append_mirrored, mirror_name, start_mirror
+from .non_persistent import publish
+from .schemas import schema_version_for
 from .table import CommandTable
 
 if TYPE_CHECKING:
     from ...ledger import Appended
     from ..connection.session import Session
+    from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 
 __all__ = ["COMMANDS", "handle_send"]
@@ -43,6 +48,7 @@ log = logging.getLogger(__name__)
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
 #: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
+    (TopicTerminatedError, ServerError.TopicTerminatedError),
     (ChecksumError, ServerError.ChecksumError),
     (MessageFormatError, ServerError.ChecksumError),
     (AlreadyStampedError, ServerError.NotAllowedError),
@@ -76,12 +82,18 @@ def producer(session: Session, command: CommandProducer) -> None:
     opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
-    opening = _open_producer(session, command, opened, is_mirror=bool(mirror))
+    generation = session.services.authorizer.generation
+    opening = _open_producer(session, command, opened, generation, is_mirror=bool(mirror))
     session.run(command.request_id, opening)
 
 
 async def _open_producer(
-    session: Session, command: CommandProducer, opened: Producer, *, is_mirror: bool
+    session: Session,
+    command: CommandProducer,
+    opened: Producer,
+    generation: int,
+    *,
+    is_mirror: bool,
 ) -> None:
     services = session.services
     last_sequence_id = -1
@@ -90,12 +102,13 @@ async def _open_producer(
         if command.txn_enabled:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
         name = services.topics.parse(command.topic)
-        topic = await services.topics.open(name, create=creates(services.topics, name))
+        topic = await _open_topic(session, name)
         schema = command.schema if command.HasField("schema") else None
-        opened.schema_version = await services.schemas.for_producer(topic, schema)
-        await _create_initial_subscription(topic, command.initial_subscription_name)
-        await services.storage.wait_until_healthy()
-        await services.topics.leader_epochs.begin_if_due(topic)
+        opened.schema_version = await schema_version_for(session, topic, schema)
+        if topic.is_persistent:
+            await _create_initial_subscription(topic, command.initial_subscription_name)
+            await services.storage.wait_until_healthy()
+            await services.topics.leader_epochs.begin_if_due(topic)
         if not is_mirror:
             await check_producer(services, topic, opened)
         most = 0 if is_mirror else topic.rules.max_producers
@@ -104,6 +117,7 @@ async def _open_producer(
             last_sequence_id = await _start_mirror(session, topic, opened)
         elif topic.deduplication is not None:
             last_sequence_id = await last_stored(topic, opened)
+        _check_again(session, command, opened, generation)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
@@ -112,6 +126,23 @@ async def _open_producer(
     _write_success(
         session, opened, command.request_id, ready=ready, last_sequence_id=last_sequence_id
     )
+
+
+def _check_again(
+    session: Session, command: CommandProducer, opened: Producer, generation: int
+) -> None:
+    try:
+        check_again(session, BaseCommand.PRODUCER, command, generation)
+    except RefusedError:
+        opened.leave()
+        raise
+
+
+async def _open_topic(session: Session, name: TopicName) -> Topic:
+    topics = session.services.topics
+    if name.is_persistent:
+        return await topics.open(name, create=creates(topics, name))
+    return topics.open_non_persistent(name, create=creates(topics, name))
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
@@ -176,6 +207,9 @@ def handle_send(session: Session, event: Send) -> None:
         )
         return
     body = event.headers_and_payload
+    if not topic.is_persistent:
+        publish(session, sender, cast("NonPersistentTopic", topic), command, body)
+        return
     try:
         checked = topic.admission is not None or sender.mirror is not None
         if not (checked or command.txnid_most_bits or command.txnid_least_bits):

@@ -20,15 +20,19 @@ async def cluster(request: Request, name: str) -> Response:
     """The URLs of a cluster."""
     _check_cluster(request, name)
     services = request.services
-    return Response.of_json(
-        {"serviceUrl": services.http_url, "brokerServiceUrl": services.service_url}
-    )
+    urls = {"serviceUrl": services.http_url, "brokerServiceUrl": services.service_url}
+    if services.http_url_tls:
+        urls["serviceUrlTls"] = services.http_url_tls
+    if services.service_url_tls:
+        urls["brokerServiceUrlTls"] = services.service_url_tls
+    return Response.of_json(urls)
 
 
 async def brokers(request: Request, name: str) -> Response:
     """The active brokers of a cluster: only this one."""
     _check_cluster(request, name)
-    return Response.of_json([request.services.http_url.partition("://")[2]])
+    services = request.services
+    return Response.of_json([(services.http_url or services.http_url_tls).partition("://")[2]])
 
 
 async def health(request: Request) -> Response:

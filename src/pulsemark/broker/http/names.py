@@ -10,6 +10,7 @@ from .table import DOMAINS
 __all__ = [
     "DOMAINS",
     "check_new_namespace",
+    "existing_namespace",
     "existing_topic",
     "namespace_name",
     "open_logs",
@@ -85,3 +86,9 @@ def check_new_namespace(tenant: str, namespace: str) -> str:
     except InvalidTopicNameError as error:
         raise HttpError(412, str(error)) from error
     return name
+
+
+def existing_namespace(request: Request, tenant: str, namespace: str) -> str:
+    """An existing namespace with a valid name. Raises `HttpError` 412, 404."""
+    check_new_namespace(tenant, namespace)
+    return namespace_name(request, tenant, namespace)

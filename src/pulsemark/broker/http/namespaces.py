@@ -6,6 +6,14 @@ from typing import Any
 
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
+from ..security.permissions import (
+    AUTH_MODE,
+    AUTH_POLICIES,
+    InvalidPermissionError,
+    check_auth_mode,
+    check_auth_policies,
+    check_roles,
+)
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, namespace_name
 from .table import Route
@@ -34,14 +42,16 @@ async def create_tenant(request: Request, name: str) -> Response:
     check_new_namespace(name, "any")
     if name in request.services.topics.namespaces.tenants:
         raise HttpError(409, f"Tenant {name} already exists")
-    await request.services.topics.namespaces.put_tenant(name, _settings(request))
+    settings = _tenant_settings(request)
+    await request.services.topics.namespaces.put_tenant(name, settings)
     return Response()
 
 
 async def update_tenant(request: Request, name: str) -> Response:
     """Change a tenant's settings."""
     _tenant(request, name)
-    await request.services.topics.namespaces.put_tenant(name, _settings(request))
+    settings = _tenant_settings(request)
+    await request.services.topics.namespaces.put_tenant(name, settings)
     return Response()
 
 
@@ -77,12 +87,25 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     try:
         # In the executor, since a policy may import a plugin.
         settings = await request.services.run_blocking(
-            read_settings, settings, request.services.config.cluster
+            read_settings, _checked_permissions(settings), request.services.config.cluster
         )
+    except InvalidPermissionError as error:
+        raise HttpError(400, str(error)) from error
     except PolicyValueError as error:
         raise HttpError(error.status, str(error)) from error
     await request.services.topics.namespaces.put(full, settings)
     return Response()
+
+
+def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:
+    checked = dict(settings)
+    if checked.get(AUTH_POLICIES) is not None:
+        checked[AUTH_POLICIES] = check_auth_policies(checked[AUTH_POLICIES])
+    else:
+        checked.pop(AUTH_POLICIES, None)
+    if checked.get(AUTH_MODE) is not None:
+        checked[AUTH_MODE] = check_auth_mode(checked[AUTH_MODE])
+    return checked
 
 
 async def delete_namespace(request: Request, tenant_name: str, name: str) -> Response:
@@ -116,6 +139,16 @@ def _tenant(request: Request, name: str) -> dict[str, Any]:
     settings = request.services.topics.namespaces.tenants.get(name)
     if settings is None:
         raise HttpError(404, f"Tenant {name} does not exist")
+    return settings
+
+
+def _tenant_settings(request: Request) -> dict[str, Any]:
+    settings = _settings(request)
+    if settings.get("adminRoles") is not None:
+        try:
+            settings["adminRoles"] = check_roles(settings["adminRoles"])
+        except InvalidPermissionError as error:
+            raise HttpError(400, f"adminRoles: {error}") from error
     return settings
 
 

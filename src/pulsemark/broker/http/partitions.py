@@ -20,10 +20,10 @@ async def partitions(
     """The number of partitions; 0 for a topic without partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
-    is_created = request.flag("checkAllowAutoCreation") and creates(topics, name)
-    if not topics.exists(name) and not is_created:
+    may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
+    if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
-    return Response.of_json({"partitions": topics.partitions_of(name)})
+    return Response.of_json({"partitions": topics.partitions_of(name), "deleted": False})
 
 
 async def create_partitioned(

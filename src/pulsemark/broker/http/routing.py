@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
+from ..security.needs import Need
 from . import (
     audit,
     backlog_quotas,
@@ -19,15 +20,21 @@ from . import (
     leader_epochs,
     lookup,
     namespaces,
+    non_persistent,
     partitions,
+    permissions,
     policies,
     properties,
     schemas,
+    stored_messages,
     subscriptions,
+    termination,
     topics,
 )
+from .authorizing import authorize
 from .messages import HttpError, Request, Response
-from .table import Handler, Route
+from .needs import need_of
+from .table import Route
 
 __all__ = ["answer"]
 
@@ -35,19 +42,26 @@ ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES,
     *lookup.ROUTES,
     *namespaces.ROUTES,
+    *permissions.ROUTES,
     *policies.ROUTES,
     *backlog_quotas.ROUTES,
     *properties.ROUTES,
     *entry_format.ROUTES,
     *entries.ROUTES,
     *leader_epochs.ROUTES,
+    *non_persistent.ROUTES,
     *topics.ROUTES,
     *partitions.ROUTES,
     *subscriptions.ROUTES,
     *cleaning.ROUTES,
     *audit.ROUTES,
     *schemas.ROUTES,
+    *stored_messages.ROUTES,
+    *termination.ROUTES,
 )
+
+#: Each route with what it needs. The import fails for a route of which this is not stated.
+NEEDED = tuple((route, need_of(route)) for route in ROUTES)
 
 #: The HTTP status of a `RefusedError`, by its code.
 STATUS_OF = {
@@ -63,9 +77,10 @@ STATUS_OF = {
 
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
-    handler, values = _find(request)
+    route, need, values = _find(request)
+    authorize(request, route, need, values)
     try:
-        return await handler(request, *values)
+        return await route.handler(request, *values)
     except RefusedError as refusal:
         is_limit = isinstance(refusal, LimitReachedError)
         status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
@@ -74,16 +89,16 @@ async def answer(request: Request) -> Response:
         raise HttpError(503, str(error)) from error
 
 
-def _find(request: Request) -> tuple[Handler, tuple[str, ...]]:
+def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
     known_path = False
-    for route in ROUTES:
+    for route, need in NEEDED:
         values = route.match(request.segments)
         if values is None:
             continue
         known_path = True
         if route.method == method:
-            return route.handler, values
+            return route, need, values
     if known_path:
         raise HttpError(405, f"{request.method} is not served here")
     raise HttpError(404, "no such resource")

@@ -104,6 +104,11 @@ class Subscription:
         """The properties that the client gave when it created the subscription."""
         return self.cursor.subscription_properties
 
+    @property
+    def backlog_messages(self) -> int:
+        """Messages that are not acknowledged."""
+        return self.cursor.backlog_messages
+
     async def stored(self) -> None:
         """Return when the subscription is durable; `RefusedError` if that failed."""
         if not self._is_stored:

@@ -139,7 +139,7 @@ class LeaderEpochs(Levels[bool]):
 
         Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
         """
-        if self.applied(topic.topic_name):
+        if topic.terminated_at is None and self.applied(topic.topic_name):
             # To its end: the next caller must not begin another one while this one is stored.
             await self._background.run_to_end(self._begin_alone(topic))
 

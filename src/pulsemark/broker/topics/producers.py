@@ -53,6 +53,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Pulsar's message; clients show it to their users.
+TERMINATED = (
+    "org.apache.pulsar.broker.service.BrokerServiceException$TopicTerminatedException: "
+    "Topic was already terminated"
+)
 #: The highest topic epoch that a client may claim. Pulsar's epochs are signed 64-bit numbers, so
 #: this leaves half of them for later epochs.
 CLAIMED_EPOCH_MAX = 1 << 62
@@ -159,6 +164,8 @@ class TopicProducers:
         self._store_epoch = store_epoch
         self._exclusive: Producer | None = None
         self._is_closed = False
+        #: Whether the topic was terminated: no producer may enter.
+        self.is_terminated = False
         self._storing = asyncio.Lock()
         self._background = Background()
 
@@ -255,6 +262,8 @@ class TopicProducers:
     # -- places ---------------------------------------------------------------------------------
 
     def _check_can_enter(self, producer: Producer) -> None:
+        if self.is_terminated:
+            raise RefusedError(ServerError.TopicTerminatedError, TERMINATED)
         if self._is_closed:
             raise RefusedError(ServerError.ServiceNotReady, "the topic is being closed; try again")
         if producer.has_left:

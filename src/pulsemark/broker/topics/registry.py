@@ -13,9 +13,10 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
-from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
+from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError, TopicStore
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
@@ -26,6 +27,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
+from ..subscriptions.end_of_topic import tell_if_ended
 from .catalog_writer import CatalogWriter
 from .creation import check_room
 from .deduplication import SNAPSHOT_KIND
@@ -34,13 +36,17 @@ from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
+from .non_persistent import NonPersistentTopic, NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
-from .producers import CLAIMED_EPOCH_MAX
 from .rule_keeping import RuleKeeping
+from .schema_kinds import STORED_KINDS
+from .shared_subscriptions import share_subscriptions
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
+from .topic_marks import TopicMarks
 from .topic_names import TopicNames
+from .topic_rules import rules_of
 
 __all__ = ["Topics"]
 
@@ -84,9 +90,12 @@ class Topics:
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
+        self.non_persistent = NonPersistentTopics(
+            config, partitioned, self._check_namespace, lambda name: rules_of(self.policies, name)
+        )
         self._store = store
         self._run_blocking = run_blocking
-        self._topic_epochs: dict[str, int] = {}
+        self._marks = TopicMarks(catalog_writer, run_blocking)
         self._locks = NameLocks()
         self._before_delete = before_delete
         self._after_delete = after_delete
@@ -115,7 +124,7 @@ class Topics:
             self.names.add(name)
         self._partitioned.load()
         self._finish_deletions()
-        self._topic_epochs = self._stored_epochs()
+        self._marks.load(self.catalog, self.names)
         self.namespaces.load()
         self.policy_store.load(self.catalog)
         self.stamp_policies.check_stored()
@@ -129,19 +138,9 @@ class Topics:
                     self._store.delete_topic(partition)
                     self.names.discard(partition)
                 self.catalog.delete(SNAPSHOT_KIND, partition)
-            self.catalog.delete("schema", str(name))
+            for kind in STORED_KINDS:
+                self.catalog.delete(kind, str(name))
             self._partitioned.finish(name)
-
-    def _stored_epochs(self) -> dict[str, int]:
-        """Each topic's epoch. The epochs of deleted topics, left by a crash, are removed."""
-        epochs: dict[str, int] = {}
-        for key, value in self.catalog.items("topic-epoch"):
-            if key in self.names:
-                # Earlier versions stored any epoch that a client claimed.
-                epochs[key] = int(value) if int(value) < 1 << 63 else CLAIMED_EPOCH_MAX
-            else:
-                self.catalog.delete("topic-epoch", key)
-        return epochs
 
     @property
     def catalog(self) -> MetadataStore:
@@ -169,15 +168,18 @@ class Topics:
 
     def exists(self, name: TopicName) -> bool:
         """Whether the topic, partitioned or not, exists."""
-        return str(name) in self.names or name in self._partitioned
+        names = self.names if name.is_persistent else self.non_persistent.names
+        return str(name) in names or name in self._partitioned
 
     def partitions_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
         return self._partitioned.count_of(name)
 
     def names_in(self, namespace: str) -> list[str]:
-        """Full names of a namespace's topics, sorted, with each partition."""
-        return self.names.of(namespace)
+        """Full names of a namespace's topics, with each partition: the persistent ones, sorted,
+        and then the non-persistent ones.
+        """
+        return self.names.of(namespace) + self.non_persistent.names.of(namespace)
 
     def partitioned_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's partitioned topics, sorted."""
@@ -198,6 +200,12 @@ class Topics:
         return await self._background.run_to_end(
             self._open_alone(name, create=create, explicit=explicit)
         )
+
+    def open_non_persistent(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
+        """The open non-persistent topic; created if `create` allows. Raises `RefusedError`."""
+        if self.partitions_of(name) and not create:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        return self.non_persistent.open(name, create=create)
 
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
         async with self._locks.held(str(name)):
@@ -229,13 +237,6 @@ class Topics:
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)
-
-        async def store_epoch(epoch: int) -> None:
-            def show() -> None:
-                self._topic_epochs[full] = epoch
-
-            await self.catalog_writer.put("topic-epoch", full, str(epoch).encode(), show)
-
         try:
             ledger = await self._run_blocking(self._store.open_topic, full)
         except TopicNotFoundError as error:
@@ -246,9 +247,10 @@ class Topics:
             name,
             ledger,
             self.config,
-            topic_epoch=self._topic_epochs.get(full),
-            store_epoch=store_epoch,
+            topic_epoch=self._marks.epoch_of(full),
+            store_epoch=partial(self._marks.store_epoch, full),
         )
+        await self._marks.take_over(topic)
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
         await self.rule_keeping.opened(topic)
@@ -273,7 +275,6 @@ class Topics:
 
         A new one may have `policies`; they are stored in the same change.
         """
-        _check_persistent(name)
         await self._background.run_to_end(
             self._create_partitioned_alone(name, partitions, policies)
         )
@@ -290,8 +291,11 @@ class Topics:
                 change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
                 await self._partitioned.put(name, partitions, change)
                 self.policy_store.show(name, policies)
-        for index in range(partitions):
-            await self.open(name.partition(index), create=True)
+        if name.is_persistent:
+            opened = [
+                await self.open(name.partition(index), create=True) for index in range(partitions)
+            ]
+            await share_subscriptions(opened)
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
@@ -302,15 +306,20 @@ class Topics:
             if name not in self._partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             indexes = range(self.partitions_of(name))
-            opened = [
+            opened: list[Topic] = [
                 self.open_topics[full]
                 for full in (str(name.partition(index)) for index in indexes)
                 if full in self.open_topics
             ]
+            if not name.is_persistent:
+                opened += self.non_persistent.partitions(name, indexes)
             if not force:
                 for topic in opened:
                     topic.check_is_unused()
-            notifying = [self._close(topic) for topic in opened]
+            if name.is_persistent:
+                notifying = [self._close(topic) for topic in opened]
+            else:
+                notifying = [self.non_persistent.remove(t.topic_name, force=True) for t in opened]
             # Clients are notified after this: they must not bring partitions back.
             await self._partitioned.retire(name)
             for pieces in notifying:
@@ -322,8 +331,25 @@ class Topics:
             await self._after_delete(name)
             await self._partitioned.forget(name)
 
+    async def terminate(self, topic: Topic) -> Position:
+        """End a topic for ever and close its producers; the last entry's position."""
+        return await self._background.run_to_end(self._terminate(topic))
+
+    async def _terminate(self, topic: Topic) -> Position:
+        async with self._locks.held(topic.name):
+            topic.check_is_open()
+            end = await self._marks.terminate(topic)
+            await self.turns.work(topic.producers.disconnecting())
+            for subscription in tuple(topic.subscriptions.values()):
+                tell_if_ended(subscription)
+            return end
+
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with all its data. Raises `TopicInUseError`, `RefusedError`."""
+        if not name.is_persistent:
+            await self.turns.work(self.non_persistent.remove(name, force=force))
+            await self._after_delete(name)
+            return
         await self._background.run_to_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
@@ -339,10 +365,7 @@ class Topics:
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
-            snapshot = SNAPSHOT_KIND, full, None
-            await self.catalog_writer.put(
-                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None), snapshot
-            )
+            await self._marks.forget(full, (SNAPSHOT_KIND, full, None))
             self.names.discard(full)
             await self.policy_store.forget(name)
             await self._after_delete(name)
@@ -385,6 +408,7 @@ class Topics:
 
     async def close(self) -> None:
         """Close every topic. After this nothing more is written for producers."""
+        self.non_persistent.close()
         topics = tuple(self.open_topics.values())
         self.open_topics.clear()
         for topic in topics:

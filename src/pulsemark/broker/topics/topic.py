@@ -34,7 +34,7 @@ from ..errors import LimitReachedError, RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.conversions import Conversions
+from ..subscriptions.conversions import BeingConvertedError, Conversions
 from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
@@ -67,6 +67,8 @@ class TopicInUseError(Exception):
 class Topic:
     """An open persistent topic."""
 
+    is_persistent = True
+
     def __init__(
         self,
         topic_name: TopicName,
@@ -91,6 +93,8 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
+        #: The last entry of a terminated topic; None: the topic goes on.
+        self.terminated_at: Position | None = None
         #: The policies that apply, and what they make necessary (see rule_keeping).
         self.rules: TopicRules = NO_RULES
         self.deduplication: Deduplication | None = None
@@ -291,8 +295,10 @@ class Topic:
 
     def finding_last_id(
         self, compacted: CompactedLog | None = None
-    ) -> Generator[None, None, MessageId]:
+    ) -> Generator[object, None, MessageId]:
         """The id of the last message consumers can get, in pieces; (-1, -1) if there is none.
+
+        A piece that gives a future is done with it: a large entry is converted in a thread.
 
         `batch_index` is set for a batch. Control entries at the end are not messages. They are
         skipped backwards, one in each piece, and only once: the result is remembered. With
@@ -311,23 +317,23 @@ class Topic:
             if known is not None and at <= known[0]:
                 found = known[1]
             elif (
-                entry := self._entry_at(self.ledger, at)
+                entry := (yield from self._entry_at(self.ledger, at))
             ) is not None and entry.kind is EntryKind.DATA:
                 size = batch_size_of(entry.body)
                 found = MessageId(*at, self.partition_index, -1 if size is None else size - 1)
             else:
                 at = self.ledger.previous_position(at)
-            yield
+            yield None
         # The message found before may have been trimmed meanwhile.
         if found is None or first is None or found[:2] < first:
             found = MessageId(*EARLIEST, self.partition_index)
         self._last_id = None if last is None else (last, found, cuts)
         return found
 
-    def _finding_last_id_in(self, log: CompactedLog) -> Generator[None, None, MessageId]:
+    def _finding_last_id_in(self, log: CompactedLog) -> Generator[object, None, MessageId]:
         first, at, horizon = log.first_position, log.last_position, log.horizon
         while at is not None and first is not None and at >= first:
-            entry = self._entry_at(log, at)
+            entry = yield from self._entry_at(log, at)
             if entry is not None and entry.kind is EntryKind.DATA:
                 size = batch_size_of(entry.body)
                 last = -1 if size is None else size - 1
@@ -335,16 +341,24 @@ class Topic:
                     last = last_kept_index(entry, last)
                 return MessageId(*at, self.partition_index, last)
             at = log.previous_position(at)
-            yield
+            yield None
         return MessageId(*EARLIEST, self.partition_index)
 
-    def _entry_at(self, log: ManagedLedger | CompactedLog, position: Position) -> Entry | None:
-        try:
-            entries = read_entries(self, log, position, max_entries=1, max_bytes=1)
-        except CorruptEntryError:
-            # No consumer can get it any more, so it is not the last message.
-            return None
-        return entries[0] if entries and entries[0].position == position else None
+    def _entry_at(
+        self, log: ManagedLedger | CompactedLog, position: Position
+    ) -> Generator[object, None, Entry | None]:
+        while True:
+            try:
+                entries = read_entries(
+                    self, log, position, max_entries=1, max_bytes=1, may_wait=True
+                )
+            except BeingConvertedError as wait:
+                yield wait.done
+            except CorruptEntryError:
+                # No consumer can get it any more, so it is not the last message.
+                return None
+            else:
+                return entries[0] if entries and entries[0].position == position else None
 
 
 def last_kept_index(entry: Entry, last: int) -> int:
