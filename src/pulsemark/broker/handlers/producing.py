@@ -225,13 +225,17 @@ def handle_send(session: Session, event: Send) -> None:
         _refuse_send(session, sender, command, refusal)
         return
     except tuple(kind for kind, _ in SEND_ERRORS) as error:
-        code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
-        if code == ServerError.PersistenceError:
-            session.storage_failed(error)
-        _refuse_send(session, sender, command, RefusedError(code, str(error)))
+        _refuse_send(session, sender, command, _refusal_of(session, error))
         return
     if appended is not None:
         session.receipts.appended(sender, topic.counters, command, appended, len(body))
+
+
+def _refusal_of(session: Session, error: Exception) -> RefusedError:
+    code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
+    if code == ServerError.PersistenceError:
+        session.storage_failed(error)
+    return RefusedError(code, str(error))
 
 
 def _append_checked(
