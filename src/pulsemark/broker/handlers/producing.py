@@ -240,9 +240,6 @@ def handle_send(session: Session, event: Send) -> None:
             )
         else:
             appended = _append_checked(session, sender, topic, command, body)
-    except DuplicateMessageError:
-        _answer_duplicate(session, sender, command)
-        return
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return
@@ -262,8 +259,8 @@ def _append_checked(
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
-    follows = None if admission is None else admission.admit(sender, command, body)
     try:
+        follows = None if admission is None else admission.admit(sender, command, body)
         appended = topic.ledger.append(
             body,
             message_count=command.num_messages,
@@ -271,6 +268,9 @@ def _append_checked(
             follows=follows,
             wakes=False,
         )
+    except DuplicateMessageError:
+        _answer_duplicate(session, sender, command)
+        return None
     except FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
