@@ -86,7 +86,7 @@ def paused(broker: BrokerThread) -> int:
     """The number of connections that are not read."""
 
     async def run(running: Any) -> int:
-        return sum(bool(session._pauses) for session in running.services.sessions)
+        return sum(session.throttling.is_throttled for session in running.services.sessions)
 
     found: int = broker.call(run)
     return found

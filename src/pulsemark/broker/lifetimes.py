@@ -23,7 +23,7 @@ from .backlogs import BacklogQuotas
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .errors import RefusedError
-from .policies.delivery import SNAPSHOT_INTERVAL
+from .policies.delivery import DEDUPLICATION, SNAPSHOT_INTERVAL
 from .policies.lifetimes import DELETE_MODES, INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
 from .topics.topic import Topic, TopicInUseError
 
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 #: How often entries are counted for snapshots of deduplication.
 ENTRIES_CHECK_S = 1.0
+#: Topics that are looked at before other work gets its turn.
+TOPICS_AT_ONCE = 200
 
 
 class Lifetimes:
@@ -167,7 +169,7 @@ class Lifetimes:
         now_ms = self._config.clock.now_ms()
         for topic in tuple(self._topics.open_topics.values()):
             deduplication = topic.deduplication
-            if deduplication is None or not deduplication.has_new_entries():
+            if deduplication is None or not deduplication.new_entries():
                 continue
             interval_s = self._topics.policies.applied(topic.topic_name, SNAPSHOT_INTERVAL)
             if interval_s > 0 and now_ms - deduplication.snapshot_at_ms >= interval_s * 1000:
@@ -175,11 +177,15 @@ class Lifetimes:
 
     async def store_large_snapshots(self) -> None:
         """Store the snapshots that are due by their number of entries."""
+        if not self._topics.policies.is_used(DEDUPLICATION):
+            return
         most = self._config.broker_deduplication_entries_interval
-        for topic in tuple(self._topics.open_topics.values()):
+        for number, topic in enumerate(tuple(self._topics.open_topics.values())):
             deduplication = topic.deduplication
-            if deduplication is not None and deduplication.entries_since_snapshot >= most:
+            if deduplication is not None and deduplication.new_entries() >= most:
                 await self._store(topic)
+            if number % TOPICS_AT_ONCE == TOPICS_AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     async def _store(self, topic: Topic) -> None:
         try:

@@ -18,6 +18,7 @@ import pytest
 from pulsemark.broker import BrokerThread
 from pulsemark.ledger import EARLIEST, FolderReader, StoreOptions
 from pulsemark.metadata import payload_of
+from pulsemark.metadata.source_stamp import MIRROR_PROPERTY, SourceStamp
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -153,6 +154,19 @@ def test_over_a_restart(deduplicating, entries_interval):
         assert producer.send(b"again", sequence_id=50)[1:3] == DUPLICATE
         assert producer.send(b"6", sequence_id=51)[1:3] != DUPLICATE
         assert payloads(broker) == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_producers_of_another_cluster_do_not_count(deduplicating):
+    """What a mirror brought is not deduplicated by its producers, also after a restart."""
+    broker = deduplicating(mirror_sources=("west",))
+    with RawClient.from_url(broker.service_url) as client:
+        mirror = client.create_producer(TOPIC, properties={MIRROR_PROPERTY: "west"})
+        body = unbatched_message(b"x", publish_time_ms=1, sequence_id=100, producer_name="p")
+        assert mirror.send_raw(SourceStamp("west", 7, 0, 1, 2).prefix() + body).entry_id >= 0
+        assert client.create_producer(TOPIC, producer_name="p").last_sequence_id == -1
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        assert client.create_producer(TOPIC, producer_name="p").last_sequence_id == -1
 
 
 def test_what_is_removed_from_the_log_is_in_the_snapshot(deduplicating):

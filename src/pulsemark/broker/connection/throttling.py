@@ -19,6 +19,11 @@ class Throttling:
         self._unpause = unpause
         self._count = 0
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the connection is not read because of a topic's publish rate."""
+        return self._count > 0
+
     def throttle(self) -> None:
         """A topic gets messages too fast: read nothing until `unthrottle`."""
         self._count += 1

@@ -128,8 +128,10 @@ async def _open_producer(
             await _create_initial_subscription(topic, command.initial_subscription_name)
             await services.storage.wait_until_healthy()
             await services.topics.leader_epochs.begin_if_due(topic)
-        await check_producer(services, topic, opened)
-        ready = await topic.producers.add(opened, most=topic.rules.max_producers)
+        if not is_mirror:
+            await check_producer(services, topic, opened)
+        most = 0 if is_mirror else topic.rules.max_producers
+        ready = await topic.producers.add(opened, most=most)
         if is_mirror:
             last_sequence_id = await _start_mirror(session, topic, opened)
         elif topic.deduplication is not None:
@@ -238,9 +240,6 @@ def handle_send(session: Session, event: Send) -> None:
             )
         else:
             appended = _append_checked(session, sender, topic, command, body)
-    except DuplicateMessageError:
-        _answer_duplicate(session, sender, command)
-        return
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return
@@ -260,8 +259,8 @@ def _append_checked(
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
-    follows = None if admission is None else admission.admit(sender, command, body)
     try:
+        follows = None if admission is None else admission.admit(sender, command, body)
         appended = topic.ledger.append(
             body,
             message_count=command.num_messages,
@@ -269,6 +268,9 @@ def _append_checked(
             follows=follows,
             wakes=False,
         )
+    except DuplicateMessageError:
+        _answer_duplicate(session, sender, command)
+        return None
     except FencedError as error:
         # The entry before it failed, or is not stored yet while a new ledger begins.
         raise RefusedError(ServerError.ServiceNotReady, str(error)) from error

@@ -71,7 +71,6 @@ class Subscription:
         self.last_expired_ms = 0
         self._is_stored = is_stored
         self.rates = DispatchRates()
-        #: When it last had a consumer, by the broker's clock.
         self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from ...ledger import Appended, Entry, EntryKind, ManagedLedger, Position
 from ...ledger.reading_on import entries_from
-from ...metadata import Buffer, MessageFormatError, read_message_metadata
+from ...metadata import Buffer, MessageFormatError, PrefixError, peek, read_message_metadata
+from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ..errors import RefusedError
 
@@ -138,10 +139,10 @@ class Deduplication:
         self._appended.pop(name, None)
         return self.durable.get(name, (NONE, 0))[0]
 
-    def has_new_entries(self) -> bool:
-        """Whether entries became durable since the last snapshot."""
+    def new_entries(self) -> int:
+        """How many entries became durable since the last snapshot."""
         self._settle()
-        return self.entries_since_snapshot > 0
+        return self.entries_since_snapshot
 
     def _settle(self) -> None:
         """Take over what became durable. Entries of one topic do so in their order."""
@@ -206,8 +207,10 @@ def _producer_of(entry: Entry) -> tuple[str, int] | None:
     if entry.kind is not EntryKind.DATA:
         return None
     try:
+        if source_stamp_of(peek(entry.prefix)) is not None:
+            return None  # brought by a mirror: the producer of that name is another cluster's
         metadata = read_message_metadata(entry.body)
-    except MessageFormatError:
+    except (MessageFormatError, PrefixError):
         return None
     is_chunked = metadata.num_chunks_from_msg > 1
     if is_chunked and metadata.chunk_id != metadata.num_chunks_from_msg - 1:

@@ -138,6 +138,7 @@ class Topics:
                 if partition in self.names:
                     self._store.delete_topic(partition)
                     self.names.discard(partition)
+                self.catalog.delete(SNAPSHOT_KIND, partition)
             for kind in STORED_KINDS:
                 self.catalog.delete(kind, str(name))
             self._partitioned.finish(name)

@@ -20,17 +20,19 @@ class SubscribeLimits:
 
     def __init__(self) -> None:
         self._rate: tuple[tuple[str, object], ...] = ()
-        self._buckets: OrderedDict[object, TokenBucket] = OrderedDict()
+        # Made when it is needed: most topics never do.
+        self._buckets: OrderedDict[object, TokenBucket] | None = None
 
     def allows(self, rate: tuple[tuple[str, int], ...], consumer: object, clock: Clock) -> bool:
         """Whether a consumer may subscribe now; if so, it is counted."""
         if rate != self._rate:
-            self._rate = rate
-            self._buckets.clear()
+            self._rate, self._buckets = rate, None
         limits = dict(rate)
         most = limits["subscribeThrottlingRatePerConsumer"]
         if most <= 0:
             return True
+        if self._buckets is None:
+            self._buckets = OrderedDict()
         bucket = self._buckets.pop(consumer, None)
         if bucket is None:
             period_ms = max(limits["ratePeriodInSecond"], 1) * 1000
