@@ -173,7 +173,6 @@ def test_an_initial_subscription_is_made_with_the_producer(raw, topic):
         ("persistent://public/default/..", "InvalidTopicName"),
         ("persistent://public/default/a\x00b", "InvalidTopicName"),
         ("persistent://public/default/" + "x" * 300, "InvalidTopicName"),
-        ("non-persistent://public/default/t", "NotAllowedError"),
     ],
 )
 def test_a_producer_needs_a_topic_that_can_be(raw, name, error):

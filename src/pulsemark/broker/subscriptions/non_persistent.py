@@ -151,6 +151,9 @@ class NonPersistentSubscription(Subscription):
         yield
         yield from closing(consumers)
 
+    def rules_changed(self) -> None:
+        """The topic's policies have changed: nothing waits that could go on."""
+
     def is_blocked(self, consumer: Consumer) -> bool:
         """Never: there are no unacknowledged messages."""
         return False
@@ -170,7 +173,8 @@ class NonPersistentSubscription(Subscription):
         frame = consumer.frame(entry, 0)
         size_bytes = len(entry.stored)
         consumer.count_sent(messages, size_bytes)
-        self.count_sent(messages, size_bytes)
+        self.messages_out += messages
+        self.bytes_out += size_bytes
         consumer.connection.write_gathered(frame)
 
     def _taker(self, entry: Entry) -> Consumer | None:
