@@ -254,23 +254,10 @@ def failover_same_names(broker: Recorder, topic: str) -> None:
     for name in (None, "same"):
         link = broker.connect()
         produce(link, f"{topic}-{name}")
-        link.say(
-            "three",
-            *(
-                commands.subscribe(
-                    f"{topic}-{name}",
-                    "s",
-                    number,
-                    link.next_request(),
-                    SUB.Failover,
-                    consumer_name=name,
-                )
-                for number in (10, 11, 12)
-            ),
-            quiet_s=2.0,
-        )
-        link.say("close", commands.close_consumer(11, link.next_request()), quiet_s=2.0)
-        link.say("close", commands.close_consumer(12, link.next_request()), quiet_s=2.0)
+        for number in (10, 11, 12):
+            subscribe(link, f"{topic}-{name}", number, "s", SUB.Failover, consumer_name=name)
+        for number in (11, 12):
+            link.say("close", commands.close_consumer(number, link.next_request()), quiet_s=2.0)
 
 
 @scenario

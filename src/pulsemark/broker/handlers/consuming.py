@@ -187,13 +187,7 @@ def ack(session: Session, command: CommandAck) -> None:
     )
     if command.txnid_most_bits or command.txnid_least_bits:
         if answer is not None:
-            answer(
-                java_refusal(
-                    ServerError.NotAllowedError,
-                    "NotAllowedException",
-                    "Server don't support transaction ack!",
-                )
-            )
+            answer(_no_transactions())
         return
     if command.HasField("validation_error"):
         log.warning(
@@ -217,6 +211,11 @@ def ack(session: Session, command: CommandAck) -> None:
     else:
         pieces = chain(subscription.ack_pieces(found, command.message_id), telling(subscription))
         _do_in_pieces(session, subscription, pieces, then)
+
+
+def _no_transactions() -> RefusedError:
+    text = "Server don't support transaction ack!"
+    return java_refusal(ServerError.NotAllowedError, "NotAllowedException", text)
 
 
 def _nothing() -> None:

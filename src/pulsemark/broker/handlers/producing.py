@@ -61,6 +61,7 @@ SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
     (StampError, ServerError.UnknownError),
     (LedgerError, ServerError.PersistenceError),
 )
+SEND_FAILURES: tuple[type[Exception], ...] = (RefusedError, *(kind for kind, _ in SEND_ERRORS))
 
 
 def producer(session: Session, command: CommandProducer) -> None:
@@ -240,10 +241,7 @@ def handle_send(session: Session, event: Send) -> None:
             )
         else:
             appended = _append_checked(session, sender, topic, command, body)
-    except RefusedError as refusal:
-        _refuse_send(session, sender, command, refusal)
-        return
-    except tuple(kind for kind, _ in SEND_ERRORS) as error:
+    except SEND_FAILURES as error:
         _append_failed(session, sender, command, error)
         return
     if appended is not None:
@@ -291,6 +289,9 @@ def _answer_duplicate(session: Session, sender: Producer, command: CommandSend) 
 def _append_failed(
     session: Session, sender: Producer, command: CommandSend, error: Exception
 ) -> None:
+    if isinstance(error, RefusedError):
+        _refuse_send(session, sender, command, error)
+        return
     code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
     if code == ServerError.PersistenceError:
         session.storage_failed(error)

@@ -105,11 +105,10 @@ class Consumer:
         # A copy: a reference to a part of a command keeps the whole command in memory.
         self.key_shared_meta = KeySharedMeta()
         self.key_shared_meta.CopyFrom(command.keySharedMeta)
-        #: Consumer epoch of Exclusive and Failover; -1: the client does not use epochs.
-        self.epoch = -1
         self.has_epoch = command.subType in EPOCH_TYPES
-        if self.has_epoch and command.HasField("consumer_epoch"):
-            self.epoch = command.consumer_epoch
+        is_set = self.has_epoch and command.HasField("consumer_epoch")
+        #: Consumer epoch of Exclusive and Failover; -1: the client does not use epochs.
+        self.epoch: int = command.consumer_epoch if is_set else -1
         #: Whether it takes any schema of the topic (AUTO_CONSUME).
         self.follows_schema = False
         self.properties = {pair.key: pair.value for pair in command.metadata}
@@ -128,11 +127,8 @@ class Consumer:
         #: Delivered and unacknowledged entries, with the number of their unacknowledged messages
         #: (only for Shared and Key_Shared).
         self.pending: dict[Position, int] = {}
-        self.unacked_messages = 0
-        self.messages_out = 0
-        self.bytes_out = 0
-        self.entries_out = 0
-        self.messages_redelivered = 0
+        self.unacked_messages = self.messages_redelivered = 0
+        self.messages_out = self.bytes_out = self.entries_out = 0
 
     def frame(
         self, entry: Entry, redelivery_count: int, ack_set: Sequence[int] = ()

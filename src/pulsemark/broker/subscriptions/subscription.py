@@ -229,10 +229,7 @@ class Subscription:
         return consumers
 
     def disconnecting(self) -> Iterator[None]:
-        """Disconnect every consumer and notify their clients, which may subscribe again.
-
-        The first piece disconnects all of them.
-        """
+        """Disconnect every consumer, in the first piece; notify the clients, which may return."""
         consumers = self.detach_all()
         yield
         yield from closing(consumers)
@@ -266,13 +263,13 @@ class Subscription:
     @property
     def damaged_position(self) -> Position | None:
         """The damaged entry that dispatch met last, if any."""
-        damaged = self.dispatcher.damaged if self.dispatcher is not None else None
-        return damaged.position if damaged is not None else None
+        damaged = self.dispatcher.damaged if self.dispatcher else None
+        return damaged.position if damaged else None
 
     @property
     def type_name(self) -> str:
         """Pulsar's name of the subscription's type; "None" before the first consumer."""
-        return "None" if self.sub_type is None else CommandSubscribe.SubType.Name(self.sub_type)
+        return "None" if self.sub_type is None else SubType.Name(self.sub_type)
 
     # -- delivery -------------------------------------------------------------------------------
 
