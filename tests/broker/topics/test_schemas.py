@@ -354,10 +354,10 @@ def test_the_official_clients_schemas(client, topic):
         client.create_producer(f"{topic}-avro", schema=AvroSchema(Stranger))
 
 
-class Person(Record):
+class Person(Record):  # type: ignore[misc]
     name = String()
     age = Integer()
 
 
-class Stranger(Record):
+class Stranger(Record):  # type: ignore[misc]
     name = Integer(required=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_an_end_that_cannot_be_stored_ends_nothing(broker, raw, topic):
         opened = topics.open_topics[topic]
 
         async def refuse(*_: object, **__: object) -> None:
-            raise CatalogError("catalog", "refused")
+            raise CatalogError(Path("catalog"), "refused")
 
         writer.write, kept = refuse, writer.write
         try:
