@@ -28,7 +28,8 @@ from .closing import closing
 from .consumer import Consumer
 from .positions import messages_in
 from .ranked_consumers import Rank, RankedConsumers
-from .sticky_keys import Selector, selector_for, slot_of
+from .refusals import check_key_shared_meta
+from .sticky_keys import Selector, selector_for, sticky_hash
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class NonPersistentSubscription(Subscription):
             is_keyed = sub_type == CommandSubscribe.Key_Shared
             self._selector = selector_for(consumer.key_shared_meta) if is_keyed else None
         if self._selector is not None:
+            for first in self._members[:1]:
+                check_key_shared_meta(first.key_shared_meta, consumer.key_shared_meta)
             self._selector.add(consumer)
         self._members.add(consumer)
         consumer.subscription = self
@@ -178,7 +181,7 @@ class NonPersistentSubscription(Subscription):
         if not self._members:
             return None
         if self._selector is not None:
-            chosen = self._selector.select(slot_of(entry.body))
+            chosen = self._selector.select(self._selector.slot_of(sticky_hash(entry.body)))
         elif self.sub_type in SINGLE:
             chosen = self._active()
         else:
