@@ -52,7 +52,7 @@ class Shuffled:
             place = self._random.randrange(len(self._waiting))
             function, arguments, done = self._waiting.pop(place)
             try:
-                if function.__name__ in self.fail:
+                if getattr(function, "__name__", "") in self.fail:
                     raise CatalogError(Path("catalog.sqlite"), "disk is full")
                 result = function(*arguments)
             except CatalogError as error:

@@ -107,7 +107,7 @@ async def _open_consumer(
         if name.is_persistent:
             topic = await topics.open(name, create=create)
         else:
-            topic = topics.open_non_persistent(name, create=create)
+            topic = topics.non_persistent.open(name, create=create)
         schema = command.schema if command.HasField("schema") else None
         opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
         await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))

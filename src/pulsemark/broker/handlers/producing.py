@@ -162,7 +162,7 @@ async def _open_topic(session: Session, name: TopicName) -> Topic:
     topics = session.services.topics
     if name.is_persistent:
         return await topics.open(name, create=creates(topics, name))
-    return topics.open_non_persistent(name, create=creates(topics, name))
+    return topics.non_persistent.open(name, create=creates(topics, name))
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
@@ -222,9 +222,7 @@ def handle_send(session: Session, event: Send) -> None:
         session.close_producer(sender)  # notify its client now, before the others
         return
     if not sender.may_publish:
-        session.close_because(
-            f"SEND from producer {sender.name!r}, which is fenced or waits for the topic"
-        )
+        session.close_because(f"SEND from {sender.name!r}, which is fenced or waits for the topic")
         return
     body = event.headers_and_payload
     if len(body) < CHECKSUM_END and _is_cut(body):

@@ -39,7 +39,7 @@ async def create(request: Request, tenant: str, namespace: str, topic: str) -> R
     name = _name(request, tenant, namespace, topic)
     if request.services.topics.exists(name):
         raise HttpError(409, "This topic already exists")
-    request.services.topics.open_non_persistent(name, create=True)
+    request.services.topics.non_persistent.open(name, create=True)
     return Response()
 
 

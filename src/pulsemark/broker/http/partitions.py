@@ -55,9 +55,12 @@ async def update_partitions(
     before = topics.partitions_of(name)
     if not before:
         raise HttpError(404 if not topics.exists(name) else 409, "Topic is not partitioned topic")
-    if count <= before:
-        raise HttpError(422, f"the topic has {before} partitions; the new number must be larger")
-    await topics.create_partitioned(name, count)
+    if count < before:
+        raise HttpError(
+            422, f"Desired partitions {count} can't be less than the current partitions {before}."
+        )
+    if count > before:
+        await topics.create_partitioned(name, count)
     return Response()
 
 
@@ -107,8 +110,11 @@ def _count(request: Request) -> int:
     count = request.json()
     if isinstance(count, bool) or not isinstance(count, int):
         raise HttpError(400, "the body must be the number of partitions")
-    if not 1 <= count <= MAX_PARTITIONS:
-        raise HttpError(406, f"the number of partitions must be from 1 to {MAX_PARTITIONS}")
+    if count < 1:
+        raise HttpError(406, "Number of partitions should be more than 0")
+    most = request.services.config.max_num_partitions_per_partitioned_topic or MAX_PARTITIONS
+    if count > most:
+        raise HttpError(406, f"Number of partitions should be less than or equal to {most}")
     return count
 
 

@@ -57,8 +57,7 @@ class Subscription:
         self.sub_type: SubType | None = None
         self.dispatcher: Dispatcher | None = None
         self.is_fenced = False
-        #: How often its place was moved.
-        self._resets = 0
+        self._resets = 0  # how often its place was moved
         #: Loop time until which a non-durable subscription is kept for its reader after a seek;
         #: None: no reader is expected.
         self.kept_until: float | None = None

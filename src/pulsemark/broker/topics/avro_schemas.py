@@ -3,7 +3,7 @@
 AVRO, JSON and PROTOBUF definitions of Pulsar's clients are all Avro's. Pulsar asks Avro's
 `SchemaValidator`, which is more generous than Avro's `SchemaCompatibility`: the names of two
 records need not be equal, and an enum's reader may lack symbols of its writer. The resolution is
-that of `avro.compatibility`; `_Resolution` changes these two rules, and counts the steps.
+that of `avro.compatibility`; `avro_resolution` changes these two rules, and counts the steps.
 
 Definitions come from clients. So their size, their depth and the number of steps of a comparison
 are limited; above that the definition is refused. Nothing here waits, but a comparison can take
@@ -64,8 +64,13 @@ def check_reads(reader: AvroDefinition, writer: AvroDefinition, strategy: str) -
     """Raise `IncompatibleSchemaError` if ``reader`` cannot read what ``writer`` has written."""
     from avro.compatibility import SchemaCompatibilityType
 
+    from .avro_resolution import Resolution, TooManyStepsError
+
     try:
-        result = _resolution().get_compatibility(reader.parsed, writer.parsed)
+        result = Resolution(MAX_STEPS).get_compatibility(reader.parsed, writer.parsed)
+    except TooManyStepsError as error:
+        reason = f"comparing the schemas takes more than {MAX_STEPS} steps"
+        raise IncompatibleSchemaError(reason) from error
     except RecursionError as error:
         raise IncompatibleSchemaError("the schema is nested too deep to be compared") from error
     if result.compatibility is SchemaCompatibilityType.incompatible:
@@ -74,55 +79,6 @@ def check_reads(reader: AvroDefinition, writer: AvroDefinition, strategy: str) -
             f"org.apache.avro.SchemaValidationException: Unable to read schema: \n{writer}\n"
             f"using schema:\n{reader}"
         )
-
-
-def _resolution() -> Any:
-    from avro.compatibility import (
-        CompatibleResult,
-        ReaderWriterCompatibilityChecker,
-        SchemaCompatibilityResult,
-        SchemaIncompatibilityType,
-        check_fixed_size,
-        incompatible,
-        merge,
-    )
-    from avro.schema import EnumSchema, FixedSchema, RecordSchema
-
-    class _Resolution(ReaderWriterCompatibilityChecker):
-        steps = 0
-
-        def calculate_compatibility(
-            self, reader: AvroSchema, writer: AvroSchema, location: list[str]
-        ) -> SchemaCompatibilityResult:
-            self.steps += 1
-            if self.steps > MAX_STEPS:
-                raise IncompatibleSchemaError(
-                    f"comparing the schemas takes more than {MAX_STEPS} steps"
-                )
-            result: SchemaCompatibilityResult
-            if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
-                result = self.check_reader_writer_record_fields(reader, writer, location)
-                return result
-            if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema):
-                return named(reader, writer, location)
-            if isinstance(reader, FixedSchema) and isinstance(writer, FixedSchema):
-                return merge(
-                    named(reader, writer, location), check_fixed_size(reader, writer, location)
-                )
-            result = super().calculate_compatibility(reader, writer, location)
-            return result
-
-    def named(
-        reader: EnumSchema | FixedSchema, writer: EnumSchema | FixedSchema, location: list[str]
-    ) -> SchemaCompatibilityResult:
-        aliases = reader.props.get("aliases")
-        known = aliases if isinstance(aliases, list) else []
-        if reader.fullname == writer.fullname or writer.fullname in known:
-            return CompatibleResult
-        kind = SchemaIncompatibilityType.name_mismatch
-        return incompatible(kind, f"expected: {writer.fullname}", location)
-
-    return _Resolution()  # type: ignore[no-untyped-call]
 
 
 def _check_size(value: Any, what: str) -> None:

@@ -165,6 +165,8 @@ class NonPersistentTopics:
         self._check_namespace(name)
         if name.partition_index >= 0:
             self._partitioned.check_partition(name, exists=False, explicit=create)
+        if self._partitioned.count_of(name) and not create:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
         is_partition = self._partitioned.count_of(name.partitioned) and name.partition_index >= 0
         if not create and not is_partition:
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")

@@ -27,7 +27,6 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
-from ..subscriptions.end_of_topic import tell_if_ended
 from .catalog_writer import CatalogWriter
 from .creation import check_room
 from .deduplication import SNAPSHOT_KIND
@@ -37,7 +36,7 @@ from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
-from .non_persistent import NonPersistentTopic, NonPersistentTopics
+from .non_persistent import NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .rule_keeping import RuleKeeping
@@ -202,12 +201,6 @@ class Topics:
             self._open_alone(name, create=create, explicit=explicit)
         )
 
-    def open_non_persistent(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
-        """The open non-persistent topic; created if `create` allows. Raises `RefusedError`."""
-        if self.partitions_of(name) and not create:
-            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
-        return self.non_persistent.open(name, create=create)
-
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
         async with self._locks.held(str(name)):
             topic = self.open_topics.get(str(name))
@@ -217,7 +210,8 @@ class Topics:
             return topic
 
     def _check_can_open(self, name: TopicName, *, create: bool, explicit: bool) -> None:
-        _check_persistent(name)
+        if not name.is_persistent:
+            raise RefusedError(ServerError.NotAllowedError, f"{name} is not stored")
         self._check_namespace(name)
         if self.partitions_of(name):
             raise RefusedError(
@@ -334,16 +328,7 @@ class Topics:
 
     async def terminate(self, topic: Topic) -> Position:
         """End a topic for ever and close its producers; the last entry's position."""
-        return await self._background.run_to_end(self._terminate(topic))
-
-    async def _terminate(self, topic: Topic) -> Position:
-        async with self._locks.held(topic.name):
-            topic.check_is_open()
-            end = await self._marks.terminate(topic)
-            await self.turns.work(topic.producers.disconnecting())
-            for subscription in tuple(topic.subscriptions.values()):
-                tell_if_ended(subscription)
-            return end
+        return await self._background.run_to_end(self._marks.end(topic, self._locks, self.turns))
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with all its data. Raises `TopicInUseError`, `RefusedError`."""
@@ -416,10 +401,3 @@ class Topics:
             topic.close()
             await self.turns.work(topic.disconnect())
             await topic.producers.settled()
-
-
-def _check_persistent(name: TopicName) -> None:
-    if not name.is_persistent:
-        raise RefusedError(
-            ServerError.NotAllowedError, "non-persistent topics are not served by this broker"
-        )

@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import Position
+from ..subscriptions.end_of_topic import tell_if_ended
 from .catalog_writer import CatalogWriter, Change
 from .producers import CLAIMED_EPOCH_MAX
 
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
+    from ..long_work import Turns
+    from .name_locks import NameLocks
     from .topic import Topic
     from .topic_names import TopicNames
 
@@ -94,6 +97,16 @@ class TopicMarks:
                 ledger.allow_appends()
             raise
         return end
+
+    async def end(self, topic: Topic, locks: NameLocks, turns: Turns) -> Position:
+        """As `terminate`, alone with the topic; then close producers and notify consumers."""
+        async with locks.held(topic.name):
+            topic.check_is_open()
+            end = await self.terminate(topic)
+            await turns.work(topic.producers.disconnecting())
+            for subscription in tuple(topic.subscriptions.values()):
+                tell_if_ended(subscription)
+            return end
 
     async def forget(self, name: str, *others: Change) -> None:
         """Forget what was kept of a deleted topic; `others` are made in the same transaction."""

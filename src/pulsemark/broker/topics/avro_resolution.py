@@ -1,0 +1,61 @@
+"""Avro's schema resolution as Pulsar asks for it, with a limit of steps.
+
+This module imports `avro`; it is imported itself with the first comparison.
+"""
+
+from __future__ import annotations
+
+from avro.compatibility import (
+    CompatibleResult,
+    ReaderWriterCompatibilityChecker,
+    SchemaCompatibilityResult,
+    SchemaIncompatibilityType,
+    check_fixed_size,
+    incompatible,
+    merge,
+)
+from avro.schema import EnumSchema, FixedSchema, RecordSchema, Schema
+
+__all__ = ["Resolution", "TooManyStepsError"]
+
+
+class TooManyStepsError(Exception):
+    """A comparison looks at more pairs of reader and writer than it may."""
+
+
+class Resolution(ReaderWriterCompatibilityChecker):  # type: ignore[misc, unused-ignore]
+    """One comparison. Records need not have the same name, and enums not the same symbols."""
+
+    def __init__(self, max_steps: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self._steps_left = max_steps
+
+    def calculate_compatibility(
+        self, reader: Schema, writer: Schema, location: list[str]
+    ) -> SchemaCompatibilityResult:
+        """Whether the reader can read what the writer writes. Raises TooManyStepsError."""
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise TooManyStepsError
+        result: SchemaCompatibilityResult
+        if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
+            result = self.check_reader_writer_record_fields(reader, writer, location)
+        elif isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema):
+            result = _named(reader, writer, location)
+        elif isinstance(reader, FixedSchema) and isinstance(writer, FixedSchema):
+            sizes = check_fixed_size(reader, writer, location)
+            result = merge(_named(reader, writer, location), sizes)
+        else:
+            result = super().calculate_compatibility(reader, writer, location)
+        return result
+
+
+def _named(
+    reader: EnumSchema | FixedSchema, writer: EnumSchema | FixedSchema, location: list[str]
+) -> SchemaCompatibilityResult:
+    aliases = reader.props.get("aliases")
+    known = aliases if isinstance(aliases, list) else []
+    if reader.fullname == writer.fullname or writer.fullname in known:
+        return CompatibleResult
+    kind = SchemaIncompatibilityType.name_mismatch
+    return incompatible(kind, f"expected: {writer.fullname}", location)

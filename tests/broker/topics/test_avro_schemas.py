@@ -1,0 +1,88 @@
+"""Avro definitions: what can read what, and what a comparison may cost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pulsemark.broker.errors import IncompatibleSchemaError, InvalidSchemaError
+from pulsemark.broker.topics import avro_schemas
+from pulsemark.broker.topics.avro_schemas import AvroDefinition, check_reads
+
+
+def definition(value):
+    """The definition of a JSON value."""
+    return AvroDefinition(json.dumps(value).encode(), "AVRO")
+
+
+def enum(*symbols, name="E"):
+    """An enum."""
+    return {"type": "enum", "name": name, "symbols": list(symbols)}
+
+
+def record(kind, name="A", **more):
+    """A record with one field."""
+    return {"type": "record", "name": name, "fields": [{"name": "a", "type": kind, **more}]}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "reads"),
+    [
+        (record("long"), record("int"), True),
+        (record("int"), record("long"), False),
+        (record("bytes"), record("string"), True),
+        (record("int", name="B"), record("int"), True),
+        (record(enum("x")), record(enum("x", "y")), True),
+        (record(enum("x")), record(enum("x", name="F")), False),
+        (record(["null", "int"]), record("int"), True),
+        (record("int"), record(["null", "int"]), False),
+        (record("int", default=1), {"type": "record", "name": "A", "fields": []}, True),
+        (record("int"), {"type": "record", "name": "A", "fields": []}, False),
+        (
+            record({"type": "fixed", "name": "F", "size": 2}),
+            record({"type": "fixed", "name": "F", "size": 3}),
+            False,
+        ),
+    ],
+)
+def test_what_pulsars_validator_takes(reader, writer, reads):
+    """Each pair as Apache Pulsar 4.0.8 decides: names of records and symbols do not count."""
+    if reads:
+        check_reads(definition(reader), definition(writer), "BACKWARD")
+    else:
+        with pytest.raises(IncompatibleSchemaError, match="strategy BACKWARD"):
+            check_reads(definition(reader), definition(writer), "BACKWARD")
+
+
+def test_texts_and_aliases_make_no_other_schema():
+    """Two definitions that differ in documentation only are equal."""
+    plain, documented = record("int"), {**record("int", doc="d"), "doc": "x", "aliases": ["z"]}
+    assert definition(plain).compared == definition(documented).compared
+    assert definition(plain).compared != definition(record("long")).compared
+
+
+def test_a_recursive_schema_reads_itself():
+    """A list that names itself is compared in a few steps."""
+    node = {
+        "type": "record",
+        "name": "Node",
+        "fields": [{"name": "next", "type": ["null", "Node"], "default": None}],
+    }
+    check_reads(definition(node), definition(node), "FULL")
+
+
+def test_a_comparison_stops_after_its_steps(monkeypatch):
+    """Two large unions cost the limit of steps, and not the product of their branches."""
+    monkeypatch.setattr(avro_schemas, "MAX_STEPS", 1_000)
+    union = [record("int", name=f"R{n}") for n in range(60)]
+    other = [record("string", name=f"R{n}") for n in range(60)]
+    with pytest.raises(IncompatibleSchemaError, match="more than 1000 steps"):
+        check_reads(definition(record(union)), definition(record(other)), "BACKWARD")
+
+
+@pytest.mark.parametrize("value", [["null", "int"], 5, {"type": "record"}, {"type": "nope"}])
+def test_what_is_no_schema_of_a_topic(value):
+    """Unions, numbers and incomplete definitions are refused."""
+    with pytest.raises(InvalidSchemaError):
+        definition(value)
