@@ -81,6 +81,11 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
 
+# Clients of Kafka that others have made; what is not on the machine comes from their registries.
+.PHONY: kafka-clients
+kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
+	$(BIN)/python tools/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))
+
 clean: ## Remove what the other targets made, the environment included
 	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

@@ -15,6 +15,7 @@ from ..wire import RECORDS_MARK, Request
 __all__ = ["HANDLERS"]
 
 INT_MAX = 2**31 - 1
+READ_COMMITTED = 1
 
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
@@ -23,13 +24,23 @@ _Partition = _Topic.PartitionData
 def fetch(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
     """Entries from some offsets on; waits for new ones."""
     body, version = request.body, request.version
+    if version >= 7 and body.session_epoch > 0:
+        # It leaves out partitions that a session of ours would have, and there are no sessions.
+        refusal = FetchResponse(
+            throttle_time_ms=0,
+            error_code=Code.FETCH_SESSION_ID_NOT_FOUND,
+            session_id=0,
+            responses=[],
+        )
+        session.answer(request, refusal)
+        return None
     asked = [
         Asked(
             topic.topic or "",
             each.partition,
             each.fetch_offset,
             max(each.partition_max_bytes, 0),
-            each.current_leader_epoch if version >= 9 else -1,
+            max(each.current_leader_epoch, -1) if version >= 9 else -1,
         )
         for topic in body.topics or ()
         for each in topic.partitions or ()
@@ -59,12 +70,14 @@ def _begin(session: KafkaSession, request: Request, work: FetchWork) -> None:
 def _answer(session: KafkaSession, request: Request, asked: list[Asked], reads: list[Read]) -> None:
     by_topic: dict[str, list[Any]] = {}
     records = []
+    is_committed = request.version >= 4 and request.body.isolation_level == READ_COMMITTED
     for each, read in zip(asked, reads, strict=True):
         mark = b""
         if read.parts:
             mark = RECORDS_MARK
             records.append(read.parts)
-        by_topic.setdefault(each.topic, []).append(_partition(each, read, mark))
+        made = _partition(each, read, mark, is_committed=is_committed)
+        by_topic.setdefault(each.topic, []).append(made)
     response = FetchResponse(
         throttle_time_ms=0,
         error_code=Code.NONE,
@@ -74,14 +87,14 @@ def _answer(session: KafkaSession, request: Request, asked: list[Asked], reads: 
     session.answer(request, response, records)
 
 
-def _partition(asked: Asked, read: Read, mark: bytes) -> Any:
+def _partition(asked: Asked, read: Read, mark: bytes, *, is_committed: bool) -> Any:
     return _Partition(
         partition_index=asked.index,
         error_code=read.code,
         high_watermark=read.high_watermark,
         last_stable_offset=read.high_watermark,
         log_start_offset=read.first_offset,
-        aborted_transactions=None,
+        aborted_transactions=[] if is_committed else None,
         preferred_read_replica=-1,
         records=mark,
     )
