@@ -46,6 +46,12 @@ KNOWN = [
     Known(
         "idempotence", "repeated|again", "log_append_time_ms", "a repeated batch has no broker time"
     ),
+    Known(
+        "mixed-log",
+        "client of magic [01]",
+        "",
+        "after a rollback Kafka sends new formats to old clients: it goes by the topic's setting",
+    ),
     # Fetch
     Known(
         "fetches", r"v[0123]\)", "records|complete", "a converted answer is not cut at old sizes"
@@ -60,7 +66,9 @@ KNOWN = [
         "no list of aborted transactions beside an error",
     ),
     # Offsets
+    Known("list-offsets", r"time -\d+ of", "", "negative times are refused as by 3.x, not 2.8"),
     Known("list-offsets", "time 0", "timestamp|offset", "times are the broker's"),
+    Known("list-offsets", "twice", "items", "a refused repetition is answered twice (4.x: once)"),
     Known("list-offsets", "at most -1", "", "a negative count of offsets is 0"),
     Known("deletions", "9|inside a batch", "", "records inside a batch are not deleted"),
     # Topics and settings
@@ -69,6 +77,18 @@ KNOWN = [
     Known("topics", "null value|empty value", "", "a setting without a value is refused"),
     Known("topics|settings", "", "error_message", "a refusal has a text"),
     Known("topics", "assigned", "", "assignments are checked strictly"),
+    Known(
+        "settings",
+        "bad|null|twice|illegal topic|append to",
+        "error_code: (40|42|17), theirs (42|-1|0|3)$",
+        "codes of settings are those of 3.x, not of 2.8",
+    ),
+    Known(
+        "settings",
+        "after",
+        r"compact,compact'|config_source: 5, theirs 1|value: '-1', theirs '2'",
+        "2.8 appends a value that is there, and takes a setting twice",
+    ),
     Known("settings", "v0", "is_default", "version 0 says which values are defaults"),
     Known("settings", "operation 9", "", "an unknown operation is 42"),
     Known("settings", "none", "items", "Kafka has more settings"),
