@@ -62,10 +62,10 @@ def records_of(data: bytes) -> list[Any]:
             )
     except UnsupportedCodecError:
         # lz4 of magic 0, with its wrong checksum: no Python client reads it.
-        found.extend(
+        found = [
             [record.offset, None, *_hex(record.key, record.value), "[]"]
             for record in read_records(complete(data), 1 << 24, Work())
-        )
+        ]
     except (struct.error, ValueError, IndexError, KafkaError) as error:
         found.append([0, type(error).__name__])
     return found

@@ -47,8 +47,8 @@ class JavaTools:
                 command, input=sent, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
             )
         except subprocess.TimeoutExpired as error:
-            if "shutdown_complete" in str(error.stdout):
-                # VerifiableConsumer before 1.0 has closed everything, and does not end.
+            if '"offsets_committed"' in str(error.stdout):
+                # VerifiableConsumer before 1.0 does not end when it has read and committed all.
                 return str(error.stdout)
             raise FailedError(f"{name} did not end after {TIMEOUT_S} s") from error
         output = done.stdout + done.stderr
@@ -221,7 +221,8 @@ class JavaTools:
         text = self.run(f"{_MOVED}.VerifiableProducer", *args)
         _contains(text, f'"acked":{MESSAGES}')
         args += ["--group-id", f"verified-{self.version}", "--reset-policy", "earliest"]
-        _contains(self.run(f"{_MOVED}.VerifiableConsumer", *args), '"records_consumed"')
+        text = self.run(f"{_MOVED}.VerifiableConsumer", *args)
+        _contains(text, '"records_consumed"', f'"offset":{MESSAGES}}}')
 
     def performance(self) -> None:
         """ProducerPerformance and ConsumerPerformance."""
