@@ -19,6 +19,7 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import InitProducerIdRequest
 
 from pulsemark.testing.raw_kafka import RawKafka
 
@@ -97,7 +98,10 @@ def fetched(peer: Peer, label: str, version: int, group: str, topics: Any) -> No
 
 
 def warm_up(peer: Peer) -> None:
-    """Kafka makes the topic of committed offsets when a coordinator is first asked for."""
+    """Kafka makes the topic of committed offsets when a coordinator is first asked for.
+
+    It has no producer ids at first either.
+    """
 
     def coordinates() -> bool:
         peer.quietly(FindCoordinatorRequest, 0, key="group")
@@ -106,6 +110,8 @@ def warm_up(peer: Peer) -> None:
             peer.quietly(HeartbeatRequest, 0, group_id=f"warm-{number}", **fields).error_code
             for number in range(200)
         }
+        fields = {"transactional_id": None, "transaction_timeout_ms": 1_000}
+        codes.add(25 + peer.quietly(InitProducerIdRequest, 0, **fields).error_code)
         return codes == {25}
 
     peer.eventually(coordinates, "a coordinator")

@@ -24,7 +24,7 @@ KNOWN = [
     # Record sets
     Known(
         SETS,
-        "magic 2 (none|gzip|snappy|lz4)( to format [01])? ?",
+        "magic 2 .*to format [01] ",
         r"(error_code: 0, theirs -1|base_offset: 'end)",
         "headers are left out for an old format",
     ),

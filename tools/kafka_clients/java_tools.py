@@ -174,6 +174,8 @@ class JavaTools:
         to = ["--bootstrap-server", self.bootstrap]
         if self.number < (0, 11):
             to.append("--new-consumer")
+        if self.number >= (1,):
+            to += ["--timeout", "30000"]  # 5 s are too short on a busy machine
         if self.number >= (0, 10):
             _contains(self.run(name, *to, "--list"), group)
             _contains(self.run(name, *to, "--describe", "--group", group), self.topic)
