@@ -22,7 +22,8 @@ BENCH_ARGS ?=
 SEED ?= 1
 CYCLES ?= 100
 
-.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns clean
+.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns kafka-python-suite \
+	confluent-kafka-suite aiokafka-suite pulsar-client-suite clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +86,18 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 .PHONY: kafka-clients
 kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
 	$(BIN)/python tools/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))
+
+pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/its/clone
+	$(BIN)/python tools/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)
+
+kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
+	$(BIN)/python tools/client_suites/run.py kafka-python "$(SUITE)"
+
+confluent-kafka-suite: $(STAMP) ## Run confluent-kafka's own tests against pulsemark: SUITE=/path
+	$(BIN)/python tools/client_suites/run.py confluent-kafka "$(SUITE)"
+
+aiokafka-suite: $(STAMP) ## Run aiokafka's own tests against pulsemark: SUITE=/path
+	$(BIN)/python tools/client_suites/run.py aiokafka "$(SUITE)"
 
 clean: ## Remove what the other targets made, the environment included
 	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \

@@ -160,7 +160,7 @@ def test_a_namespace_can_be_made_with_it(http, raw):
     """As with Pulsar's policies in the body of the namespace, which shows it again."""
     body = {"brokerEntryMetadata": OFF}
     assert http("PUT", "/admin/v2/namespaces/public/made", body).status == 204
-    assert http("GET", "/admin/v2/namespaces/public/made").json == body
+    assert http("GET", "/admin/v2/namespaces/public/made").json.items() >= body.items()
     assert http("GET", "/admin/v2/namespaces/public/made/brokerEntryMetadata").json == OFF
     topic = "persistent://public/made/t"
     raw.create_producer(topic)

@@ -20,15 +20,19 @@ async def cluster(request: Request, name: str) -> Response:
     """The URLs of a cluster."""
     _check_cluster(request, name)
     services = request.services
-    return Response.of_json(
-        {"serviceUrl": services.http_url, "brokerServiceUrl": services.service_url}
-    )
+    urls = {"serviceUrl": services.http_url, "brokerServiceUrl": services.service_url}
+    if services.http_url_tls:
+        urls["serviceUrlTls"] = services.http_url_tls
+    if services.service_url_tls:
+        urls["brokerServiceUrlTls"] = services.service_url_tls
+    return Response.of_json(urls)
 
 
 async def brokers(request: Request, name: str) -> Response:
     """The active brokers of a cluster: only this one."""
     _check_cluster(request, name)
-    return Response.of_json([request.services.http_url.partition("://")[2]])
+    services = request.services
+    return Response.of_json([(services.http_url or services.http_url_tls).partition("://")[2]])
 
 
 async def health(request: Request) -> Response:
@@ -72,7 +76,14 @@ def _check_cluster(request: Request, name: str) -> None:
         raise HttpError(404, f"cluster {name!r} does not exist")
 
 
+async def check_backlog_quotas(request: Request) -> Response:
+    """Check the backlog quotas of all open topics now."""
+    await request.services.lifetimes.backlogs.check_all()
+    return Response()
+
+
 ROUTES = (
+    Route("GET", "/admin/v2/brokers/backlog-quota-check", check_backlog_quotas),
     Route("GET", "/admin/v2/clusters", clusters),
     Route("GET", "/admin/v2/clusters/{cluster}", cluster),
     Route("GET", "/admin/v2/brokers/health", health),

@@ -23,14 +23,17 @@ async def lookup(
     except RefusedError as refusal:
         raise HttpError(404, refusal.message) from refusal
     url = services.service_url
-    return Response.of_json(
-        {
-            "brokerUrl": url,
-            "brokerUrlSsl": "",
-            "httpUrl": services.http_url,
-            "nativeUrl": url,
-        }
-    )
+    found = {
+        "brokerUrl": url,
+        "brokerUrlSsl": "",
+        "httpUrl": services.http_url,
+        "nativeUrl": url or services.service_url_tls,
+    }
+    if services.service_url_tls:
+        found["brokerUrlTls"] = found["brokerUrlSsl"] = services.service_url_tls
+    if services.http_url_tls:
+        found["httpUrlTls"] = services.http_url_tls
+    return Response.of_json(found)
 
 
 ROUTES = (Route("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", lookup),)

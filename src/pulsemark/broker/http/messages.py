@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
+from ..security.principal import NOBODY, Principal
+
 if TYPE_CHECKING:
     from ..long_work import Turns
     from ..services import Services
     from ..statistics.stats import Pieces
 
-__all__ = ["HttpError", "Request", "Response"]
+__all__ = ["JSON_TYPE", "HttpError", "Request", "Response"]
 
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50
@@ -39,6 +41,7 @@ class Request:
     target: str
     body: bytes
     services: Services
+    principal: Principal = NOBODY
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 
@@ -105,6 +108,8 @@ class Response:
     status: int = 204
     body: bytes = b""
     content_type: str = TEXT_TYPE
+    #: Further headers: names and values.
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_json(cls, value: Any, status: int = 200) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ..errors import RefusedError
 from ..statistics.stats import Pieces, topic_stats
+from ..topics.creation import check_room, creates
 from ..topics.registry import MAX_PARTITIONS
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
@@ -18,10 +20,10 @@ async def partitions(
     """The number of partitions; 0 for a topic without partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
-    creates = request.flag("checkAllowAutoCreation") and topics.creates_topics
-    if not topics.exists(name) and not creates:
+    may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
+    if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
-    return Response.of_json({"partitions": topics.partitions_of(name)})
+    return Response.of_json({"partitions": topics.partitions_of(name), "deleted": False})
 
 
 async def create_partitioned(
@@ -35,6 +37,10 @@ async def create_partitioned(
         raise HttpError(412, "a partition cannot have partitions")
     if topics.exists(name):
         raise HttpError(409, "This topic already exists")
+    try:
+        check_room(topics, name.namespace, count)
+    except RefusedError as refusal:
+        raise HttpError(412, refusal.message) from refusal
     await topics.create_partitioned(name, count)
     return Response()
 

@@ -8,26 +8,33 @@ from __future__ import annotations
 
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
+from ..security.needs import Need
 from . import (
     audit,
+    backlog_quotas,
     cleaning,
-    cleaning_policies,
     cluster,
     entries,
     entry_format,
     leader_epochs,
     lookup,
-    mirror_policies,
     namespaces,
+    non_persistent,
     partitions,
+    permissions,
     policies,
+    properties,
     schemas,
+    stored_messages,
     subscriptions,
+    termination,
     topics,
 )
+from .authorizing import authorize
 from .messages import HttpError, Request, Response
-from .table import Handler, Route
+from .needs import need_of
+from .table import Route
 
 __all__ = ["answer"]
 
@@ -35,19 +42,26 @@ ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES,
     *lookup.ROUTES,
     *namespaces.ROUTES,
+    *permissions.ROUTES,
     *policies.ROUTES,
-    *mirror_policies.ROUTES,
-    *cleaning_policies.ROUTES,
+    *backlog_quotas.ROUTES,
+    *properties.ROUTES,
     *entry_format.ROUTES,
     *entries.ROUTES,
     *leader_epochs.ROUTES,
+    *non_persistent.ROUTES,
     *topics.ROUTES,
     *partitions.ROUTES,
     *subscriptions.ROUTES,
     *cleaning.ROUTES,
     *audit.ROUTES,
     *schemas.ROUTES,
+    *stored_messages.ROUTES,
+    *termination.ROUTES,
 )
+
+#: Each route with what it needs. The import fails for a route of which this is not stated.
+NEEDED = tuple((route, need_of(route)) for route in ROUTES)
 
 #: The HTTP status of a `RefusedError`, by its code.
 STATUS_OF = {
@@ -63,25 +77,28 @@ STATUS_OF = {
 
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
-    handler, values = _find(request)
+    route, need, values = _find(request)
+    authorize(request, route, need, values)
     try:
-        return await handler(request, *values)
+        return await route.handler(request, *values)
     except RefusedError as refusal:
-        raise HttpError(STATUS_OF.get(refusal.code, 409), refusal.message) from refusal
+        is_limit = isinstance(refusal, LimitReachedError)
+        status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
+        raise HttpError(status, refusal.message) from refusal
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
 
 
-def _find(request: Request) -> tuple[Handler, tuple[str, ...]]:
+def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
     known_path = False
-    for route in ROUTES:
+    for route, need in NEEDED:
         values = route.match(request.segments)
         if values is None:
             continue
         known_path = True
         if route.method == method:
-            return route.handler, values
+            return route, need, values
     if known_path:
         raise HttpError(405, f"{request.method} is not served here")
     raise HttpError(404, "no such resource")

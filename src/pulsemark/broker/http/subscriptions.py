@@ -99,8 +99,9 @@ async def skip(
     """Acknowledge the next `count` entries."""
     what = "Skip messages"
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    if not count.isascii() or not count.isdigit() or len(count) > 9:
-        raise HttpError(400, f"{count[:40]!r} is not a number of entries")
+    digits = count.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+        raise HttpError(404, f"{count[:40]!r} is not a number of entries")
     await subscription.skip(int(count))
     return Response()
 

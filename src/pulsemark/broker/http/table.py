@@ -26,6 +26,11 @@ class Route:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_parts", tuple(self.template.strip("/").split("/")))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the template, in the order of the values that `match` returns."""
+        return tuple(part[1:-1] for part in self._parts if part.startswith("{"))
+
     def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
         """The values of the template's names; None if the path does not match."""
         if len(segments) != len(self._parts):

@@ -25,7 +25,15 @@ from ..subscriptions.subscription import Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 
-__all__ = ["Pieces", "internal_stats", "iso_time", "storage_size_bytes", "topic_stats"]
+__all__ = [
+    "Pieces",
+    "consumer_stats",
+    "internal_stats",
+    "iso_time",
+    "publisher_stats",
+    "storage_size_bytes",
+    "topic_stats",
+]
 
 Pieces = Generator[None, None, dict[str, Any]]
 """A generator that makes a JSON object in pieces, and returns it."""
@@ -141,7 +149,7 @@ def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
         "firstIndex": ledger.first_index,
         "nextIndex": ledger.next_index,
         "lastConfirmedEntry": _text(ledger.last_position),
-        "state": "LedgerOpened",
+        "state": "LedgerOpened" if topic.terminated_at is None else "Terminated",
         "ledgers": list(ledgers.values()),
         "compactedLedger": _compacted_ledger(view),
         "compactionHorizon": _text(None if view is None else view.horizon),
@@ -166,12 +174,13 @@ def _text(position: Position | None) -> str:
 def _publishers(topic: Topic) -> Generator[None, None, list[dict[str, Any]]]:
     rows = []
     for producer in tuple(topic.producers.by_name.values()):
-        rows.append(_publisher(producer))
+        rows.append(publisher_stats(producer))
         yield
     return rows
 
 
-def _publisher(producer: Producer) -> dict[str, Any]:
+def publisher_stats(producer: Producer) -> dict[str, Any]:
+    """A producer's row."""
     return {
         "producerId": producer.producer_id,
         "producerName": producer.name,
@@ -187,7 +196,7 @@ def _publisher(producer: Producer) -> dict[str, Any]:
 def _subscription(subscription: Subscription) -> Pieces:
     consumers = []
     for consumer in tuple(subscription.consumers):
-        consumers.append(_consumer(subscription, consumer))
+        consumers.append(consumer_stats(subscription, consumer))
         yield
     row = {
         "type": subscription.type_name,
@@ -206,7 +215,8 @@ def _subscription(subscription: Subscription) -> Pieces:
     return row
 
 
-def _consumer(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
+def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
+    """A consumer's row."""
     return {
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,

@@ -11,6 +11,7 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 
 from ...finder import Finder, Found
 from ...ledger import LedgerError
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition
 from ..session import Handler, KafkaSession
@@ -37,11 +38,12 @@ async def list_offsets(session: KafkaSession, request: Request) -> None:
     for topic in request.body.topics or ():
         name = topic.name or ""
         found = []
-        for each in topic.partitions or ():
+        async for each in session.in_turns(topic.partitions or ()):
             is_repeated = request.version >= 1 and times[topic.name, each.partition_index] > 1
             found.append(await _list_one(session, request, name, each, is_repeated=is_repeated))
         topics.append(_Listed(name=name, partitions=found))
-    session.answer(request, ListOffsetsResponse(throttle_time_ms=0, topics=topics))
+    response = ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
 async def _list_one(
@@ -56,6 +58,7 @@ async def _list_one(
         leader_epoch=-1,
     )
     try:
+        session.access.check(Operation.DESCRIBE, topic)
         if is_repeated:
             raise KafkaError(Code.INVALID_REQUEST, f"{topic} is in the request more than once")
         partition = await session.endpoint.partitions.open(topic, asked.partition_index)
@@ -118,11 +121,11 @@ async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> No
     topics = []
     for topic in request.body.topics or ():
         name = topic.topic or ""
-        answers = [
-            await _end_of_epoch(session, request, name, each) for each in topic.partitions or ()
-        ]
+        asked = session.in_turns(topic.partitions or ())
+        answers = [await _end_of_epoch(session, request, name, each) async for each in asked]
         topics.append(_Epochs(topic=name, partitions=answers))
-    session.answer(request, OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics))
+    response = OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
 async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
@@ -130,6 +133,7 @@ async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, ask
         error_code=Code.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1
     )
     try:
+        session.access.check(Operation.DESCRIBE, topic)
         partition = await session.endpoint.partitions.open(topic, asked.partition)
         if request.version >= 2:
             partition.check_epoch(asked.current_leader_epoch)
@@ -155,6 +159,7 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
     )
     endpoint = session.endpoint
     try:
+        session.access.check(Operation.ADMINISTER, topic)
         partition = await endpoint.partitions.open(topic, asked.partition_index)
         end = partition.end_offset
         offset = end if asked.offset == -1 else asked.offset

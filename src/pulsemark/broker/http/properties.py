@@ -1,0 +1,133 @@
+"""The properties of namespaces and topics over HTTP, with the answers of Apache Pulsar 4.0.8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..policies.policy import PolicyValueError
+from ..policies.properties import PROPERTIES, read_properties
+from .messages import JSON_TYPE, HttpError, Request, Response
+from .names import existing_topic
+from .policies import policy_namespace
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def of_namespace(request: Request, tenant: str, name: str) -> Response:
+    """All properties of a namespace."""
+    return Response.of_json(
+        _of_namespace(request, policy_namespace(request, tenant, name, PROPERTIES))
+    )
+
+
+async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Add properties to a namespace, or replace some."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    return await _change(request, namespace, _given(request) or {})
+
+
+async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Remove all properties of a namespace."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
+    return Response()
+
+
+async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+    """A property's value; without a body if there is none."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    return _text(_of_namespace(request, namespace).get(key))
+
+
+async def set_in_namespace(
+    request: Request, tenant: str, name: str, key: str, value: str
+) -> Response:
+    """Set one property of a namespace."""
+    return await _change(request, policy_namespace(request, tenant, name, PROPERTIES), {key: value})
+
+
+async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+    """Remove one property; the answer is its value."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    properties = dict(_of_namespace(request, namespace))
+    removed = properties.pop(key, None)
+    levels = request.services.topics.policies[PROPERTIES]
+    await levels.set_for_namespace(namespace, properties or None)
+    return _text(removed)
+
+
+async def of_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """All properties of a topic."""
+    if domain != "persistent":
+        raise HttpError(406, "Need to provide a persistent topic name")
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    return Response.of_json(request.services.topics.policies[PROPERTIES].of_topic(name) or {})
+
+
+async def add_to_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Add properties to a topic, or replace some."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    levels = request.services.topics.policies[PROPERTIES]
+    before = levels.of_topic(name) or {}
+    given = {} if request.json() is None else _given(request) or {}
+    await levels.set_for_topic(name, _checked({**before, **given}))
+    return Response()
+
+
+async def remove_from_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Remove the property that the query names."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
+    left = {each: text for each, text in (levels.of_topic(name) or {}).items() if each != key}
+    await levels.set_for_topic(name, left or None)
+    return Response()
+
+
+def _of_namespace(request: Request, namespace: str) -> dict[str, str]:
+    levels = request.services.topics.policies[PROPERTIES]
+    return levels.of_namespace(namespace) or {}
+
+
+async def _change(request: Request, namespace: str, given: dict[str, str]) -> Response:
+    properties = _checked({**_of_namespace(request, namespace), **given})
+    levels = request.services.topics.policies[PROPERTIES]
+    await levels.set_for_namespace(namespace, properties)
+    return Response()
+
+
+def _given(request: Request) -> Any:
+    return _checked(request.json())
+
+
+def _checked(value: Any) -> Any:
+    try:
+        return read_properties(value) or None
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
+
+
+def _text(value: str | None) -> Response:
+    return Response(200) if value is None else Response(200, value.encode(), JSON_TYPE)
+
+
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+ROUTES = (
+    Route("GET", f"{NAMESPACE}/properties", of_namespace),
+    Route("PUT", f"{NAMESPACE}/properties", add_to_namespace),
+    Route("DELETE", f"{NAMESPACE}/properties", clear_namespace),
+    Route("GET", f"{NAMESPACE}/property/{{key}}", one_of_namespace),
+    Route("PUT", f"{NAMESPACE}/property/{{key}}/{{value}}", set_in_namespace),
+    Route("DELETE", f"{NAMESPACE}/property/{{key}}", remove_from_namespace),
+    Route("GET", f"{TOPIC}/properties", of_topic),
+    Route("PUT", f"{TOPIC}/properties", add_to_topic),
+    Route("DELETE", f"{TOPIC}/properties", remove_from_topic),
+)
