@@ -84,6 +84,11 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/kafka_campaigns.py kill --cycles 20
 	$(BIN)/python tools/kafka_campaigns.py full-disk --cycles 4
 
+# Clients of Kafka that others have made; what is not on the machine comes from their registries.
+.PHONY: kafka-clients
+kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
+	$(BIN)/python tools/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))
+
 pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/its/clone
 	$(BIN)/python tools/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)
 

@@ -27,6 +27,7 @@ __all__ = ["KafkaPartition", "Partitions"]
 
 log = logging.getLogger(__name__)
 
+NO_EPOCH = -1
 PLACES_KEPT = 64
 READ_ENTRIES = 500
 
@@ -170,7 +171,7 @@ class KafkaPartition:
     def check_epoch(self, claimed: int) -> None:
         """Raise KafkaError if a client believes in another leader epoch; -1 is no claim."""
         current = self.epoch
-        if claimed < 0 or claimed == current:
+        if claimed in (NO_EPOCH, current):
             return
         code = Code.FENCED_LEADER_EPOCH if claimed < current else Code.UNKNOWN_LEADER_EPOCH
         raise KafkaError(code, f"{self.opened.name} has leader epoch {current}, not {claimed}")

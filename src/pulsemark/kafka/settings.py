@@ -31,7 +31,7 @@ class Setting:
     """One setting: its default, its type in DescribeConfigs, and what its text must be."""
 
     default: str
-    #: Kafka's ConfigDef type: 2 STRING, 3 INT, 5 LONG, 7 LIST.
+    #: Kafka's ConfigDef type: 1 BOOLEAN, 2 STRING, 3 INT, 5 LONG, 6 DOUBLE, 7 LIST.
     kind: int
     check: Callable[[str], None]
     about: str
@@ -95,6 +95,49 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
+def _kept() -> dict[str, Setting]:
+    """Settings of Kafka's segments, replicas and cleaner, which have no effect here.
+
+    Clients set them for topics that they create. They are checked, kept and shown.
+    """
+    millis, switch = _number(0, LONG_MAX), _one_of("true", "false")
+    rows: dict[str, tuple[str, int, Callable[[str], None]]] = {
+        "compression.type": (
+            "producer", 2, _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+        ),
+        "delete.retention.ms": ("86400000", 5, millis),
+        "file.delete.delay.ms": ("60000", 5, millis),
+        "flush.messages": (str(LONG_MAX), 5, _number(1, LONG_MAX)),
+        "flush.ms": (str(LONG_MAX), 5, millis),
+        "follower.replication.throttled.replicas": ("", 7, _any),
+        "index.interval.bytes": ("4096", 3, _number(0, INT_MAX)),
+        "leader.replication.throttled.replicas": ("", 7, _any),
+        "max.compaction.lag.ms": (str(LONG_MAX), 5, _number(1, LONG_MAX)),
+        "min.cleanable.dirty.ratio": ("0.5", 6, _share),
+        "min.compaction.lag.ms": ("0", 5, millis),
+        "min.insync.replicas": ("1", 3, _number(1, INT_MAX)),
+        "preallocate": ("false", 1, switch),
+        "segment.bytes": ("1073741824", 3, _number(14, INT_MAX)),
+        "segment.index.bytes": ("10485760", 3, _number(4, INT_MAX)),
+        "segment.jitter.ms": ("0", 5, millis),
+        "segment.ms": ("604800000", 5, _number(1, LONG_MAX)),
+        "unclean.leader.election.enable": ("false", 1, switch),
+    }  # fmt: skip
+    return {name: Setting(*row, "Kafka's; has no effect here") for name, row in rows.items()}
+
+
+def _any(text: str) -> None:
+    """Every text will do."""
+
+
+def _share(text: str) -> None:
+    if not 0 <= float(text) <= 1:
+        raise ValueError("must be a number from 0 to 1")
+
+
+SETTINGS |= _kept()
+
+
 def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
     """The settings that are not null. Raises KafkaError (INVALID_CONFIG) with name and value."""
     checked = {}
@@ -104,11 +147,12 @@ def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
             raise KafkaError(Code.INVALID_CONFIG, f"there is no topic setting {name[:100]!r} here")
         if value is None:
             continue
+        text = value.strip()  # as Kafka does
         try:
-            known.check(value)
+            known.check(text)
         except ValueError as error:
             raise KafkaError(Code.INVALID_CONFIG, f"{name}={value[:100]!r}: {error}") from error
-        checked[name] = value
+        checked[name] = text
     return checked
 
 

@@ -69,6 +69,23 @@ def test_settings_are_shown_with_their_source(raw, topic, version):
     assert shown(raw, topic, keys=["retention.ms"])[1].keys() == {"retention.ms"}
 
 
+def test_no_names_are_all_names(raw, topic):
+    """An empty list shows what null shows, as in Kafka since 2.6."""
+    create(raw, topic)
+    assert shown(raw, topic, keys=[]) == shown(raw, topic)
+
+
+def test_settings_of_kafkas_storage_are_kept_and_shown(raw, topic):
+    """Clients that set them can create their topics; spaces around a value do not count."""
+    create(raw, topic, segment_bytes="1048576", min_insync_replicas="2", preallocate=" true ")
+    settings = shown(raw, topic)[1]
+    assert settings["segment.bytes"] == ("1048576", 1)
+    assert settings["min.insync.replicas"] == ("2", 1)
+    assert settings["preallocate"] == ("true", 1)
+    assert settings["segment.ms"] == ("604800000", 5)
+    assert raw.produce(topic, record_set([b"x"])).error_code == 0
+
+
 def test_a_changed_setting_holds_for_the_next_batch(raw, topic):
     """A smaller limit refuses what was taken before."""
     create(raw, topic)
@@ -107,7 +124,11 @@ def test_single_settings_are_set_removed_and_extended(raw, topic):
         ("message.timestamp.type", "Never"),
         ("max.message.bytes", "1"),
         ("pulsemark.tombstone.stage", "3"),
-        ("unclean.leader.election.enable", "true"),
+        ("unclean.leader.election.enable", "perhaps"),
+        ("min.cleanable.dirty.ratio", "2"),
+        ("min.cleanable.dirty.ratio", "x"),
+        ("segment.bytes", "13"),
+        ("no.such.setting", "1"),
     ],
 )
 def test_wrong_values_change_nothing(raw, topic, name, value):

@@ -32,6 +32,26 @@ def test_a_higher_version_is_answered_and_the_connection_stays(raw):
     assert raw.call(ApiVersionsRequest, 2).error_code == 0
 
 
+def test_a_negative_version_is_answered_too(raw):
+    """Code 35, as for a version that is too high."""
+    raw.send_bytes(struct.pack(">ihhih", 10, 18, -1, 9, -1))
+    answer = ApiVersionsResponse.decode(raw.receive_frame(), version=0, header=True)
+    assert answer.error_code == 35
+    assert raw.call(ApiVersionsRequest, 2).error_code == 0
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "é", "x" * 20 + "/"])
+def test_a_client_has_to_name_its_software(raw, name):
+    """Code 42 for a name that KIP-511 does not allow; the connection stays."""
+    for first, second in ((name, "1.0"), ("good-1", name)):
+        asked = {"client_software_name": first, "client_software_version": second}
+        raw.send(ApiVersionsRequest, 3, **asked)
+        # kafka-python cannot decode an error in this version.
+        assert struct.unpack_from(">h", raw.receive_frame(), 4) == (42,)
+    asked = {"client_software_name": "good-1", "client_software_version": "v.2"}
+    assert raw.call(ApiVersionsRequest, 3, **asked).error_code == 0
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_this_broker_coordinates_every_group(kafka_broker, raw, version):
     """Its address; there are no transactions, and no other kinds."""

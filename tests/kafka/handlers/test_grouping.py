@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from kafka.protocol.admin import (
     DeleteGroupsRequest,
@@ -14,9 +16,13 @@ from kafka.protocol.consumer import (
     JoinGroupRequest,
     LeaveGroupRequest,
     OffsetCommitRequest,
+    OffsetDeleteRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
 )
+from kafka.protocol.metadata import MetadataRequest
+
+from pulsemark.testing.raw_kafka import RawKafka
 
 from ..conftest import record_set
 
@@ -147,6 +153,76 @@ def test_all_offsets_of_a_group_and_none_of_a_deleted_topic(raw, made, topic):
     raw.call(DeleteTopicsRequest, 1, topic_names=[made], timeout_ms=1)
     committed(raw, "other", made, 1)
     assert fetched(raw, group, None) == {}
+
+
+def test_a_group_that_rebalances_shows_no_assignment(raw, kafka_broker, topic):
+    """The last one is over as soon as another member has come; its metadata is not chosen yet."""
+    member_of(raw, topic, 2)
+    with RawKafka.from_url(kafka_broker.kafka_url) as other:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"meta")
+        other.send(
+            JoinGroupRequest,
+            2,
+            group_id=topic,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        for _ in range(200):
+            found = raw.call(DescribeGroupsRequest, 4, groups=[topic]).groups[0]
+            if found.group_state == "PreparingRebalance":
+                break
+            time.sleep(0.05)
+    assert (found.group_state, found.protocol_data) == ("PreparingRebalance", "")
+    assert len(found.members) == 2
+    assert {(each.member_metadata, each.member_assignment) for each in found.members} == {
+        (b"", b"")
+    }
+
+
+def test_a_group_with_offsets_alone_has_no_members(raw, made, topic):
+    """A commit of a member gets 25; of a group that is not known at all 22."""
+    assert committed(raw, f"alone-{topic}", made, 1) == 0
+    assert committed(raw, f"alone-{topic}", made, 1, member=("m", 3)) == 25
+    assert committed(raw, f"nothing-{topic}", made, 1, member=("m", 3)) == 22
+
+
+def forgotten(client, group, *partitions):
+    """The codes of an OffsetDelete: of the group, and of each partition."""
+    of = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    asked = [
+        of(name=topic, partitions=[of.OffsetDeleteRequestPartition(partition_index=index)])
+        for topic, index in partitions
+    ]
+    answer = client.call(OffsetDeleteRequest, 0, group_id=group, topics=asked)
+    found = [part.error_code for each in answer.topics for part in each.partitions]
+    return answer.error_code, found
+
+
+def test_single_offsets_of_a_group_are_removed(raw, made):
+    """The others stay; unknown groups and partitions have an error."""
+    group, other = f"some-{made}", f"{made}-b"
+    raw.call(MetadataRequest, 1, topics=[MetadataRequest.MetadataRequestTopic(name=other)])
+    assert committed(raw, group, made, 3) == 0
+    assert committed(raw, group, other, 4) == 0
+    assert forgotten(raw, group, (made, 7), ("none", 0)) == (0, [3, 3])
+    assert forgotten(raw, group, (made, 0)) == (0, [0])
+    assert fetched(raw, group, None) == {(other, 0): (4, "")}
+    assert forgotten(raw, f"none-{made}", (made, 0)) == (69, [])
+    assert forgotten(raw, "", (made, 0)) == (24, [])
+
+
+def test_offsets_of_a_topic_that_members_read_stay(raw, made):
+    """Code 86, also for a member whose subscription cannot be read."""
+    group = f"reads-{made}"
+    member = member_of(raw, group)
+    assert committed(raw, group, made, 1, member=member) == 0
+    assert forgotten(raw, group, (made, 0)) == (0, [86])
+    assert fetched(raw, group, None) == {(made, 0): (1, "")}
+    raw.call(LeaveGroupRequest, 0, group_id=group, member_id=member[0])
+    assert forgotten(raw, group, (made, 0)) == (0, [0])
 
 
 def test_administrators_see_and_delete_groups(raw, made):

@@ -53,7 +53,7 @@ def test_version_0_lists_the_starts_of_segments(kafka_broker, raw, made):
     assert listed(raw, made, -1, 0).old_style_offsets == [3, 2, 0]
     assert listed(raw, made, -1, 0, count=1).old_style_offsets == [3]
     assert listed(raw, made, -2, 0).old_style_offsets == [0]
-    assert listed(raw, made, 2**62, 0).old_style_offsets == [2, 0]
+    assert listed(raw, made, 2**62, 0).old_style_offsets == [3, 2, 0]
     assert listed(raw, made, 5, 0).old_style_offsets == []
 
 
@@ -63,6 +63,19 @@ def test_what_cannot_be_listed(raw, made):
     assert listed(raw, made, -1, partition=4).error_code == 3
     assert listed(raw, "none", -1).error_code == 3
     assert listed(raw, made, -1, epoch=9).error_code == 75
+    assert listed(raw, made, -1, epoch=-2).error_code == 74
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_partition_that_is_asked_for_twice_is_refused(raw, made, version):
+    """From version 1 on with code 42; version 0 may ask for several times."""
+    asked = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=-1, timestamp=-1, max_num_offsets=1
+    )
+    topics = [ListOffsetsRequest.ListOffsetsTopic(name=made, partitions=[asked, asked])]
+    answer = raw.call(ListOffsetsRequest, version, replica_id=-1, isolation_level=0, topics=topics)
+    codes = [part.error_code for part in answer.topics[0].partitions]
+    assert codes == [42 if version else 0] * 2
 
 
 def ends(client, topic, epoch, version=3, current=-1):

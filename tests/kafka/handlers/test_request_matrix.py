@@ -49,6 +49,7 @@ class Example:
 _Offsets = consumer.ListOffsetsRequest.ListOffsetsTopic
 _Commit = consumer.OffsetCommitRequest.OffsetCommitRequestTopic
 _Fetch = consumer.OffsetFetchRequest.OffsetFetchRequestTopic
+_Forget = consumer.OffsetDeleteRequest.OffsetDeleteRequestTopic
 _Epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 _Delete = admin.DeleteRecordsRequest.DeleteRecordsTopic
 _Resource = admin.DescribeConfigsRequest.DescribeConfigsResource
@@ -98,6 +99,12 @@ def examples(topic: str) -> dict[int, Example]:
         Example(
             consumer.OffsetFetchRequest, 2,
             {**group, "topics": [_Fetch(name=topic, partition_indexes=[0])]},
+            "reader", READERS, GROUP_FAILED,
+        ),
+        Example(
+            consumer.OffsetDeleteRequest, 0,
+            {**group, "topics": [_Forget(name=topic, partitions=[
+                _Forget.OffsetDeleteRequestPartition(partition_index=0)])]},
             "reader", READERS, GROUP_FAILED,
         ),
         Example(

@@ -52,12 +52,13 @@ def test_what_cannot_be_created(raw, topic, fields, code):
 
 
 def test_assignments_and_defaults_say_how_many_partitions(raw, topic):
-    """Two assignments to this broker; -1 is the broker's default from version 4 on."""
+    """Two assignments to this broker; -1 is the broker's default, in every version."""
     assigned = [(0, [1]), (1, [1])]
     assert create(raw, topic, -1, replicas=-1, assigned=assigned) == 0
     assert described(raw, topic) == (0, 2)
-    assert create(raw, f"{topic}d", -1, replicas=-1) == 0
-    assert described(raw, f"{topic}d") == (0, 1)
+    for version in range(5):
+        assert create(raw, f"{topic}d{version}", -1, version=version, replicas=-1) == 0
+        assert described(raw, f"{topic}d{version}") == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "ä", "x" * 250, "t-partition-0"])

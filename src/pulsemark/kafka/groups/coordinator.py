@@ -18,6 +18,7 @@ from .group import Group, State
 from .member import Joining, JoinResult, Member, SyncResult
 from .offsets import Offsets
 from .rebalance import Clock, Rebalancing
+from .subscriptions import CONSUMER, subscribes
 
 __all__ = ["Coordinator"]
 
@@ -187,7 +188,9 @@ class Coordinator:
         if generation < 0 and not has_members:
             return Code.NONE
         if not has_members:
-            return Code.ILLEGAL_GENERATION if group is None else Code.UNKNOWN_MEMBER_ID
+            # A group with offsets only is known, and has no members.
+            is_known = group is not None or bool(self.offsets.of_group(name))
+            return Code.UNKNOWN_MEMBER_ID if is_known else Code.ILLEGAL_GENERATION
         code = self._check_generation(group, generation, member_id, instance_id)
         if code is not Code.NONE or group is None:
             return code
@@ -222,6 +225,24 @@ class Coordinator:
         if not self.offsets.of_group(name):
             return Code.GROUP_ID_NOT_FOUND
         return Code.NONE
+
+    def forgettable(self, name: str) -> Code:
+        """Whether offsets of a group may be removed one by one."""
+        if not name:
+            return Code.INVALID_GROUP_ID
+        group = self.groups.get(name)
+        if group is None:
+            return Code.NONE if self.offsets.of_group(name) else Code.GROUP_ID_NOT_FOUND
+        # What members of other kinds read is not known.
+        is_known = not group.members or group.protocol_type == CONSUMER
+        return Code.NONE if is_known else Code.NON_EMPTY_GROUP
+
+    def reads(self, name: str, topic: str) -> bool:
+        """Whether a member of a consumer group has subscribed to a topic."""
+        group = self.groups.get(name)
+        if group is None or group.protocol_type != CONSUMER:
+            return False
+        return any(subscribes(member, topic) for member in group.members.values())
 
     def _settle(self, group: Group) -> None:
         """Count what the group takes now; forget it if it has no members."""

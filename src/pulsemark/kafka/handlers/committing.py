@@ -1,11 +1,15 @@
-"""OffsetCommit and OffsetFetch. A commit is answered when it is durable."""
+"""OffsetCommit, OffsetFetch and OffsetDelete. A change is answered when it is durable."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchResponse
+from kafka.protocol.consumer import (
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+    OffsetFetchResponse,
+)
 
 from ...ledger import LedgerError
 from ..access import Operation
@@ -21,6 +25,7 @@ MAX_METADATA_BYTES = 4_096
 NOT_COMMITTED = Committed(-1, -1, "", -1)
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+_DeletedTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 _FetchedTopic = OffsetFetchResponse.OffsetFetchResponseTopic
 
 
@@ -153,4 +158,52 @@ def _fetched(index: int, committed: Committed | None, code: Code) -> Any:
     )
 
 
-HANDLERS: dict[int, Handler] = {8: offset_commit, 9: offset_fetch}
+def offset_delete(session: KafkaSession, request: Request) -> None:
+    """Remove a group's offsets of some partitions, except those of topics that it still reads."""
+    body, endpoint = request.body, session.endpoint
+    group = body.group_id or ""
+    code = session.access.group_code(group) or endpoint.groups.forgettable(group)
+    codes = dict.fromkeys(_partitions(body), Code.NONE)
+    for topic, index in codes:
+        if not session.access.may(Operation.READ, topic):
+            codes[topic, index] = Code.TOPIC_AUTHORIZATION_FAILED
+        elif not 0 <= index < endpoint.ports.topics.partitions_of(topic):
+            codes[topic, index] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        elif endpoint.groups.reads(group, topic):
+            codes[topic, index] = Code.GROUP_SUBSCRIBED_TO_TOPIC
+    dropped = [at for at, refusal in codes.items() if refusal is Code.NONE]
+    if code is not Code.NONE or not dropped:
+        _answer_deleted(session, request, code, codes)
+        return
+
+    def done(error: BaseException | None) -> None:
+        if error is not None:
+            codes.update(dict.fromkeys(dropped, Code.KAFKA_STORAGE_ERROR))
+        _answer_deleted(session, request, code, codes)
+
+    session.block(request, lambda: None)
+    try:
+        endpoint.offsets.drop(group, dropped, done)
+    except LedgerError as error:
+        session.storage_failed(error)
+        done(error)
+
+
+def _answer_deleted(
+    session: KafkaSession, request: Request, code: Code, codes: Mapping[Partition, Code]
+) -> None:
+    by_topic: dict[str, list[Any]] = {}
+    if code is Code.NONE:
+        for (topic, index), refusal in codes.items():
+            by_topic.setdefault(topic, []).append(
+                _DeletedTopic.OffsetDeleteResponsePartition(
+                    partition_index=index, error_code=refusal
+                )
+            )
+    topics = [_DeletedTopic(name=name, partitions=each) for name, each in by_topic.items()]
+    session.answer(
+        request, OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=topics)
+    )
+
+
+HANDLERS: dict[int, Handler] = {8: offset_commit, 9: offset_fetch, 47: offset_delete}

@@ -73,7 +73,7 @@ def _describe(session: KafkaSession, resource: Any) -> list[Any]:
             )
             for name, setting in SETTINGS.items()
         ]
-    return shown if keys is None else [config for config in shown if config.name in keys]
+    return [config for config in shown if config.name in keys] if keys else shown
 
 
 def _of_broker(session: KafkaSession, resource: Any) -> list[tuple[str, str]]:

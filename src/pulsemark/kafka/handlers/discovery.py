@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 from kafka.protocol.metadata import (
@@ -31,6 +32,8 @@ NODE_ID = 1
 """This broker's number in Kafka's protocol."""
 GROUP, TRANSACTION = 0, 1
 TOPICS_PER_TURN = 500
+#: What a client may call itself (KIP-511).
+SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: For so many partitions of a request the leader epoch is looked up, which opens their topics.
 OPENED_FOR_EPOCHS = 200
 
@@ -41,9 +44,17 @@ _Partition = _Topic.MetadataResponsePartition
 
 def api_versions(session: KafkaSession, request: Request) -> None:
     """Which requests are served, in which versions."""
-    if request.version > request.api.highest:
+    if request.body is None:
         highest = _Version(api_key=API_VERSIONS, min_version=0, max_version=request.api.highest)
         response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=[highest])
+    elif request.version >= 3 and not _names_its_software(request.body):
+        response = ApiVersionsResponse(
+            error_code=Code.INVALID_REQUEST,
+            api_keys=[],
+            throttle_time_ms=0,
+            supported_features=[],
+            finalized_features=[],
+        )
     else:
         served = [
             _Version(api_key=api.key, min_version=api.lowest, max_version=api.highest)
@@ -57,6 +68,11 @@ def api_versions(session: KafkaSession, request: Request) -> None:
             finalized_features=[],
         )
     session.answer(request, response)
+
+
+def _names_its_software(body: Any) -> bool:
+    names = (body.client_software_name, body.client_software_version)
+    return all(SOFTWARE.fullmatch(name or "") for name in names)
 
 
 async def metadata(session: KafkaSession, request: Request) -> None:

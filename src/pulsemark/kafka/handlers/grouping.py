@@ -19,7 +19,7 @@ from kafka.protocol.consumer import (
 
 from ...ledger import LedgerError
 from ..errors import Code
-from ..groups.group import Group
+from ..groups.group import Group, State
 from ..groups.member import Joining, JoinResult, SyncResult
 from ..session import Handler, KafkaSession
 from ..wire import Request
@@ -153,7 +153,8 @@ def _description(session: KafkaSession, name: str) -> Any:
     group = coordinator.groups.get(name) if code is Code.NONE else None
     members = [] if group is None else [_member(group, each) for each in group.members]
     if group is not None:
-        state, kind, protocol = group.state.value, group.protocol_type, group.protocol or ""
+        protocol = (group.protocol or "") if group.state is State.STABLE else ""
+        state, kind = group.state.value, group.protocol_type
     elif code is Code.NONE and coordinator.offsets.of_group(name):
         state, kind, protocol = "Empty", coordinator.offsets.types[name], ""
     else:
@@ -171,13 +172,15 @@ def _description(session: KafkaSession, name: str) -> Any:
 
 def _member(group: Group, member_id: str) -> Any:
     member = group.members[member_id]
+    # While the group rebalances nothing is assigned yet, and the last assignment is over.
+    is_stable = group.state is State.STABLE
     return _Member(
         member_id=member_id,
         group_instance_id=member.instance_id,
         client_id=member.joining.client_id,
         client_host=member.joining.client_host,
-        member_metadata=member.metadata_of(group.protocol),
-        member_assignment=member.assignment,
+        member_metadata=member.metadata_of(group.protocol) if is_stable else b"",
+        member_assignment=member.assignment if is_stable else b"",
     )
 
 

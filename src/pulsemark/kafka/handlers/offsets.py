@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from typing import Any
 
 from kafka.protocol.admin import DeleteRecordsResponse
@@ -29,16 +30,25 @@ _Deleted = DeleteRecordsResponse.DeleteRecordsTopicResult
 async def list_offsets(session: KafkaSession, request: Request) -> None:
     """Offsets by broker time, and the ends of the log."""
     topics = []
+    times = Counter(
+        (topic.name, each.partition_index)
+        for topic in request.body.topics or ()
+        for each in topic.partitions or ()
+    )
     for topic in request.body.topics or ():
         name = topic.name or ""
-        asked = session.in_turns(topic.partitions or ())
-        found = [await _list_one(session, request, name, each) async for each in asked]
+        found = []
+        async for each in session.in_turns(topic.partitions or ()):
+            is_repeated = request.version >= 1 and times[topic.name, each.partition_index] > 1
+            found.append(await _list_one(session, request, name, each, is_repeated=is_repeated))
         topics.append(_Listed(name=name, partitions=found))
     response = ListOffsetsResponse(throttle_time_ms=0, topics=topics)
     await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
-async def _list_one(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
+async def _list_one(
+    session: KafkaSession, request: Request, topic: str, asked: Any, *, is_repeated: bool
+) -> Any:
     answer = _Listed.ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=Code.NONE,
@@ -49,12 +59,15 @@ async def _list_one(session: KafkaSession, request: Request, topic: str, asked: 
     )
     try:
         session.access.check(Operation.DESCRIBE, topic)
+        if is_repeated:
+            raise KafkaError(Code.INVALID_REQUEST, f"{topic} is in the request more than once")
         partition = await session.endpoint.partitions.open(topic, asked.partition_index)
         if request.version >= 4:
             partition.check_epoch(asked.current_leader_epoch)
         if request.version == 0:
             count = min(max(asked.max_num_offsets, 0), MAX_OLD_STYLE_OFFSETS)
-            answer.old_style_offsets = _old_style(partition, asked.timestamp)[:count]
+            now_ms = session.endpoint.ports.now_ms()
+            answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
             await _by_time(session, partition, asked.timestamp, answer)
     except KafkaError as refusal:
@@ -88,13 +101,13 @@ def _first_epoch(partition: KafkaPartition) -> int:
     return starts[0].epoch if starts else partition.epoch
 
 
-def _old_style(partition: KafkaPartition, time_ms: int) -> list[int]:
-    """The starts of segments up to a time, newest first; for the latest also the end."""
+def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int]:
+    """The starts of segments up to a time, newest first; the end too, which is of now."""
     if time_ms == EARLIEST:
         return [partition.first_offset]
     runs = partition.ledger.segments()
     first = partition.first_offset
-    if time_ms == LATEST:
+    if time_ms == LATEST or time_ms >= now_ms:
         starts = [max(run.first_index, first) for run in runs]
         return sorted({*starts, partition.end_offset}, reverse=True)
     if time_ms < 0:

@@ -35,7 +35,7 @@ async def create_topics(session: KafkaSession, request: Request) -> None:
             if times[name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, f"{name} is in the request more than once")
             topic = next(topic for topic in asked if topic.name == name)
-            await _create(session, topic, request.version, only_check=_flag(request))
+            await _create(session, topic, only_check=_flag(request))
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         results.append(
@@ -50,14 +50,14 @@ def _flag(request: Request) -> bool:
     return request.version >= 1 and bool(request.body.validate_only)
 
 
-async def _create(session: KafkaSession, topic: Any, version: int, *, only_check: bool) -> None:
+async def _create(session: KafkaSession, topic: Any, *, only_check: bool) -> None:
     port, name = session.endpoint.ports.topics, topic.name
     session.access.check(Operation.ADMINISTER, name)
     if not is_name(name):
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic's name")
     if port.partitions_of(name):
         raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-    partitions = _partitions_asked(session, topic, version)
+    partitions = _partitions_asked(session, topic)
     settings = check_settings({each.name or "": each.value for each in topic.configs or ()})
     if len(settings) < len(topic.configs or ()):
         raise KafkaError(Code.INVALID_CONFIG, "a setting has no value, or two")
@@ -65,7 +65,7 @@ async def _create(session: KafkaSession, topic: Any, version: int, *, only_check
         await port.create(name, partitions, settings)
 
 
-def _partitions_asked(session: KafkaSession, topic: Any, version: int) -> int:
+def _partitions_asked(session: KafkaSession, topic: Any) -> int:
     """How many partitions a new topic is to have. Raises KafkaError."""
     partitions: int = topic.num_partitions
     replicas = topic.replication_factor
@@ -79,7 +79,7 @@ def _partitions_asked(session: KafkaSession, topic: Any, version: int) -> int:
         if indexes != list(range(len(indexes))):
             raise KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, f"partitions {indexes[:20]}")
         partitions, replicas = len(indexes), 1
-    elif version >= 4 and partitions == -1:
+    elif partitions == -1:
         partitions = session.options.default_partitions
     _check_partitions(session, partitions)
     if replicas not in (-1, 1):

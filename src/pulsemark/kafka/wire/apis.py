@@ -79,6 +79,7 @@ APIS = {
         _api(37, 1, admin, "CreatePartitions"),
         _api(42, 1, admin, "DeleteGroups"),
         _api(44, 0, admin, "IncrementalAlterConfigs"),
+        _api(47, 0, consumer, "OffsetDelete"),
     )
 }
 """By key. The order is that of ApiVersions' answer."""

@@ -7,8 +7,8 @@ no answer.
 
 A frame is an i32 size and so many bytes. A size that is negative or above the limit, an unknown
 kind of request, a version that is not served and a body that cannot be decoded end the connection,
-as in Kafka. Only an ApiVersions request of a higher version is answered, so that the client can
-take a lower one.
+as in Kafka. Only an ApiVersions request of another version is answered, so that the client can
+take one that is served.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Connection:
             return self._waiting(Request(RAW_SASL, 0, 0, "", frame, len(frame)))
         key, version = _KEY_VERSION.unpack_from(frame)
         api = APIS[key]
-        is_served = version <= api.highest
+        is_served = api.lowest <= version <= api.highest
         # In a version that is not served, only the first fields of the header are certain.
         flexible = is_served and api.request.flexible_version_q(version)
         try:
@@ -200,7 +200,7 @@ def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:
 
 def encode(request: Request, response: Any) -> bytes:
     """The frame of a response, in the request's version."""
-    version = request.version if request.version <= request.api.highest else 0
+    version = 0 if request.body is None else request.version
     response.API_VERSION = version
     response.with_header(request.correlation_id)
     frame: bytes = response.encode(header=True, framed=True)
@@ -211,7 +211,7 @@ def _served(key: int, version: int) -> Api:
     api = APIS.get(key)
     if api is None:
         raise ProtocolError(f"requests of kind {key} are not served")
-    if version < api.lowest or (version > api.highest and key != API_VERSIONS):
+    if not api.lowest <= version <= api.highest and key != API_VERSIONS:
         raise ProtocolError(
             f"{api.name} is served in versions {api.lowest} to {api.highest}, not {version}"
         )

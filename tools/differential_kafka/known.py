@@ -1,0 +1,122 @@
+"""Differences from Kafka that are meant, each with its reason. docs/compatibility.md explains them.
+
+A rule names the scenarios, the steps and the lines of a difference by regular expressions. The
+first one that fits says why.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Known(NamedTuple):
+    """What scenario, step and line of a difference match, and why it is meant."""
+
+    scenario: str
+    step: str
+    line: str
+    why: str
+
+
+SETS = "conversion-matrix|bad-sets|missing-sets|mixed-log|idempotence"
+KNOWN = [
+    # Record sets
+    Known(
+        SETS,
+        "magic 2 .*to format [01] ",
+        r"(error_code: 0, theirs -1|base_offset: 'end)",
+        "headers are left out for an old format",
+    ),
+    Known(SETS, "zstd", "error_code: 76, theirs", "zstd where it may not be is 76"),
+    Known(SETS, "zstd", "base_offset: -1, theirs", "zstd where it may not be is 76"),
+    Known(SETS, "", "error_message: '<text>', theirs None", "a refusal has a text"),
+    Known(SETS, "", "log_start_offset: ", "a refusal has the log's start, or has it not"),
+    Known(SETS, "", "error_code: 87, theirs -1", "a bad set is not an error in the broker"),
+    Known(SETS, "size 20", "error_code: 2, theirs -1", "a bad set is not an error in the broker"),
+    Known(SETS, "null records", "", "null records are 87, or an empty set; Kafka fails on them"),
+    Known(SETS, "wrapper of a cut set", "", "a wrapper with a cut message is refused"),
+    Known(SETS, r"deltas \d, \d to", "", "plain records not numbered 0, 1, 2 are refused"),
+    Known(SETS, r"deltas \d, \d, gzip", "", "compressed records are numbered anew (KIP-31)"),
+    Known(SETS, "LogAppendTime", "", "a producer cannot say that it is the broker's time"),
+    Known(SETS, "flag of KIP-87", r"records\[0\]\[3\]", "the flag makes the value null (KIP-87)"),
+    Known(SETS, "to format 2", "bytes: ", "a null value of magic 0, 1 gets the flag (KIP-87)"),
+    Known(SETS, "transactional", "", "there are no transactions"),
+    Known(SETS, "a transactional id|one of two topics|what is stored", "", "no transactions"),
+    Known(
+        "idempotence", "repeated|again", "log_append_time_ms", "a repeated batch has no broker time"
+    ),
+    Known(
+        "mixed-log",
+        "client of magic [01]",
+        "",
+        "after a rollback Kafka sends new formats to old clients: it goes by the topic's setting",
+    ),
+    # Fetch
+    Known(
+        "fetches", r"v[0123]\)", "records|complete", "a converted answer is not cut at old sizes"
+    ),
+    Known("fetches", "twice", "", "a partition that is asked for twice is answered twice"),
+    Known("fetches", "at most (-1|0)|isolation level 9", "", "odd limits and levels are lenient"),
+    Known("fetches", "session", "session_id", "there are no fetch sessions"),
+    Known(
+        "fetches|deletions",
+        "partition|below the start|from ",
+        "aborted_transactions",
+        "no list of aborted transactions beside an error",
+    ),
+    # Offsets
+    Known("list-offsets", r"time -\d+ of", "", "negative times are refused as by 3.x, not 2.8"),
+    Known("list-offsets", "time 0", "timestamp|offset", "times are the broker's"),
+    Known("list-offsets", "twice", "items", "a refused repetition is answered twice (4.x: once)"),
+    Known("list-offsets", "at most -1", "", "a negative count of offsets is 0"),
+    Known("deletions", "9|inside a batch", "", "records inside a batch are not deleted"),
+    # Topics and settings
+    Known("topics", "the same twice", "items", "a topic that is named twice is answered once"),
+    Known("topics", "the same setting twice", "", "a setting that is named twice is refused"),
+    Known("topics", "null value|empty value", "", "a setting without a value is refused"),
+    Known("topics|settings", "", "error_message", "a refusal has a text"),
+    Known("topics", "assigned", "", "assignments are checked strictly"),
+    Known(
+        "settings",
+        "bad|null|twice|illegal topic|append to",
+        "error_code: (40|42|17), theirs (42|-1|0|3)$",
+        "codes of settings are those of 3.x, not of 2.8",
+    ),
+    Known(
+        "settings",
+        "after",
+        r"compact,compact'|config_source: 5, theirs 1|value: '-1', theirs '2'",
+        "2.8 appends a value that is there, and takes a setting twice",
+    ),
+    Known("settings", "v0", "is_default", "version 0 says which values are defaults"),
+    Known("settings", "operation 9", "", "an unknown operation is 42"),
+    Known("settings", "none", "items", "Kafka has more settings"),
+    Known("discovery", "coordinator", "error_message", "no text beside success"),
+    Known("discovery", "mechanism", "", "SASL without a configured mechanism"),
+    # Groups
+    Known("two-members", "", "members", "members have another order"),
+    Known("committed-offsets", r"\(v0\)", "", "version 0 of commits is like version 1"),
+    Known(
+        "committed-offsets", r"groups with offsets", "", "version 0 of commits is like version 1"
+    ),
+    Known("committed-offsets", "one good, one bad", "items", "topics that are named twice"),
+    # Bytes
+    Known(
+        "frames", "null|negative array", "", "null lists are empty lists, null names are illegal"
+    ),
+    Known("frames", "length -2", "", "a negative length is null"),
+    Known("frames", "not UTF-8", "", "text that is no UTF-8 ends the connection"),
+]
+
+
+def reason_of(scenario: str, step: str, line: str) -> str | None:
+    """Why a difference is meant; None if it is not."""
+    for known in KNOWN:
+        if (
+            re.fullmatch(known.scenario, scenario)
+            and re.search(known.step, step)
+            and re.search(known.line, line)
+        ):
+            return known.why
+    return None

@@ -1,0 +1,53 @@
+"""Makes the answers of two Kafka brokers comparable: names of the run, ids, addresses and texts.
+
+Member ids and producer ids become ``member#N`` and ``producer#N``, numbered in the order of their
+appearance in a scenario. A text for people becomes ``<text>``: whether there is one is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Fields that say where a broker is and how busy it is.
+LEFT_OUT = {"throttle_time_ms", "cluster_id", "host", "port", "rack", "documentation"}
+TEXTS = {"error_message", "batch_index_error_message"}
+_MEMBERS = {"member_id", "leader"}
+_PRODUCERS = {"producer_id"}
+
+
+class Normalizer:
+    """Normalizes what one broker answers in one scenario."""
+
+    def __init__(self, run: str) -> None:
+        self._run = re.compile(rf"-?{re.escape(run)}")
+        self._members: dict[str, int] = {}
+        self._producers: dict[int, int] = {}
+
+    def answer(self, value: Any, field: str = "") -> Any:
+        """An answer, as nested dicts and lists without what differs from run to run."""
+        if isinstance(value, dict):
+            return {
+                name: self.answer(item, name)
+                for name, item in value.items()
+                if name not in LEFT_OUT
+            }
+        if isinstance(value, list | tuple):
+            return _sorted([self.answer(item, field) for item in value])
+        if field in TEXTS:
+            return "<text>" if value else None
+        if field in _MEMBERS and isinstance(value, str) and "-" in value:
+            return f"member#{self._members.setdefault(value, len(self._members))}"
+        if field in _PRODUCERS and isinstance(value, int) and value >= 0:
+            return f"producer#{self._producers.setdefault(value, len(self._producers))}"
+        if isinstance(value, str):
+            return self._run.sub("", value)
+        return value
+
+
+def _sorted(items: list[Any]) -> list[Any]:
+    """Lists of named things have no order that a client may rely on."""
+    for key in ("name", "topic", "partition_index", "resource_name", "group_id"):
+        if items and all(isinstance(item, dict) and key in item for item in items):
+            return sorted(items, key=lambda item: (str(type(item[key])), item[key]))
+    return items
