@@ -64,6 +64,7 @@ def test_a_file_of_pulsars_is_taken_as_it_is():
         http_port=8081,
         host="0.0.0.0",
         max_unacked_messages_per_consumer=2**31 - 1,
+        backlog_quota_default_limit_gb=10,
     )
 
 
