@@ -81,6 +81,8 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
+	$(BIN)/python tools/kafka_campaigns.py kill --cycles 20
+	$(BIN)/python tools/kafka_campaigns.py full-disk --cycles 4
 
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.
 .PHONY: kafka-clients
