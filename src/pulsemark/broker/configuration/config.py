@@ -93,6 +93,8 @@ class BrokerConfig:
 
     # Behaviour
     allow_auto_topic_creation: bool = True
+    #: Whether an administrator may delete a namespace together with its topics.
+    force_delete_namespace_allowed: bool = False
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
     acknowledgment_at_batch_index_level_enabled: bool = False
     #: Skip damaged entries when dispatching. Off: the subscription stops before a damaged entry.

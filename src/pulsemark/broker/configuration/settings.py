@@ -191,6 +191,7 @@ PULSAR_SETTINGS = {
         "exposing_broker_entry_metadata_to_client_enabled", _BOOLEAN
     ),
     "allowAutoTopicCreation": _Setting("allow_auto_topic_creation", _BOOLEAN),
+    "forceDeleteNamespaceAllowed": _Setting("force_delete_namespace_allowed", _BOOLEAN),
     "acknowledgmentAtBatchIndexLevelEnabled": _Setting(
         "acknowledgment_at_batch_index_level_enabled", _BOOLEAN
     ),

@@ -215,11 +215,15 @@ class HttpConnection(asyncio.Protocol):
     async def _work(self, head: h11.Request, body: bytes) -> None:
         try:
             request = Request(
-                head.method.decode("ascii"), head.target.decode("ascii"), body, self._services
+                head.method.decode("ascii"),
+                head.target.decode("ascii"),
+                body,
+                self._services,
+                headers_of(head),
             )
             response = await answer(request)
         except HttpError as error:
-            response = Response.of_error(error.status, error.reason)
+            response = error.response
         except Exception:
             log.exception(
                 "HTTP request %s %s failed and was answered with 500",
@@ -257,7 +261,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _respond(self, response: Response, *, head_only: bool = False) -> None:
         self._answer_bytes = len(response.body)
-        headers = [("content-length", str(len(response.body)))] if response.status != 204 else []
+        headers = list(response.headers)
+        if response.status != 204:
+            headers.append(("content-length", str(len(response.body))))
         if response.body:
             headers.append(("content-type", response.content_type))
         self._send(h11.Response(status_code=response.status, headers=headers))
@@ -283,6 +289,15 @@ class HttpConnection(asyncio.Protocol):
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self._services.output.wrote(self)
+
+
+def headers_of(request: h11.Request) -> dict[str, str]:
+    """A request's headers; those that came several times are joined by commas."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in request.headers:
+        name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 def _problem_of(request: h11.Request, config: BrokerConfig) -> HttpError | None:

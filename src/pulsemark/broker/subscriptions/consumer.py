@@ -32,6 +32,8 @@ class ConsumerConnection(Protocol):
 
     #: The peer's address as text, for stats.
     address: str
+    #: What the client says of itself, for stats.
+    client_version: str
     #: Whether MESSAGE frames on this connection carry the broker entry metadata (PIP-90).
     exposes_entry_metadata: bool
     protocol_version: int
@@ -71,6 +73,8 @@ class Consumer:
         "epoch",
         "has_left",
         "key_shared_meta",
+        "last_acked_ms",
+        "last_flow_ms",
         "messages_out",
         "messages_redelivered",
         "name",
@@ -121,6 +125,9 @@ class Consumer:
         self.bytes_out = 0
         self.entries_out = 0
         self.messages_redelivered = 0
+        #: When it acknowledged something, and when it granted permits; 0: never.
+        self.last_acked_ms = 0
+        self.last_flow_ms = 0
 
     def frame(
         self, entry: Entry, redelivery_count: int, ack_set: Sequence[int] = ()

@@ -98,8 +98,17 @@ class Subscription:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that the client gave when it created the subscription."""
+        """The properties that clients gave the subscription."""
         return self.cursor.subscription_properties
+
+    async def set_properties(self, properties: dict[str, str]) -> None:
+        """Replace the properties, durably; if that fails, the old ones stay."""
+        before = self.cursor.subscription_properties
+        try:
+            await durable(self.cursor.set_subscription_properties(properties))
+        except BaseException:
+            self.cursor.subscription_properties = before
+            raise
 
     async def stored(self) -> None:
         """Return when the subscription is durable; `RefusedError` if that failed."""
@@ -267,6 +276,7 @@ class Subscription:
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer granted `permits` more messages."""
         consumer.permits += permits
+        consumer.last_flow_ms = self.topic.config.clock.now_ms()
         self.offered(consumer)
 
     def offered(self, consumer: Consumer) -> None:
@@ -322,6 +332,7 @@ class Subscription:
         """Acknowledge messages one by one."""
         if self.is_fenced or self.dispatcher is None:
             return
+        consumer.last_acked_ms = self.topic.config.clock.now_ms()
         by_batch_index = self.topic.config.acknowledgment_at_batch_index_level_enabled
         for message_id in ids:
             position = position_of(message_id)
@@ -343,6 +354,7 @@ class Subscription:
         """
         if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
             return
+        consumer.last_acked_ms = self.topic.config.clock.now_ms()
         position = position_of(message_id)
         if not message_id.ack_set:
             self.cursor.ack_cumulative(position)

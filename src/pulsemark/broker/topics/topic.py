@@ -86,6 +86,8 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
+        #: When the broker opened it; when it was created is not stored.
+        self.opened_ms = config.clock.now_ms()
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
         #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).

@@ -71,7 +71,7 @@ class Cursor:
         self.name = name
         self.properties: dict[str, int] = dict(properties or {})
         self.subscription_properties: dict[str, str] = dict(subscription_properties or {})
-        """The properties given when the subscription was created; they do not change."""
+        """What clients gave the subscription, when it was created or later."""
         self.mark_delete = mark_delete
         """Everything up to and with this position is acknowledged."""
         # Holds no reference to the cursor itself, which would be a reference cycle.
@@ -264,6 +264,27 @@ class Cursor:
         first = self._settle()
         return max(data_messages(self._log, first, LATEST) - self._acked.weight, 0)
 
+    @property
+    def backlog_entries(self) -> int:
+        """Entries not yet acknowledged, a batch counted once; control entries do not count."""
+        first = self._settle()
+        entries = self._log.count_entries(first, LATEST) - self._log.control_count(first, LATEST)
+        return max(entries - self._acked.entry_count, 0)
+
+    @property
+    def acked_ranges(self) -> int:
+        """Ranges of entries acknowledged one by one, after the mark delete position."""
+        return len(self._acked)
+
+    @property
+    def first_after_mark_delete(self) -> Position:
+        """The first entry after the mark delete position, acknowledged or not."""
+        return self._log.next_position(self.mark_delete)
+
+    def entries_up_to(self, position: Position) -> int:
+        """Entries after the mark delete position and before another position."""
+        return self._log.count_entries(self.first_after_mark_delete, position)
+
     def _settle(self) -> Position:
         """Stop counting entries removed from the log; returns the first entry above mark delete."""
         first = self._log.next_position(self.mark_delete)
@@ -299,6 +320,12 @@ class Cursor:
         self._last_commit = commit
         commit.add_done_callback(self._written)
         return commit
+
+    def set_subscription_properties(self, properties: dict[str, str]) -> Commit:
+        """Replace the subscription's properties; durable when the returned commit is done."""
+        self.subscription_properties = dict(properties)
+        self._snapshot_due = self._dirty = True
+        return self.persist()
 
     def _written(self, error: BaseException | None) -> None:
         if error is not None:
