@@ -13,7 +13,7 @@ from pulsemark.broker.connection import leaving
 from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.long_work import PIECE_IDS, LongWork, Turns
-from pulsemark.broker.statistics import stats
+from pulsemark.broker.statistics import internal_stats, stats
 from pulsemark.broker.subscriptions import closing
 from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
@@ -251,16 +251,17 @@ def path_of(topic, what=""):
 
 
 @pytest.mark.parametrize(
-    ("what", "function"), [("/stats", "_consumer"), ("/internalStats", "_cursor")]
+    ("what", "module", "function"),
+    [("/stats", stats, "_consumer"), ("/internalStats", internal_stats, "_cursor")],
 )
 def test_the_statistics_of_a_topic_are_taken_row_by_row(
-    raw, http, topic, monkeypatch, turns, what, function
+    raw, http, topic, monkeypatch, turns, what, module, function
 ):
     """Consumers and subscriptions do not have their rows made in one turn; all have one."""
     for number in range(COUNT // 2):
         raw.subscribe(topic, "s", sub_type=Shared)
         raw.subscribe(topic, f"own{number}")
-    turns.watch(monkeypatch, stats, function)
+    turns.watch(monkeypatch, module, function)
     answer = http("GET", path_of(topic, what)).json
     rows = answer["subscriptions" if what == "/stats" else "cursors"]
     assert len(rows) == COUNT // 2 + 1

@@ -84,8 +84,13 @@ def accepts_json(accept: str) -> bool:
 
 
 def has_json_body(content_type: str) -> bool:
-    """Whether a body of this content type is JSON; one without a type is taken as JSON."""
-    return content_type.partition(";")[0].strip().lower() in ("", "application/json")
+    """Whether a body of this content type is taken as JSON.
+
+    So are bodies without a type, and those with the type that curl and Python's urllib send if
+    nobody chose one. Pulsar refuses the latter.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind in ("", "application/json", "application/x-www-form-urlencoded")
 
 
 def _media_types(accept: str) -> list[str]:

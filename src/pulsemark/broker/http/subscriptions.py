@@ -177,7 +177,12 @@ async def set_properties(
     """Replace a subscription's properties."""
     given = text_properties(request.json())
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
-        await one.set_properties(given)
+        before = one.properties
+        try:
+            await durable(one.cursor.set_subscription_properties(given))
+        except BaseException:
+            one.cursor.subscription_properties = before
+            raise
     return Response()
 
 

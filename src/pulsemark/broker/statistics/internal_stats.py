@@ -87,6 +87,7 @@ def _compacted_ledger(view: CompactedView | None) -> dict[str, Any]:
 def _cursor(subscription: Subscription) -> dict[str, Any]:
     cursor, dispatcher = subscription.cursor, subscription.dispatcher
     read = cursor.first_unacked if dispatcher is None else dispatcher.read_position
+    after = subscription.log.next_position(cursor.mark_delete)
     waits = bool(subscription.consumers) and read >= subscription.topic.ledger.end_position
     return {
         "markDeletePosition": _text(cursor.mark_delete),
@@ -102,7 +103,7 @@ def _cursor(subscription: Subscription) -> dict[str, Any]:
         "lastLedgerSwitchTimestamp": iso_time(subscription.topic.opened_ms),
         "state": "Open",
         "active": bool(subscription.consumers),
-        "numberOfEntriesSinceFirstNotAckedMessage": cursor.entries_up_to(read) + 1,
+        "numberOfEntriesSinceFirstNotAckedMessage": subscription.log.count_entries(after, read) + 1,
         "totalNonContiguousDeletedMessagesRange": cursor.acked_ranges,
         "subscriptionHavePendingRead": waits,
         "subscriptionHavePendingReplayRead": False,
@@ -128,34 +129,24 @@ def managed_ledger_info(topic: Topic) -> Pieces:
                 "markDelete": {"ledgerId": place.ledger_id, "entryId": place.entry_id},
             }
         yield
-    full, open_row = list(rows.values())[:-1], list(rows.values())[-1:]
     return {
         "version": 1,
         "creationDate": created,
         "modificationDate": created,
-        "ledgers": [
-            *(
-                {
-                    "ledgerId": row["ledgerId"],
-                    "entries": row["entries"],
-                    "size": row["size"],
-                    "timestamp": topic.opened_ms,
-                    "isOffloaded": False,
-                }
-                for row in full
-            ),
-            *(
-                {
-                    "ledgerId": row["ledgerId"],
-                    "timestamp": topic.opened_ms,
-                    "isOffloaded": False,
-                }
-                for row in open_row
-            ),
-        ],
+        "ledgers": _ledger_infos(list(rows.values()), topic.opened_ms),
         "cursors": cursors,
         "properties": {"index": str(topic.ledger.next_index - 1)},
     }
+
+
+def _ledger_infos(rows: list[dict[str, Any]], time_ms: int) -> list[dict[str, Any]]:
+    """Ledgers as they are stored: only closed ones have sizes."""
+    infos = []
+    for number, row in enumerate(rows, 1):
+        sizes = {} if number == len(rows) else {"entries": row["entries"], "size": row["size"]}
+        times = {"timestamp": time_ms, "isOffloaded": False}
+        infos.append({"ledgerId": row["ledgerId"], **sizes, **times})
+    return infos
 
 
 def _text(position: Position | None) -> str:

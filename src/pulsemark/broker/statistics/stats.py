@@ -218,7 +218,7 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     for consumer in tuple(subscription.consumers):
         consumers.append(_consumer(subscription, consumer))
         yield
-    start = subscription.cursor.first_after_mark_delete
+    start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
     backlog_bytes = yield from bytes_from(subscription.topic, start)
     backlog = subscription.cursor.backlog_entries
     row = {

@@ -101,15 +101,6 @@ class Subscription:
         """The properties that clients gave the subscription."""
         return self.cursor.subscription_properties
 
-    async def set_properties(self, properties: dict[str, str]) -> None:
-        """Replace the properties, durably; if that fails, the old ones stay."""
-        before = self.cursor.subscription_properties
-        try:
-            await durable(self.cursor.set_subscription_properties(properties))
-        except BaseException:
-            self.cursor.subscription_properties = before
-            raise
-
     async def stored(self) -> None:
         """Return when the subscription is durable; `RefusedError` if that failed."""
         if not self._is_stored:
