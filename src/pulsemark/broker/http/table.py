@@ -22,12 +22,17 @@ class Route:
     method: str
     template: str
     handler: Handler
-    #: The statuses of its answers, beside those of every route (docs/rest.md).
+    #: Statuses that it can have, beside those of every route (docs/rest.md).
     answers: tuple[int, ...] = ()
     _parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_parts", tuple(self.template.strip("/").split("/")))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The template's segments."""
+        return self._parts
 
     @property
     def size(self) -> int:
