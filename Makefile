@@ -22,10 +22,16 @@ BENCH_ARGS ?=
 SEED ?= 1
 CYCLES ?= 100
 
-.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns clean
+# Where an Apache Pulsar is unpacked, and the addresses of one that runs, for pulsar-admin.
+PULSAR_HOME ?=
+PEER_ADMIN_URL ?= http://127.0.0.1:8080
+PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
+
+.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz \
+	campaigns pulsar-admin clean
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything that pulsemark and its tests use
 
@@ -80,6 +86,11 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
+
+pulsar-admin: $(STAMP) ## Compare with a real Pulsar through its own tools: PULSAR_HOME=/path PEER_ADMIN_URL=...
+	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
+	$(BIN)/python tools/compare_pulsar_admin.py --pulsar-home "$(PULSAR_HOME)" \
+		--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)"
 
 clean: ## Remove what the other targets made, the environment included
 	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \

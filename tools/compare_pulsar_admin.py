@@ -3,10 +3,12 @@ r"""Compare this broker with Apache Pulsar through Pulsar's own pulsar-admin and
     python tools/compare_pulsar_admin.py --pulsar-home ~/apache-pulsar-4.0.8 \
         --peer-admin-url http://127.0.0.1:8080 --peer-service-url pulsar://127.0.0.1:6650
 
-Starts a broker and has `pulsar-shell` run the commands of ``differential/admin_commands.py`` against
-both brokers, each in one Java process. Prints each command with another outcome or output. What
-differs by nature (times, ids, addresses, sizes on disk) is replaced before. Exit code 1 if
-something differs. Commands change nothing of the peer but a tenant of their own, which they delete.
+Starts a broker and has `pulsar-shell` run the commands of `differential/admin_commands.py`
+against both brokers, each in one Java process. Prints each command with another outcome or output.
+What differs by nature (times, ids, addresses, sizes on disk) is replaced before. pulsar-shell does
+not tell exit codes, so some commands also run as `pulsar-admin`, each in a process of its own.
+Exit code 1 if something differs. Commands change nothing of the peer but a tenant of their own,
+which they delete.
 """
 
 from __future__ import annotations
@@ -29,7 +31,17 @@ from differential.admin_commands import COMMANDS
 LIMIT_S = 900.0
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 BEGINS = re.compile(r"^\[(\d+)/(\d+)\] Executing (.*)$")
-ENDS = re.compile(r"^\[\d+/\d+\] ([✔✖])")
+#: The shell's marks of what is done; they do not say whether it succeeded.
+DONE = re.compile(r"^\[\d+/\d+\] \S ")
+FAILED = re.compile(r"^Reason: |Exception\b|^Error|^Usage: ")
+EXIT_CODES = (
+    "clusters list-failure-domains standalone",
+    "tenants get absent-{tenant}",
+    "namespaces list absent-{tenant}",
+    "topics stats {topic}",
+    "brokers healthcheck",
+    "topics no-such-command",
+)
 #: A line of a log, of a Java stack trace, or of pulsar-client's figures of the connection.
 NOISE = re.compile(r"^\d{4}-\d\d-\d\dT|^\tat |^\s*\.\.\. \d+ more|^(INFO|WARN)|^Nov |^WARNING")
 REPLACED = (
@@ -77,14 +89,16 @@ def main() -> int:
         BrokerThread(BrokerConfig(data_dir=Path(folder), port=0, http_port=0)) as broker,
     ):
         ours = run(args.pulsar_home, broker.http_url, broker.service_url, chosen)
+        ours += exit_codes(args.pulsar_home, broker.http_url, names)
     theirs = run(args.pulsar_home, args.peer_admin_url, args.peer_service_url, chosen)
+    theirs += exit_codes(args.pulsar_home, args.peer_admin_url, names)
     differing = [pair for pair in zip(ours, theirs, strict=True) if is_different(*pair)]
     for left, right in differing:
         print(left.command.replace(tenant, "TENANT"))
         for line in difference(left, right):
             print(f"    {line.replace(tenant, 'TENANT')}")
     succeeded = sum(outcome.succeeded for outcome in ours)
-    print(f"{len(chosen)} commands ({succeeded} succeeded here), {len(differing)} differ")
+    print(f"{len(ours)} commands ({succeeded} succeeded here), {len(differing)} differ")
     return 1 if differing else 0
 
 
@@ -110,18 +124,28 @@ def run(home: Path, admin_url: str, service_url: str, commands: list[str]) -> li
     return outcomes
 
 
+def exit_codes(home: Path, admin_url: str, names: dict[str, str]) -> list[Outcome]:
+    """Run some commands as processes of their own; their line is the exit code."""
+    found = []
+    for command in (text.format(**names) for text in EXIT_CODES):
+        program = [home / "bin" / "pulsar-admin", "--admin-url", admin_url, *command.split()]
+        finished = subprocess.run(program, capture_output=True, timeout=LIMIT_S, check=False)
+        code = finished.returncode
+        found.append(Outcome(f"pulsar-admin {command}", code == 0, [f"exit code {code}"]))
+    return found
+
+
 def outcomes_in(text: str) -> list[Outcome]:
     """The outcome of each command in pulsar-shell's output."""
     found: list[Outcome] = []
     for raw in text.splitlines():
         line = COLOURS.sub("", raw).rstrip()
-        begins, ends = BEGINS.match(line), ENDS.match(line)
+        begins = BEGINS.match(line)
         if begins is not None:
-            found.append(Outcome(begins[3], succeeded=False, lines=[]))
-        elif ends is not None and found:
-            found[-1].succeeded = ends[1] == "✔"
-        elif found and line and not NOISE.match(line):
+            found.append(Outcome(begins[3], succeeded=True, lines=[]))
+        elif found and line and not NOISE.match(line) and not DONE.match(line):
             found[-1].lines.append(normalized(line))
+            found[-1].succeeded &= FAILED.search(line) is None
     return found
 
 

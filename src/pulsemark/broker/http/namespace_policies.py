@@ -132,11 +132,17 @@ async def set_bookie_affinity(request: Request, tenant: str, name: str) -> Respo
 
 async def set_anti_affinity(request: Request, tenant: str, name: str) -> Response:
     """Set the anti-affinity group. It has no effect: there is one broker."""
-    group = request.json()
-    if not isinstance(group, str):
-        raise HttpError(400, "the body must be the name of a group", as_text=True)
+    # The body is the name itself, not JSON.
+    group = request.body.decode(errors="replace").strip()
     await _change(request, tenant, name, AFFINITY, group or None)
     return Response()
+
+
+async def anti_affinity(request: Request, tenant: str, name: str) -> Response:
+    """The anti-affinity group of a namespace."""
+    full = namespace_name(request, tenant, name)
+    group = request.services.topics.namespaces[full].get(AFFINITY)
+    return Response(204) if group is None else Response.of_word(group)
 
 
 async def anti_affine(request: Request, cluster: str, group: str) -> Response:
@@ -259,7 +265,7 @@ ROUTES = (
     Route("GET", BOOKIE_AFFINITY, partial(value_of, BOOKIES, 204), (204, 404)),
     Route("POST", BOOKIE_AFFINITY, set_bookie_affinity, (400, 404)),
     Route("DELETE", BOOKIE_AFFINITY, partial(remove, BOOKIES), (404,)),
-    Route("GET", f"{NS}/antiAffinity", partial(value_of, AFFINITY, 204), (204, 404)),
+    Route("GET", f"{NS}/antiAffinity", anti_affinity, (204, 404)),
     Route("POST", f"{NS}/antiAffinity", set_anti_affinity, (400, 404)),
     Route("DELETE", f"{NS}/antiAffinity", partial(remove, AFFINITY), (404,)),
     Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", anti_affine, (400,)),

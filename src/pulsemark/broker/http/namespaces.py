@@ -76,7 +76,9 @@ async def delete_namespace(request: Request, tenant_name: str, name: str) -> Res
     force = request.flag("force")
     if force and not request.services.config.force_delete_namespace_allowed:
         raise HttpError(405, "Broker doesn't allow forced deletion of namespaces")
-    full = namespace_name(request, tenant_name, name)
+    full = f"{tenant_name}/{name}"
+    if full not in topics.namespaces:
+        raise HttpError(404, f"Namespace {full} does not exist.")
     names = [*topics.partitioned_in(full), *topics.names_in(full)]
     if names and not force:
         raise HttpError(409, "Cannot delete non empty namespace")

@@ -103,6 +103,8 @@ async def delete_partitioned(
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
+    if not topics.exists(name):
+        raise HttpError(404, f"Topic {name} not found.")
     if not topics.partitions_of(name):
         raise HttpError(
             409,

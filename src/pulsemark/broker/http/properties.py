@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...wire import TopicName
+from ..statistics.internal_stats import stored_index
 from .messages import HttpError, Request, Response
 from .names import existing_topic
 from .table import Route
@@ -44,8 +45,14 @@ async def properties(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """A topic's properties."""
+    topics = request.services.topics
     name = existing_topic(request, domain, tenant, namespace, topic)
-    return Response.of_json(properties_of(request.services.topics, name))
+    shown = properties_of(topics, name)
+    if name.is_persistent and not topics.partitions_of(name):
+        # Pulsar keeps the index of the last closed ledger among the properties.
+        index = stored_index((await topics.open(name, create=False)).ledger)
+        shown = {"index": str(index), **shown}
+    return Response.of_json(shown)
 
 
 async def update(

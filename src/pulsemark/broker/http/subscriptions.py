@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ledger import EARLIEST, LATEST, Position
+from ...ledger import EARLIEST, LATEST, Commit, Position
 from ..commits import durable
 from ..handlers.checks import check_name
+from ..statistics.stats import REPLICATED_PROPERTY, is_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
@@ -189,19 +190,31 @@ async def set_properties(
 async def replicated(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Whether a subscription is replicated: never."""
+    """Whether a subscription is marked as replicated."""
     found = await _find_all(request, domain, tenant, namespace, topic, name)
-    return Response.of_json({one.topic.name: False for one in found})
+    return Response.of_json({one.topic.name: is_replicated(one) for one in found})
 
 
 async def set_replicated(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Answered and without effect, as in a Pulsar whose topic has one cluster."""
-    if not isinstance(request.json(), bool):
+    """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
+    wanted = request.json()
+    if not isinstance(wanted, bool):
         raise HttpError(400, "the body must be true or false", as_text=True)
-    await _find_all(request, domain, tenant, namespace, topic, name)
+    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+        before = is_replicated(one)
+        try:
+            await durable(_mark_replicated(one, marked=wanted))
+        except BaseException:
+            _mark_replicated(one, marked=before)
+            raise
     return Response()
+
+
+def _mark_replicated(one: Subscription, *, marked: bool) -> Commit:
+    one.cursor.properties[REPLICATED_PROPERTY] = int(marked)
+    return one.cursor.set_subscription_properties(one.properties)
 
 
 async def analyze_backlog(

@@ -101,7 +101,7 @@ def stats_options(request: Request) -> StatsOptions:
 
 
 def _earliest_times(opened: Topic) -> dict[str, int]:
-    """By subscription, the time of its first waiting entry; 0 without one. Blocks."""
+    """By subscription, the time of its first waiting entry; -1 without one. Blocks."""
     times: dict[str, int] = {}
     for subscription in tuple(opened.subscriptions.values()):
         try:
@@ -109,7 +109,7 @@ def _earliest_times(opened: Topic) -> dict[str, int]:
             found = opened.ledger.read(first, max_entries=1)
         except LedgerError:
             found = []
-        times[subscription.name] = found[0].append_time_ms if found else 0
+        times[subscription.name] = found[0].append_time_ms if found else -1
     return times
 
 

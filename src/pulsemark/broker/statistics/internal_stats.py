@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...compaction.view import CompactedView
-from ...ledger import Position
+from ...ledger import ManagedLedger, Position
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .stats import Pieces, iso_time, segment_size_bytes
 
-__all__ = ["internal_stats", "managed_ledger_info"]
+__all__ = ["internal_stats", "managed_ledger_info", "stored_index"]
 
 
 def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
@@ -135,8 +135,13 @@ def managed_ledger_info(topic: Topic) -> Pieces:
         "modificationDate": created,
         "ledgers": _ledger_infos(list(rows.values()), topic.opened_ms),
         "cursors": cursors,
-        "properties": {"index": str(topic.ledger.next_index - 1)},
+        "properties": {"index": str(stored_index(topic.ledger))},
     }
+
+
+def stored_index(ledger: ManagedLedger) -> int:
+    """The index of the last message before the open ledger; -1 without one."""
+    return ledger.index_before(Position(ledger.end_position.ledger_id, 0)) - 1
 
 
 def _ledger_infos(rows: list[dict[str, Any]], time_ms: int) -> list[dict[str, Any]]:

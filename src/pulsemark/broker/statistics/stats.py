@@ -27,9 +27,11 @@ from ..topics.producers import Producer
 from ..topics.topic import Topic
 
 __all__ = [
+    "REPLICATED_PROPERTY",
     "Pieces",
     "StatsOptions",
     "bytes_from",
+    "is_replicated",
     "iso_time",
     "segment_size_bytes",
     "storage_size_bytes",
@@ -58,6 +60,9 @@ class StatsOptions:
     #: By subscription: the milliseconds at which its first waiting entry was published.
     earliest_ms: Mapping[str, int] = field(default_factory=dict)
 
+
+#: The cursor property with which Pulsar marks a replicated subscription.
+REPLICATED_PROPERTY = "pulsar.replicated.subscription"
 
 EVERYTHING = StatsOptions()
 
@@ -116,7 +121,7 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         "oldestBacklogMessageAgeSeconds": -1,
         "publishRateLimitedTimes": 0,
         "earliestMsgPublishTimeInBacklogs": min(
-            (time_ms for time_ms in wanted.earliest_ms.values() if time_ms), default=0
+            (time_ms for time_ms in wanted.earliest_ms.values() if time_ms > 0), default=0
         ),
         **NOT_OFFLOADED,
         "publishers": (yield from _publishers(topic)) if wanted.publishers else [],
@@ -241,9 +246,10 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         "msgRateExpired": 0.0,
         "totalMsgExpired": subscription.messages_expired,
         "lastExpireTimestamp": subscription.last_expired_ms,
+        "lastConsumedFlowTimestamp": subscription.last_flow_ms,
         **{
             name: max((row[name] for row in consumers), default=0)
-            for name in ("lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp")
+            for name in ("lastConsumedTimestamp", "lastAckedTimestamp")
         },
         "lastMarkDeleteAdvancedTimestamp": 0,
         "consumers": consumers if wanted.consumers else [],
@@ -253,12 +259,17 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     return row
 
 
+def is_replicated(subscription: Subscription) -> bool:
+    """Whether a subscription is marked as replicated."""
+    return bool(subscription.cursor.properties.get(REPLICATED_PROPERTY))
+
+
 def _type_of(subscription: Subscription) -> dict[str, Any]:
     """The type, and for types with one active consumer its name."""
     shown: dict[str, Any] = {"type": subscription.type_name}
     if subscription.sub_type is not None and subscription.sub_type not in SHARING:
-        first = next(iter(subscription.consumers), None)
-        shown["activeConsumerName"] = "" if first is None else first.name
+        for consumer in subscription.consumers[:1]:
+            shown["activeConsumerName"] = consumer.name
     return shown
 
 
@@ -268,7 +279,7 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
     mode = {"keySharedMode": "STICKY" if KeySharedMode.STICKY in modes else "AUTO_SPLIT"}
     return {
         "isDurable": subscription.durable,
-        "isReplicated": False,
+        "isReplicated": is_replicated(subscription),
         "allowOutOfOrderDelivery": False,
         **(mode if key_shared else {}),
         "consumersAfterMarkDeletePosition": {},
@@ -280,7 +291,7 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
         **NOT_FILTERED,
         **NOT_THROTTLED,
         "durable": subscription.durable,
-        "replicated": False,
+        "replicated": is_replicated(subscription),
         "readCompacted": subscription.reads_compacted,
     }
 

@@ -68,6 +68,7 @@ class Subscription:
         #: The number of expired messages, and the time of the last expiry.
         self.messages_expired = 0
         self.last_expired_ms = 0
+        self.last_flow_ms = 0
         self._is_stored = is_stored
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
@@ -267,7 +268,7 @@ class Subscription:
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer granted `permits` more messages."""
         consumer.permits += permits
-        consumer.last_flow_ms = self.topic.config.clock.now_ms()
+        consumer.last_flow_ms = self.last_flow_ms = self.topic.config.clock.now_ms()
         self.offered(consumer)
 
     def offered(self, consumer: Consumer) -> None:
