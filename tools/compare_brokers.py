@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from differential.cleaning_scenarios import CLEANING_SCENARIOS
 from differential.normalize import differences
 from differential.peers import Recorder
-from differential.rest_scenarios import REST_SCENARIOS
+from differential.rest_scenarios import CLUSTER_WIDE, REST_SCENARIOS
 from differential.wire_scenarios import SCENARIOS
 
 
@@ -37,9 +37,16 @@ def main() -> int:
     parser.add_argument("--peer-admin-url", required=True)
     parser.add_argument("--only", nargs="*", help="names of scenarios")
     parser.add_argument("--json", type=Path, help="write every answer of both here")
+    parser.add_argument(
+        "--cluster-wide",
+        action="store_true",
+        help="also change what a whole cluster shares; only for a peer without other users",
+    )
     args = parser.parse_args()
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     scenarios = {**SCENARIOS, **REST_SCENARIOS, **CLEANING_SCENARIOS}
+    if args.cluster_wide:
+        scenarios |= CLUSTER_WIDE
     chosen = args.only or list(scenarios)
     run = f"{time.time_ns():x}"
     everything: dict[str, Any] = {}

@@ -128,7 +128,7 @@ def exit_codes(home: Path, admin_url: str, names: dict[str, str]) -> list[Outcom
     """Run some commands as processes of their own; their line is the exit code."""
     found = []
     for command in (text.format(**names) for text in EXIT_CODES):
-        program = [home / "bin" / "pulsar-admin", "--admin-url", admin_url, *command.split()]
+        program = [str(home / "bin" / "pulsar-admin"), "--admin-url", admin_url, *command.split()]
         finished = subprocess.run(program, capture_output=True, timeout=LIMIT_S, check=False)
         code = finished.returncode
         found.append(Outcome(f"pulsar-admin {command}", code == 0, [f"exit code {code}"]))
