@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ..statistics.stats import Pieces
 
 __all__ = ["HttpError", "Request", "Response", "UnservedError"]
+
+BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50
@@ -68,6 +71,8 @@ class Request:
 
     def __post_init__(self) -> None:
         path, _, query = self.target.partition("?")
+        if BAD_PERCENT.search(path):
+            raise HttpError(400, "the URL is not valid: after % come two hexadecimal digits")
         try:
             self.segments = tuple(unquote(part, errors="strict") for part in _parts(path))
             pairs = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=100)
