@@ -34,10 +34,9 @@ def _reason(text: str, error: json.JSONDecodeError) -> tuple[str, int]:
     if name is not None and error.msg in ("Expecting value", "Extra data"):
         return f"Unrecognized token '{name[0][:80]}': was expecting {VALUES}", name.end()
     found = text[position]
-    return (
-        f"Unexpected character ({found!r} (code {ord(found)})): {_wanted(error, found)}",
-        position,
-    )
+    # Not its repr, which changes the quotes around a quote.
+    what = "Unexpected character ('" + found + f"' (code {ord(found)}))"
+    return f"{what}: {_wanted(error, found)}", position
 
 
 def _after_spaces(text: str, position: int) -> int:

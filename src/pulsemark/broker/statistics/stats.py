@@ -328,10 +328,7 @@ def bytes_from(topic: Topic, start: Position) -> Generator[None, None, int]:
     """Bytes on disk of the entries from a position on."""
     size_bytes = 0
     for segment, first, last in topic.ledger.stretches(start):
-        if first == segment.cut_rows and last == segment.entry_count:
-            size_bytes += segment_size_bytes(segment)
-        else:
-            size_bytes += _bytes_of_rows(segment, first, last)
+        size_bytes += _bytes_of_rows(segment, first, last)
         yield
     return size_bytes
 
