@@ -12,8 +12,8 @@ import pulsar
 from demo.checks import CheckError
 
 WAIT_S = 30
-Told = Callable[[bytes, int | None], None]
-"""Called with each acknowledged payload and its offset; Pulsar's clients are told none."""
+Acknowledged = Callable[[bytes, int | None], None]
+"""Called with each acknowledged payload and its offset; Pulsar's clients give no offset."""
 
 
 class Producer(Protocol):
@@ -21,7 +21,7 @@ class Producer(Protocol):
 
     name: str
 
-    def send(self, payloads: list[bytes], told: Told) -> None:
+    def send(self, payloads: list[bytes], acknowledged: Acknowledged) -> None:
         """Send all, without waiting for each; returns when all are acknowledged or refused."""
         ...
 
@@ -57,13 +57,13 @@ class KafkaPython:
             retries=100, retry_backoff_ms=100, acks="all", **old,
         )  # fmt: skip
 
-    def send(self, payloads: list[bytes], told: Told) -> None:
+    def send(self, payloads: list[bytes], acknowledged: Acknowledged) -> None:
         """See `Producer`."""
         sent = [
             (payload, self._producer.send(self._topic, payload, key=b"k")) for payload in payloads
         ]
         for payload, future in sent:
-            told(payload, future.get(WAIT_S).offset)
+            acknowledged(payload, future.get(WAIT_S).offset)
 
     def close(self) -> None:
         """See `Producer`."""
@@ -82,12 +82,12 @@ class Librdkafka:
              "log_level": 0, "reconnect.backoff.max.ms": 500}
         )  # fmt: skip
 
-    def send(self, payloads: list[bytes], told: Told) -> None:
+    def send(self, payloads: list[bytes], acknowledged: Acknowledged) -> None:
         """See `Producer`."""
 
         def reported(error: Any, message: Any) -> None:
             if error is None:
-                told(message.value(), message.offset())
+                acknowledged(message.value(), message.offset())
 
         for payload in payloads:
             self._producer.produce(self._topic, payload, key=b"k", on_delivery=reported)
@@ -108,11 +108,15 @@ class PulsarProducer:
             f"{topic}-partition-0", block_if_queue_full=True, batching_max_publish_delay_ms=20
         )
 
-    def send(self, payloads: list[bytes], told: Told) -> None:
+    def send(self, payloads: list[bytes], acknowledged: Acknowledged) -> None:
         """See `Producer`."""
 
         def reported(payload: bytes) -> Callable[[Any, Any], None]:
-            return lambda result, _: told(payload, None) if result == pulsar.Result.Ok else None
+            def answered(result: Any, _: Any) -> None:
+                if result == pulsar.Result.Ok:
+                    acknowledged(payload, None)
+
+            return answered
 
         for payload in payloads:
             self._producer.send_async(payload, reported(payload), partition_key="k")

@@ -104,7 +104,7 @@ class KafkaRound:
         self._pulsar_reader = PulsarReader(self._pulsar, CANARY)
         self._all_readers: list[Reader] = [*self._readers, self._pulsar_reader]
 
-    def _told(self, payload: bytes, offset: int | None) -> None:
+    def _note_acknowledged(self, payload: bytes, offset: int | None) -> None:
         with self._lock:
             self._acknowledged[payload] = offset
 
@@ -117,7 +117,7 @@ class KafkaRound:
             payloads = [
                 f"{phase}/{producer.name}/{number}".encode() for number in range(self._each)
             ]
-            arguments = (payloads, self._told)
+            arguments = (payloads, self._note_acknowledged)
             threads.append(threading.Thread(target=producer.send, args=arguments, daemon=True))
             threads[-1].start()
         return threads
@@ -134,13 +134,13 @@ class KafkaRound:
         while len(self._acknowledged) == before and time.monotonic() < until_s:
             time.sleep(0.001)
         self._broker.kill()
-        told = len(self._acknowledged) - before
+        count = len(self._acknowledged) - before
         self._broker.start()
         # The first Produce or Fetch after the start has begun the next leader epoch.
         self._marks += _marks(self._broker, CANARY)
         _join(threads)
         print(
-            f"kill -9 after {told:,} of {len(self._acknowledged) - before:,} were acknowledged; "
+            f"kill -9 after {count:,} of {len(self._acknowledged) - before:,} were acknowledged; "
             f"serving again after {self._broker.start_ms:,.0f} ms"
         )
 
@@ -176,11 +176,11 @@ class KafkaRound:
                     magic = raw.fetch(CANARY, offset).records[16]
                     checks.stored_format_is(CANARY, offset, magic, MAGIC[version])
         other = KafkaPython(self._broker.kafka_url, OTHERS, "gzip")
-        other.send([phase.encode()], self._told_other)
+        other.send([phase.encode()], self._note_acknowledged_other)
         other.close()
         print(f"{phase:<34} {len(written):>6,} messages, read by 3 Kafka consumers and Pulsar's")
 
-    def _told_other(self, payload: bytes, offset: int | None) -> None:
+    def _note_acknowledged_other(self, payload: bytes, offset: int | None) -> None:
         """`others` stays in format 0, whatever the canary's format is."""
         with RawKafka.from_url(self._broker.kafka_url) as raw:
             magic = raw.fetch(OTHERS, offset or 0).records[16]

@@ -171,8 +171,11 @@ class TopicWriter:
         done = self.ledger.append(body, message_count=len(messages))
         done.commit.wait(10)
         stamped = len(self.ledger.stampers.names) > 0
+        header = read_message_metadata(body)
         for place, message in enumerate(messages):
             known: Row = {
+                "__producerName": header.producer_name,
+                "__sequenceId": header.sequence_id,
                 "__topic": self.name,
                 "__messageId": self._id(done.position, place, len(messages)),
                 "__publishTime": moment(publish_ms),
@@ -312,14 +315,24 @@ def tools() -> Any:
     return type("Tools", (), {name: staticmethod(globals()[name]) for name in _TOOLS})
 
 
-_TOOLS = ("Folder", "arrow_schema", "compressed", "fill", "moment", "only", "plain", "rows_of")
+_TOOLS = (
+    "Folder",
+    "arrow_schema",
+    "compressed",
+    "fill",
+    "moment",
+    "only",
+    "plain",
+    "rows_of",
+    "spark_schema",
+)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The one Spark session of a run. Tests that use it are in test_spark.py and
-    test_broker_audit.py only: workers of a parallel run take whole modules, and a session costs
-    some ten seconds.
+    """The one Spark session of a run. Tests that use it are in test_spark.py,
+    test_spark_stream.py and test_broker_audit.py only: workers of a parallel run take whole
+    modules, and a session costs some ten seconds.
     """
     from pulsemark.pipeline import local_session
 

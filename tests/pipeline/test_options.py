@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from pulsemark.pipeline.errors import OptionError
+from pulsemark.pipeline.option_values import parse_path, parse_time_ms
 from pulsemark.pipeline.options import (
     EARLIEST,
     LATEST,
@@ -19,8 +20,6 @@ from pulsemark.pipeline.options import (
     ReadOptions,
     TopicSelection,
     full_topic_name,
-    parse_path,
-    parse_time_ms,
     parse_topics_pattern,
     select_topics,
 )
@@ -153,6 +152,8 @@ def test_columns_are_found_in_any_case_and_keep_their_order() -> None:
         "__chunkUuid",
         "__chunkId",
         "__chunkCount",
+        "__producerName",
+        "__sequenceId",
         "__tags",
     }
 

@@ -93,10 +93,3 @@ def test_a_schema_without_columns_is_refused() -> None:
     source = LedgerSource({"path": "/x", "topic": "a"})
     with pytest.raises(OptionError, match="option schema = '': has no column"):
         source.reader(StructType([]))
-
-
-def test_a_stream_is_refused_with_what_to_do() -> None:
-    """Spark asks for a streaming reader when a query starts, and is told then."""
-    source = LedgerSource({"path": "/x", "topic": "a"})
-    with pytest.raises(OptionError, match=r"option format = 'pulsar-ledger': .*use read"):
-        source.streamReader(StructType([]))

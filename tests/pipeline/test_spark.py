@@ -6,6 +6,7 @@ All tests that need the session are in this module (see `spark` in conftest).
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pulsemark.finder import Finder
 from pulsemark.ledger import CorruptEntryError, EntryKind, FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import StamperChain
 from pulsemark.pipeline import (
     AuditLabels,
@@ -27,6 +29,8 @@ from pulsemark.pipeline import (
     control_entries,
     local_session,
     run_job,
+    skew,
+    verify,
 )
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
@@ -498,6 +502,107 @@ def test_the_control_entries_are_listed(spark: Any, folder: Any, tmp_path: Path)
     arguments = [str(folder.path), "--out", str(target)]
     assert run_job("control", arguments, out=out, err=err) == 0, err.getvalue()
     assert pyarrow.csv.read_csv(next(target.glob("*.csv"))).num_rows == 6
+
+
+def test_the_skew_of_producers(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """Quantiles and inversions are those that plain Python finds in what was sent."""
+    topic = folder.topic("a")
+    sent: dict[str, list[int]] = {"fast": [], "slow": []}
+    for number in range(200):
+        folder.clock.advance(1_000)
+        name, lead_ms = ("fast", 60_000 + number) if number % 2 else ("slow", -5_000)
+        lead_ms -= 9_000 if number in (51, 150) else 0
+        publish_time_ms = folder.clock.now_ms() + lead_ms
+        topic.single(b"x", publish_time_ms=publish_time_ms, producer_name=name)
+        sent[name].append(lead_ms)
+    topic.ledger.stampers = StamperChain()
+    topic.single(b"without stamp", publish_time_ms=1, producer_name="fast")
+    rows = {row["producer"]: row for row in skew(spark, folder.path).collect()}
+    for name, leads in sent.items():
+        row, ordered = rows[name], sorted(leads)
+        assert (row["messages"], row["min_ms"], row["max_ms"]) == (100, ordered[0], ordered[-1])
+        assert [row["p01_ms"], row["p50_ms"], row["p99_ms"]] == [
+            ordered[n - 1] for n in (1, 50, 99)
+        ]
+    assert [rows[name]["inversions"] for name in ("fast", "slow")] == [1, 1]
+    assert rows["fast"]["largest_inversion_ms"] == 9_000 - 2_000 - 2
+    out, err, image = io.StringIO(), io.StringIO(), tmp_path / "skew.png"
+    arguments = [str(folder.path), "--plot", str(image)]
+    assert run_job("skew", arguments, out=out, err=err) == 0, err.getvalue()
+    assert len(out.getvalue().splitlines()) == 3
+    assert image.read_bytes().startswith(b"\x89PNG")
+    arguments[-1] = str(tmp_path / "skew.txt.nothing")
+    assert run_job("skew", arguments, out=out, err=err) == 2
+    assert "--plot" in err.getvalue()
+
+
+def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:
+    """The rows are the findings of `pulsemark verify`, and damage is exit code 1."""
+    for name in "abc":
+        topic = folder.topic(name)
+        for number in range(20):
+            topic.single(b"%d" % number)
+    out, err = io.StringIO(), io.StringIO()
+    assert run_job("verify", [str(folder.path), "--json"], out=out, err=err) == 0, err.getvalue()
+    folder.store.close()
+    with FolderReader(folder.path) as reader:
+        segment = as_segment(reader.log("persistent://public/default/b").segments()[0])
+        offset = segment.row(7).end_offset - 1
+    data = bytearray(segment.path.read_bytes())
+    data[offset] ^= 1
+    segment.path.write_bytes(data)
+    (folder.path / "ledgers" / "stray").write_text("x")
+    found = sorted(
+        (row["severity"], row["kind"], row["topic"], row["path"], row["what"])
+        for row in verify(spark, folder.path).where("kind <> 'Summary'").collect()
+    )
+    expected = sorted(
+        (
+            each.severity.name.lower(),
+            type(each).__name__,
+            each.topic,
+            None if each.path is None else str(each.path),
+            each.what,
+        )
+        for each in verify_folder(folder.path)
+    )
+    assert found == expected
+    assert any(row[0] == "damage" for row in found)
+    out, err = io.StringIO(), io.StringIO()
+    assert run_job("verify", [str(folder.path), "--json"], out=out, err=err) == 1
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [row["entry_id"] for row in rows if row["severity"] == "damage"] == [7]
+    assert "findings of damage in" in err.getvalue()
+    assert run_job("verify", [str(folder.path), "--topic", "a"], out=out, err=err) == 0
+
+
+def test_an_offload_is_a_table_for_spark(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """The command copies, verifies and truncates; Spark reads the files as one table."""
+    topics = [folder.topic("a"), folder.topic("b")]
+    for topic in topics:
+        for number in range(30):
+            topic.batch([BatchMember(payload=b"%d-%d" % (number, place)) for place in range(3)])
+            folder.clock.advance(10 * 60_000)
+        topic.ledger.roll()
+        topic.single(b"last")
+    truth = sorted((row["__topic"], row["__index"], row["value"]) for t in topics for row in t.rows)
+    target = tmp_path / "copy"
+    arguments = [str(folder.path), str(target), "--json"]
+    out, err = io.StringIO(), io.StringIO()
+    assert run_job("offload", [*arguments, "--verify"], out=out, err=err) == 0, err.getvalue()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["topic"], line["rows"]) for line in lines] == [(t.name, 91) for t in topics]
+    table = spark.read.parquet(str(target))
+    assert sorted(map(tuple, table.select("__topic", "__index", "value").collect())) == truth
+    folder.store.close()
+    out = io.StringIO()
+    assert run_job("offload", [*arguments, "--truncate"], out=out, err=err) == 0, err.getvalue()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    left = {line["topic"]: line["first_index_left"] for line in lines}
+    assert left == {topic.name: 90 for topic in topics}
+    next(target.glob("topic=*/hour=*/*.parquet")).unlink()
+    assert run_job("offload", [*arguments, "--verify"], out=out, err=err) == 1
+    assert "is missing" in err.getvalue().splitlines()[-1]
 
 
 def test_the_session_is_one(spark: Any) -> None:

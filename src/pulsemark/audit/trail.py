@@ -1,8 +1,8 @@
 """One topic's counts, and how far its log is counted.
 
-A trail walks a topic's log behind its end, as a cursor does, and counts each entry once. So an
-append pays nothing for it. It reads heads: record header and stamp. It reads bodies only where
-reading them along is cheaper, and a damaged body changes no count.
+A trail reads a topic's log as a cursor does, after the entries are appended, and counts each entry
+once. So an append pays nothing for it. It reads heads: record header and stamp. It reads bodies
+only where reading them along is cheaper, and a damaged body changes no count.
 
 What happens to the log:
 

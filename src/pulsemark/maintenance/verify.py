@@ -29,7 +29,13 @@ from .verify_files import stray_files
 from .verify_journal import JournalContent, JournalOverlay, read_journal
 from .verify_topic import Checked, FolderView, TopicCheck
 
-__all__ = ["Checked", "verify_folder"]
+__all__ = [
+    "Checked",
+    "sizes_of_topics",
+    "verify_around_topics",
+    "verify_folder",
+    "verify_topics",
+]
 
 _REMOVED = "a segment that was removed; the next opening removes its file"
 
@@ -47,29 +53,78 @@ def verify_folder(
     ``checked`` are increased. Raises ForeignFolderError, UnsupportedVersionError (a newer program
     wrote a part of the folder), TopicNotFoundError, OSError.
     """
-    files, folder = files or OsFiles(), Path(path)
-    check_marker(files, folder)
-    view = FolderView(files, folder, checked or Checked())
-    view.journal = read_journal(files, folder)
-    _read_headers(view)
-    catalog_findings = list(_read_catalog(view))
-    _read_headers_of_listed(view)
-    _salvage(view)
+    view, catalog_findings = _view_of(Path(path), files or OsFiles(), checked or Checked())
     names = _topics(view)
     for name in topics or ():
         if name not in names:
             raise TopicNotFoundError(name)
     if topics is None:
-        yield from _journal_findings(view.journal)
-        yield from catalog_findings
-        yield from _unsalvageable(view)
-    for name, topic_id in sorted(names.items()):
-        if topics is None or name in topics:
+        yield from _before_topics(view, catalog_findings)
+    yield from _in_topics(view, names if topics is None else topics)
+    if topics is None:
+        yield from _after_topics(view)
+
+
+def verify_topics(
+    path: Path | str, topics: Collection[str], *, checked: Checked | None = None
+) -> Iterator[Finding]:
+    """The findings of `verify_folder` in some topics; those that no longer exist are left out."""
+    view, _ = _view_of(Path(path), OsFiles(), checked or Checked())
+    yield from _in_topics(view, topics)
+
+
+def verify_around_topics(path: Path | str) -> Iterator[Finding]:
+    """The findings of `verify_folder` that are in no topic's log."""
+    view, catalog_findings = _view_of(Path(path), OsFiles(), Checked())
+    yield from _before_topics(view, catalog_findings)
+    yield from _after_topics(view)
+
+
+def sizes_of_topics(path: Path | str) -> dict[str, int]:
+    """All topics of a folder, the store's own too, with the size of their segments in bytes."""
+    view, _ = _view_of(Path(path), OsFiles(), Checked())
+    sizes = dict.fromkeys(_topics(view), 0)
+    for segment_id, header in view.headers.items():
+        if header.topic in sizes:
+            sizes[header.topic] += _size(view.path(segment_id))
+    return sizes
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _view_of(folder: Path, files: Files, checked: Checked) -> tuple[FolderView, list[Finding]]:
+    """What the folder's files say about each other, and what is wrong with the catalog."""
+    check_marker(files, folder)
+    view = FolderView(files, folder, checked)
+    view.journal = read_journal(files, folder)
+    _read_headers(view)
+    catalog_findings = list(_read_catalog(view))
+    _read_headers_of_listed(view)
+    _salvage(view)
+    return view, catalog_findings
+
+
+def _in_topics(view: FolderView, topics: Collection[str]) -> Iterator[Finding]:
+    for name, topic_id in sorted(_topics(view).items()):
+        if name in topics:
             view.checked.topics += "://" in name  # the store has topics of its own, too
             yield from TopicCheck(view, name, topic_id).run()
-    if topics is None:
-        yield from _orphans(view, names)
-        yield from stray_files(files, folder)
+
+
+def _before_topics(view: FolderView, catalog_findings: list[Finding]) -> Iterator[Finding]:
+    yield from _journal_findings(view.journal)
+    yield from catalog_findings
+    yield from _unsalvageable(view)
+
+
+def _after_topics(view: FolderView) -> Iterator[Finding]:
+    yield from _orphans(view, _topics(view))
+    yield from stray_files(view.files, view.folder)
 
 
 def _read_headers(view: FolderView) -> None:

@@ -24,9 +24,13 @@ from .errors import (
     PipelineError,
 )
 from .java import Java, find_java
-from .jobs import JOBS, Job, run_job
+from .job_table import JOBS, Job
+from .jobs import run_job
+from .offload import OffloadResult, offload, truncate_offloaded, verify_offload
 from .registration import register
 from .session import local_session
+from .skew import draw_skew, skew
+from .verify import verify
 
 __all__ = [
     "JOBS",
@@ -38,12 +42,19 @@ __all__ = [
     "Job",
     "JobFailedError",
     "MissingExtraError",
+    "OffloadResult",
     "OptionError",
     "PipelineError",
     "audit",
     "control_entries",
+    "draw_skew",
     "find_java",
     "local_session",
+    "offload",
     "register",
     "run_job",
+    "skew",
+    "truncate_offloaded",
+    "verify",
+    "verify_offload",
 ]

@@ -53,9 +53,8 @@ from typing import TYPE_CHECKING
 from ..audit.errors import AuditInputError
 from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from ..audit.rows import parse_tags
-from ..ledger import FolderReader, TopicNotFoundError
+from .arguments import checked_options
 from .errors import OptionError
-from .options import ReadOptions, select_topics
 from .registration import require_spark
 
 if TYPE_CHECKING:
@@ -156,36 +155,6 @@ def parse_by(names: str | Sequence[str]) -> tuple[str, ...]:
         if name in AUDIT_COLUMNS:
             raise OptionError("by", name, "is a column of the report already")
     return tags
-
-
-def checked_options(
-    path: str | Path,
-    topics: str | Sequence[str] | None,
-    starting_time: str | int | None,
-    ending_time: str | int | None,
-    min_partitions: int | None,
-) -> dict[str, str]:
-    """The source's options for a job's arguments. Raises the errors of `audit`."""
-    names = [topics] if isinstance(topics, str) else topics
-    given = {
-        "path": path,
-        "topicsPattern": "persistent://.*" if names is None else None,
-        "topics": None if names is None else json.dumps(list(names)),
-        "startingTime": starting_time,
-        "endingTime": ending_time,
-        "minPartitions": min_partitions,
-    }
-    options = {name: str(value) for name, value in given.items() if value is not None}
-    _check(ReadOptions.parse(options))
-    return options
-
-
-def _check(options: ReadOptions) -> None:
-    """Raise errors here, before Spark would wrap them into its own errors."""
-    with FolderReader(options.path) as folder:
-        _, absent = select_topics(options.topics, folder.topics())
-    if absent:
-        raise TopicNotFoundError(absent[0])
 
 
 def _merged(

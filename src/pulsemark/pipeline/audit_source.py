@@ -29,9 +29,10 @@ from ..ledger import CorruptEntryError, EntryKind
 from .decode.entries import EntryTable
 from .decode.protoscan import Ints
 from .decode.runs import read_tables
-from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions
+from .option_values import MAX_TIME_MS
+from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, ReadOptions
 from .plan import plan
-from .source import LedgerPartition, opened_slices, spare_the_collector
+from .tasks import LedgerPartition, opened_slices, spare_the_collector
 
 AUDIT_FORMAT = "pulsemark-audit"
 BUCKET_OPTION = "bucketMs"

@@ -23,6 +23,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
@@ -62,6 +63,8 @@ _ALL = (
     Column("__chunkUuid", "string", Depth.HEADER, False, "chunked message this is a part of"),
     Column("__chunkId", "int", Depth.HEADER, False, "number of this chunk, from 0"),
     Column("__chunkCount", "int", Depth.HEADER, False, "chunks of the chunked message"),
+    Column("__producerName", "string", Depth.HEADER, False, "as the producer gave it"),
+    Column("__sequenceId", "bigint", Depth.HEADER, False, "the producer's number of the entry"),
     Column("__tags", "map<string,string>", Depth.LEDGER, False, "the stamp's tags, by name"),
 )
 
@@ -79,6 +82,22 @@ def depth_of(names: Iterable[str]) -> Depth:
 def ddl_of(names: Iterable[str]) -> str:
     """Spark's schema of these columns, as DDL."""
     return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in names)
+
+
+def arrow_schema_of(names: Iterable[str]) -> pa.Schema:
+    """The Arrow schema of these columns, as Spark would ask for it."""
+    import pyarrow as pa
+
+    types = {
+        "binary": pa.binary(),
+        "string": pa.string(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "boolean": pa.bool_(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([pa.field(name, types[COLUMNS[name].ddl]) for name in names])
 
 
 def differing_field(schema: StructType) -> str | None:

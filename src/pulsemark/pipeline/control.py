@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .audit import checked_options
+from .arguments import checked_options
 from .registration import require_spark
 
 if TYPE_CHECKING:

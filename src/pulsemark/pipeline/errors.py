@@ -7,6 +7,7 @@ PipelineError
  +-- DataLossError         messages in the range are missing or cannot be read
  +-- DecodeError           an entry's bytes cannot be decoded as its header states
  +-- JobFailedError        a Spark job failed: a task failed, or its result could not be written
+ |    +-- ProblemsFoundError  a check found that something is wrong
 
 Each error carries its facts as attributes, and each can be pickled. An error raised in one of
 Spark's worker processes reaches the driver only as text in Spark's own exception: class name and
@@ -16,8 +17,12 @@ message are kept, attributes are not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..ledger import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class PipelineError(Exception):
@@ -78,6 +83,14 @@ class JobFailedError(PipelineError):
 
     def __reduce__(self) -> tuple[type[JobFailedError], tuple[str]]:
         return type(self), (self.reason,)
+
+
+class ProblemsFoundError(JobFailedError):
+    """A check found that something is wrong. ``rows`` is a DataFrame that lists it."""
+
+    def __init__(self, rows: DataFrame, reason: str) -> None:
+        self.rows = rows
+        super().__init__(reason)
 
 
 class DataLossError(PipelineError):

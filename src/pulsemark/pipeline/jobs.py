@@ -7,104 +7,35 @@ local session. Its result is printed as a table, or written to ``--out`` as CSV 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
-from .audit import AuditLabels, audit
-from .control import control_entries
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
     MissingExtraError,
     OptionError,
     PipelineError,
+    ProblemsFoundError,
 )
+from .job_table import JOBS, Job, positive
 from .session import local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 """The exit code of argparse itself for options that it does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One job: its summary, its options, and its function."""
-
-    summary: str
-    add_options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[SparkSession, argparse.Namespace], DataFrame]
-
-
-def _add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
-    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
-    parser.add_argument("--ending-time", metavar="TIME", help="end here")
-
-
-def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    _add_range(parser)
-    parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
-    parser.add_argument(
-        "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
-    )
-    parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
-    parser.add_argument("--host", help="label (default: this machine's name)")
-    parser.add_argument("--datacenter", help="label (default: none)")
-    parser.add_argument("--application", help="label (default: none)")
-
-
-def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    return audit(
-        spark,
-        given.path,
-        given.topic,
-        bucket=given.bucket,
-        by=given.by,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
-        labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),
-    )
-
-
-def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    rows = control_entries(
-        spark,
-        given.path,
-        given.topic,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
-    )
-    # As text: a table for people, and CSV, hold no map of bytes.
-    return rows.selectExpr(
-        "* EXCEPT (tags)",
-        "array_join(transform(map_entries(tags),"
-        " tag -> concat(tag.key, '=', decode(tag.value, 'UTF-8'))), ' ') AS tags",
-    )
-
-
-JOBS: Mapping[str, Job] = {
-    "audit": Job(
-        "count messages by topic and time, and the ones that are missing",
-        _add_audit_options,
-        _run_audit,
-    ),
-    "control": Job("list control entries", _add_range, _run_control),
-}
 
 
 def run_job(
@@ -138,9 +69,16 @@ def run_job(
     given = _parser(f"{prog} {name}", job).parse_args(arguments)
     try:
         _check_out(given.out)
+        job.check(given)
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
-            _print_or_write(job.run(spark, given), given, out)
+            try:
+                rows, problem = job.run(spark, given), None
+            except ProblemsFoundError as error:
+                rows, problem = error.rows, error
+            _print_or_write(rows, given, out)
+        if problem is not None:
+            raise problem
     except (MissingExtraError, JavaNotFoundError, JobFailedError) as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_FAILED
@@ -156,20 +94,14 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="write the rows to this folder, do not print"
     )
+    parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
     parser.add_argument(
         "--format", choices=("csv", "parquet"), default="csv", help="of --out (default: csv)"
     )
     parser.add_argument(
-        "--cores", type=_positive, metavar="N", help="tasks at once (default: all cores)"
+        "--cores", type=positive, metavar="N", help="tasks at once (default: all cores)"
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 def _check_out(folder: Path | None) -> None:
@@ -211,6 +143,10 @@ def reason_of(report: str) -> str:
 
 
 def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
+    if given.out is None and given.json:
+        for row in rows.toLocalIterator():
+            print(json.dumps(row.asDict(), default=_json_value, ensure_ascii=False), file=out)
+        return
     if given.out is None:
         print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
         return
@@ -219,6 +155,13 @@ def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> 
         writer = writer.option("header", "true")
     writer.format(given.format).save(str(given.out.absolute()))
     print(f"written to {given.out}", file=out)
+
+
+def _json_value(value: object) -> str:
+    """Times as ISO-8601 in UTC; the session's time zone is UTC."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def table_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -1,9 +1,5 @@
 """The source's options, parsed once and typed; all later code uses :class:`ReadOptions`.
 
-Case and underscores in option names do not matter, because Spark changes names to lower case in
-some calls: ``startingTime``, ``startingtime`` and ``starting_time`` are the same option. An unknown
-option is an error; it is never ignored.
-
 A range has two ends, each given as a time or as an offset, and is half-open (``[start, end)``):
 
 - Times are entry times (PIP-70: the broker's stamp, else the producer's publish time), in
@@ -14,24 +10,28 @@ A range has two ends, each given as a time or as an offset, and is half-open (``
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from .columns import COLUMNS, DEFAULT_COLUMNS
 from .errors import OptionError
+from .option_values import (
+    Given,
+    boolean,
+    integer,
+    listed,
+    parse_duration_ms,
+    parse_path,
+    parse_time_ms,
+)
 
 MAX_PARTITIONS = 10_000
-MAX_TIME_MS = 253_402_300_800_000
-"""The end of the year 9999, where Spark's timestamps end."""
-
+DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
+"""As in Spark's source for Kafka."""
 MAX_INDEX = 2**63 - 1
 
 DEFAULT_MAX_UNCOMPRESSED_BYTES = 128 << 20
@@ -39,12 +39,6 @@ DEFAULT_MAX_UNCOMPRESSED_BYTES = 128 << 20
 DEFAULT_MAX_MESSAGES_PER_ENTRY = 1 << 18
 """Pulsar's clients put at most 1,000 messages into a batch by default."""
 DEFAULT_MAX_PROPERTIES_PER_ENTRY = 1 << 18
-
-_MIN_TIME_NUMBER = 100_000_000_000
-"""As milliseconds in the year 1973; as seconds in the year 5138."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_T = TypeVar("_T")
 
 
 class BoundKind(Enum):
@@ -106,83 +100,101 @@ class ReadOptions:
         Raises:
             OptionError: an option is unknown, missing, malformed, or contradicts another.
         """
-        given = _Given(options)
+        given = Given(options)
+        given.refuse(STREAM_OPTIONS, "is for readStream only")
         start = _bound(given, "starting", EARLIEST)
         end = _bound(given, "ending", LATEST)
         if start.kind is end.kind and start.value > end.value:
             raise OptionError(
                 f"ending{_OPTION_OF[end.kind]}", str(end.value), f"is before {start.value}"
             )
-        parsed = cls(
+        parsed = cls.of(given, start, end)
+        given.refuse_unknown()
+        return parsed
+
+    @classmethod
+    def of(cls, given: Given, start: Bound, end: Bound) -> ReadOptions:
+        """The options that reads and streams share."""
+        return cls(
             path=given.required("path", parse_path),
             topics=_topics(given),
             start=start,
             end=end,
             columns=given.get("columns", _columns, DEFAULT_COLUMNS),
             min_partitions=given.get("minPartitions", integer(1, MAX_PARTITIONS), None),
-            fail_on_data_loss=given.get("failOnDataLoss", _boolean, True),
+            fail_on_data_loss=given.get("failOnDataLoss", boolean, True),
             limits=_limits(given),
         )
+
+
+STREAM_OPTIONS = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+"""The options that only a stream has."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The parsed options of a stream: what it reads, and how much of it at once."""
+
+    read: ReadOptions
+    """Its end does not count: each micro-batch has its own."""
+    max_offsets: int | None = None
+    """The most messages of a micro-batch; None: no limit."""
+    max_bytes: int | None = None
+    """The most stored bytes of a micro-batch; None: no limit."""
+    min_offsets: int | None = None
+    """A micro-batch waits for so many messages, but no longer than ``max_trigger_delay_ms``."""
+    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Read the options of ``spark.readStream.format("pulsar-ledger")``.
+
+        A stream begins at ``latest`` by default, like Spark's stream from Kafka.
+
+        Raises:
+            OptionError: an option is unknown, missing, malformed, or contradicts another.
+        """
+        given = Given(options)
+        given.refuse(("endingTime", "endingOffsets"), "a stream has no end")
+        count = integer(1, MAX_INDEX)
+        read = ReadOptions.of(given, _bound(given, "starting", LATEST), LATEST)
+        parsed = cls(
+            read,
+            max_offsets=given.get("maxOffsetsPerTrigger", count, None),
+            max_bytes=given.get("maxBytesPerTrigger", count, None),
+            min_offsets=given.get("minOffsetsPerTrigger", count, None),
+            max_trigger_delay_ms=given.get(
+                "maxTriggerDelay", parse_duration_ms, DEFAULT_MAX_TRIGGER_DELAY_MS
+            ),
+        )
         given.refuse_unknown()
+        if parsed.max_offsets and parsed.min_offsets and parsed.min_offsets > parsed.max_offsets:
+            raise OptionError(
+                "minOffsetsPerTrigger", str(parsed.min_offsets), "exceeds maxOffsetsPerTrigger"
+            )
         return parsed
 
 
-class _Given:
-    """The options as the user gave them, looked up without regard to case and underscores."""
+def selected_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of a read or of a stream; Spark asks before it says which of them it wants.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._by_key: dict[str, tuple[str, str]] = {}
-        for name, value in options.items():
-            key = _key(name)
-            if key in self._by_key and self._by_key[key][1] != value:
-                raise OptionError(name, value, f"also given as {self._by_key[key][0]}")
-            self._by_key[key] = (name, value)
-        self._known: list[str] = []
-
-    def get(self, name: str, parse: Callable[[str], _T], default: _D) -> _T | _D:
-        """The parsed value of an option, or ``default`` if it was not given.
-
-        ``parse`` raises ``ValueError`` with a reason, which becomes an :class:`OptionError`.
-        """
-        self._known.append(name)
-        found = self._by_key.get(_key(name))
-        if found is None:
-            return default
-        try:
-            return parse(found[1])
-        except ValueError as error:
-            raise OptionError(name, found[1], str(error)) from error
-
-    def required(self, name: str, parse: Callable[[str], _T]) -> _T:
-        value = self.get(name, parse, None)
-        if value is None:
-            raise OptionError(name, None, "is required")
-        return value
-
-    def only_one(self, *names: str) -> None:
-        """Refuse more than one of several options that exclude each other."""
-        given = [name for name in names if _key(name) in self._by_key]
-        if len(given) > 1:
-            raise OptionError(given[1], self._by_key[_key(given[1])][1], f"excludes {given[0]}")
-
-    def refuse_unknown(self) -> None:
-        known = {_key(name): name for name in self._known}
-        for key, (name, value) in self._by_key.items():
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"; did you mean {known[near[0]]}?" if near else ""
-                raise OptionError(name, value, f"is not an option of this source{hint}")
+    Raises:
+        OptionError: the options are those of neither.
+    """
+    if Given(options).has(STREAM_OPTIONS):
+        return StreamOptions.parse(options).read.columns
+    return ReadOptions.parse(options).columns
 
 
-_D = TypeVar("_D")
 _OPTION_OF = {BoundKind.INDEX: "Offsets", BoundKind.TIME: "Time"}
 
 
-def _key(name: str) -> str:
-    return name.replace("_", "").lower()
-
-
-def _limits(given: _Given) -> EntryLimits:
+def _limits(given: Given) -> EntryLimits:
     usual = EntryLimits()
     return EntryLimits(
         # Arrow's offsets allow 2 GiB, which must be enough for a batch's entries and their headers.
@@ -192,7 +204,7 @@ def _limits(given: _Given) -> EntryLimits:
     )
 
 
-def _bound(given: _Given, side: str, default: Bound) -> Bound:
+def _bound(given: Given, side: str, default: Bound) -> Bound:
     given.only_one(f"{side}Time", f"{side}Offsets")
     by_offset = given.get(f"{side}Offsets", _offset, default)
     time_ms = given.get(f"{side}Time", parse_time_ms, None)
@@ -210,7 +222,7 @@ def _offset(text: str) -> Bound:
         raise ValueError("is neither an index (0 or more), 'earliest' nor 'latest'") from None
 
 
-def _topics(given: _Given) -> TopicSelection:
+def _topics(given: Given) -> TopicSelection:
     given.only_one("topic", "topics", "topicsPattern")
     name = given.get("topic", full_topic_name, None)
     names = given.get("topics", _topic_names, ())
@@ -221,7 +233,7 @@ def _topics(given: _Given) -> TopicSelection:
 
 
 def _topic_names(text: str) -> tuple[str, ...]:
-    names = _json_list(text) if text.lstrip().startswith("[") else _listed(text)
+    names = _json_list(text) if text.lstrip().startswith("[") else listed(text)
     return tuple(dict.fromkeys(full_topic_name(name) for name in names))
 
 
@@ -236,7 +248,7 @@ def _json_list(text: str) -> list[str]:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    names = _listed(text)
+    names = listed(text)
     folded = {name.lower(): name for name in COLUMNS}
     for name in names:
         if name.lower() not in folded:
@@ -245,80 +257,6 @@ def _columns(text: str) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
     return columns
-
-
-def _listed(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise ValueError("must be a list separated by commas, without empty names")
-    return names
-
-
-def _boolean(text: str) -> bool:
-    folded = text.strip().lower()
-    if folded not in ("true", "false"):
-        raise ValueError("is neither true nor false")
-    return folded == "true"
-
-
-def integer(minimum: int, maximum: int) -> Callable[[str], int]:
-    """A parser of whole numbers in ``[minimum, maximum]``."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text):
-            raise ValueError("is not a whole number")
-        number = int(text)
-        if not minimum <= number <= maximum:
-            raise ValueError(f"is not between {minimum} and {maximum}")
-        return number
-
-    return parse
-
-
-def parse_time_ms(text: str) -> int:
-    """Milliseconds since the epoch, from such a number or from ISO-8601 (UTC by default).
-
-    Raises:
-        ValueError: the text is neither, the time is outside the years 1970 to 9999, or the number
-            is so small that it is probably not milliseconds.
-    """
-    if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-        time_ms = integer(0, MAX_TIME_MS)(text)
-        if 0 < time_ms < _MIN_TIME_NUMBER:
-            moment = _EPOCH + timedelta(milliseconds=time_ms)
-            raise ValueError(
-                f"as milliseconds since the epoch is {moment:%Y-%m-%dT%H:%MZ}; for unix seconds add"
-                " three digits, and write a date with dashes (2026-03-01)"
-            )
-        return time_ms
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError("is neither milliseconds since the epoch nor ISO-8601") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    # A time between two milliseconds is rounded up, because no entry's time is between them.
-    time_ms = -((_EPOCH - moment) // timedelta(milliseconds=1))
-    if not 0 <= time_ms <= MAX_TIME_MS:
-        raise ValueError("is not between the years 1970 and 9999")
-    return time_ms
-
-
-def parse_path(text: str) -> Path:
-    """The data folder, from a path or a ``file:`` URI.
-
-    Raises:
-        ValueError: empty, or a URI of another scheme.
-    """
-    if not text.strip() or "\0" in text:
-        raise ValueError("is not a path")
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
-    if scheme is None:
-        return Path(text).absolute()
-    uri = urlsplit(text)
-    if uri.scheme != "file" or uri.netloc not in ("", "localhost"):
-        raise ValueError("is not on this machine's file system; use a path or a file: URI")
-    return Path(unquote(uri.path)).absolute()
 
 
 def full_topic_name(name: str) -> str:

@@ -85,11 +85,8 @@ def plan(options: ReadOptions) -> Plan:
         logs = reader.logs(topics, lost=expected.lost_ledgers)
         _check_topics(topics, logs, expected, options)
         slices = [slice_of(log, options, expected) for log in logs.values()]
-        slices = [part for part in slices if part.message_count > 0]
-        size_bytes = sum(_size_bytes(logs[part.topic], part) for part in slices)
-        task_count = max(_task_count(size_bytes), options.min_partitions or 1)
         return Plan(
-            tuple(divide(slices, logs, task_count)),
+            tuple(tasks_of(slices, logs, options)),
             expected.lost_ledgers,
             _losses(topics, logs, expected, options),
         )
@@ -137,8 +134,8 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected | None = No
     _check_edges(log, first, end, options, expected or Expected())
     if first == end:
         return Slice(log.name, log.end_position, log.end_position, first, first)
-    start, _ = _entry_of(log, first)
-    last, last_first_index = _entry_of(log, end)
+    start, _ = entry_of(log, first)
+    last, last_first_index = entry_of(log, end)
     if last_first_index < end < log.next_index:
         last = log.next_position(last)
     return Slice(log.name, start, last, first, end)
@@ -182,21 +179,35 @@ def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool) -> int:
     return min(max(bound.value, first), next_index)
 
 
-def _entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
+def entry_of(log: TopicLog, index: int) -> tuple[Position, int]:
     """The entry that holds the message ``index``, and the index of its first message.
 
     If that message is lost with a whole ledger, it is the first entry after the loss.
     """
+    place = row_of(log, index)
+    if place is None:
+        return log.end_position, index
+    segment, row = place
+    return Position(segment.ledger_id, segment.first_entry_id + row), segment.index_before(row)
+
+
+def row_of(log: TopicLog, index: int) -> tuple[Run, int] | None:
+    """The segment and the row of that entry; None if the log ends before it."""
     segments = log.segments()
+    number = segment_number(segments, index)
+    if number == len(segments):
+        return None
+    segment = segments[number]
+    message = max(0, index - segment.first_index)
+    return segment, max(segment.cut_rows, segment.find_message(message, segment.entry_count))
+
+
+def segment_number(segments: Sequence[Run], index: int) -> int:
+    """The segment that holds the message ``index``, or the first one after it."""
     number = max(0, bisect_right(segments, index, key=_first_index) - 1)
     if number < len(segments) and index >= segments[number].next_index:
         number += 1
-    if number == len(segments):
-        return log.end_position, index
-    segment = segments[number]
-    message = max(0, index - segment.first_index)
-    row = max(segment.cut_rows, segment.find_message(message, segment.entry_count))
-    return Position(segment.ledger_id, segment.first_entry_id + row), segment.index_before(row)
+    return number
 
 
 def _first_index(segment: Run) -> int:
@@ -215,6 +226,15 @@ def _task_count(size_bytes: int) -> int:
         return 1
     cores = os.cpu_count() or 1
     return cores * -(-size_bytes // (cores * PARTITION_BYTES))
+
+
+def tasks_of(
+    slices: Sequence[Slice], logs: Mapping[str, TopicLog], options: ReadOptions
+) -> list[tuple[Slice, ...]]:
+    """Divide slices into as many tasks as their size and the options ask for; none is empty."""
+    slices = [part for part in slices if part.message_count > 0]
+    size_bytes = sum(_size_bytes(logs[part.topic], part) for part in slices)
+    return divide(slices, logs, max(_task_count(size_bytes), options.min_partitions or 1))
 
 
 def divide(
@@ -243,7 +263,7 @@ def _cut(log: TopicLog, part: Slice, indexes: Sequence[int]) -> Iterator[Slice]:
     """Cut a slice before the entries that hold these messages (in rising order)."""
     rest = part
     for index in indexes:
-        position, first_index = _entry_of(log, index)
+        position, first_index = entry_of(log, index)
         if rest.first_index < first_index < rest.end_index:
             yield replace(rest, end=position, end_index=first_index)
             rest = replace(rest, start=position, first_index=first_index)

@@ -1,4 +1,4 @@
-"""The broker's auditor: counts the topics' entries behind their ends, in a thread of its own.
+"""The broker's auditor: counts the topics' entries after they are appended, in a thread of its own.
 
 Nothing is counted in an append. The auditor walks each log as a slow reader does, by its records'
 heads. While clients write, it takes at most 2 % of the processor time that the broker takes, and
@@ -6,7 +6,7 @@ may fall behind; while they do not, up to half of a processor. If a topic has mo
 messages than `max_audit_lag_messages`, it takes up to half of a processor in any case. Falling
 behind makes no count wrong, because
 
-- who asks for a report gets everything that was durable when he asked: the rest is counted first;
+- a report has everything that was durable when it was asked for: the rest is counted first;
 - before retention removes entries, they are counted, and the counts are stored;
 - after a restart, also after a kill, counting goes on from what was stored last.
 

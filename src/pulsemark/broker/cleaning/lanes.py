@@ -3,8 +3,8 @@
 A lane has two kinds of work. A job is requested, and runs before all other work, in the order of
 the requests. A round visits many topics, one step at a time; jobs run between its steps. After its
 steps a lane pauses as long as they took (at most `REST_MAX_S`). So a round takes at most half of
-the disk's and the interpreter's time, however many topics there are. A lane can be told to pause
-longer, and to go by another clock.
+the disk's and the interpreter's time, however many topics there are. A caller can make a lane pause
+longer, and go by another clock.
 
 The thread starts with the first work, so a broker that cleans nothing does not have it.
 """

@@ -68,6 +68,13 @@ class FolderLog(TopicLog):
                 self.name, known=cast("Sequence[Segment]", self._segments)
             )
 
+    @property
+    def topic_id(self) -> int:
+        """The id of this topic's log; a topic that is created again has another one."""
+        first = self._segments[0].header
+        assert isinstance(first, SegmentHeader), "a folder's runs are segments"
+        return first.topic_id
+
     def _is_deleted(self, _: Run) -> bool:
         """False: only the next refresh brings the list of segments up to date."""
         return False

@@ -217,9 +217,9 @@ def _batch_index(rows: _Rows) -> pa.Array:
     return pa.array(np.where(alone, -1, rows.places).astype(np.int32))
 
 
-def _chunk_uuid(rows: _Rows) -> pa.Array:
-    uuids = _headers(rows).columns[message.UUID]
-    by_entry = gather(rows.table.data, uuids.starts, uuids.ends)
+def _text_of_header(number: int, rows: _Rows) -> pa.Array:
+    spans = _headers(rows).columns[number]
+    by_entry = gather(rows.table.data, spans.starts, spans.ends)
     return text(by_entry).take(pa.array(rows.entry_rows))
 
 
@@ -251,8 +251,10 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "__entryId": lambda rows: pa.array(rows.table.entry_ids[rows.entry_rows]),
     "__batchIndex": _batch_index,
     "__encrypted": lambda rows: pa.array(_headers(rows).is_encrypted[rows.entry_rows]),
-    "__chunkUuid": _chunk_uuid,
+    "__chunkUuid": lambda rows: _text_of_header(message.UUID, rows),
     "__chunkId": lambda rows: small_integers(_of_header(message.CHUNK_ID, rows)),
     "__chunkCount": lambda rows: small_integers(_of_header(message.NUM_CHUNKS_FROM_MSG, rows)),
+    "__producerName": lambda rows: _text_of_header(message.PRODUCER_NAME, rows),
+    "__sequenceId": lambda rows: pa.array(_of_header(message.SEQUENCE_ID, rows)),
     "__tags": _tags,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..options import MAX_TIME_MS
+from ..option_values import MAX_TIME_MS
 from .protoscan import ABSENT, Bools, Ints
 
 _INT32_MAX = 2**31 - 1

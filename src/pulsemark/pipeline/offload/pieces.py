@@ -1,0 +1,92 @@
+"""Divide what is to be copied into pieces: one file each, of one topic and one hour.
+
+A piece ends where the hour of the broker's time ends, or at a multiple of the rows a file may have.
+So the same entries give the same pieces in every run; only the last piece of a topic depends on
+where its log ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...finder import Finder
+from ...ledger import Position
+from ...ledger.local.folder_reader import FolderLog
+from ..errors import DataLossError
+from ..options import Bound, BoundKind, ReadOptions
+from ..plan import Slice, entry_of, row_of, slice_of
+from .manifest import HOUR_MS, Manifest, file_name
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one file will hold."""
+
+    path: str
+    log_id: int
+    hour_ms: int
+    part: Slice
+
+    def to_json(self) -> list[object]:
+        """A list for JSON."""
+        part = self.part
+        numbers = [*part.start, *part.end, part.first_index, part.end_index]
+        return [self.path, self.log_id, self.hour_ms, part.topic, *numbers]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Piece:
+        """The piece of such a list."""
+        path, log_id, hour_ms, topic, *numbers = values
+        start, end = Position(*numbers[:2]), Position(*numbers[2:4])
+        return cls(path, log_id, hour_ms, Slice(topic, start, end, *numbers[4:]))
+
+
+def pieces_of(
+    log: FolderLog, manifest: Manifest, options: ReadOptions, rows_per_file: int
+) -> Iterator[Piece]:
+    """The pieces of a topic that are not in the manifest yet.
+
+    Raises:
+        DataLossError: messages that were not copied are gone.
+    """
+    copied = manifest.next_index(log.name, log.topic_id)
+    first = log.first_index if copied is None else copied
+    if first < log.first_index:
+        reason = "the topic was trimmed before they were copied"
+        raise DataLossError(log.name, first, log.first_index, reason)
+    end = slice_of(log, options).end_index
+    finder = Finder(log)
+    while first < end:
+        hour_ms = _time_ms(log, first) // HOUR_MS * HOUR_MS
+        found = finder.by_time(hour_ms + HOUR_MS)
+        hour_end = end if found.end else min(end, max(found.first_index, first))
+        limit = (first // rows_per_file + 1) * rows_per_file
+        piece_end = _entry_end(log, limit) if limit < hour_end else hour_end
+        piece_end = max(piece_end, _entry_end(log, first + 1))
+        part = slice_of(log, replace(options, start=_index(first), end=_index(piece_end)))
+        path = file_name(log.name, log.topic_id, hour_ms, first, piece_end)
+        yield Piece(path, log.topic_id, hour_ms, part)
+        first = piece_end
+
+
+def _index(index: int) -> Bound:
+    return Bound(BoundKind.INDEX, index)
+
+
+def _time_ms(log: FolderLog, index: int) -> int:
+    """The time by which searches find a message's entry: the highest up to that entry."""
+    place = row_of(log, index)
+    assert place is not None, "the index is before the log's end"
+    segment, row = place
+    return segment.row(row).time_ms
+
+
+def _entry_end(log: FolderLog, index: int) -> int:
+    """The first index at or after this one with which an entry begins."""
+    position, first_index = entry_of(log, index)
+    if first_index >= index:
+        return index
+    _, following = entry_of(log, log.index_before(log.next_position(position)))
+    return following

@@ -1,0 +1,162 @@
+"""Spark's writers: each task publishes its rows and waits for all receipts.
+
+**Each row once.** A task's producer has the name ``<producerName>-<query>-<partition>``, and its
+rows have the sequence ids ``(epoch << 32) + n``. So a broker that deduplicates the topic stores a
+row once, also if a repeated task sends it again: after a task failed, and after a query was killed
+and started again with its checkpoint. Each try must have the same rows in the same order. Spark
+keeps that if the partitions of a micro-batch stay the same: with sources that can be replayed, and
+after a shuffle only with a sort. Without deduplication a repeated task's rows are stored again.
+
+A batch write is one epoch of a query with an id of its own. It is not one transaction: if the job
+fails in the end, the rows that were published stay.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ...client import RawProducer, Service
+from ..errors import OptionError
+from ..options import full_topic_name
+from .options import SinkOptions
+from .rows import Batch, Message, messages_of, places_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+EPOCH_SHIFT = 32
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """How many rows a task has published."""
+
+    rows: int
+
+
+class SinkWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._places = places_of(schema, topic_needed=options.topic is None)
+        self._query = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Published:
+        """Publish the rows of one task. Raises the errors of `RawProducer`."""
+        return publish(iterator, self._options, self._places, self._query, 0, _partition())
+
+
+class StreamSinkWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._places = places_of(schema, topic_needed=options.topic is None)
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Published:
+        """Publish the rows of one task. Raises the errors of `RawProducer`."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        query, epoch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        assert query is not None, "Spark names a task's query"
+        assert epoch is not None, "Spark numbers a task's micro-batch"
+        return publish(
+            iterator, self._options, self._places, query, int(epoch), context.partitionId()
+        )
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in a task"
+    return context.partitionId()
+
+
+def publish(
+    batches: Iterator[RecordBatch],
+    options: SinkOptions,
+    places: dict[str, int],
+    query: str,
+    epoch: int,
+    partition: int,
+) -> Published:
+    """Publish all rows; returns when the broker has acknowledged each of them."""
+    name = f"{options.producer_name}-{query}-{partition}"
+    topics: dict[str, _Topic] = {}
+    rows = 0
+    with Service(options.service_url) as service:
+        for batch in batches:
+            for message in messages_of(batch, places):
+                topic = _topic_of(message, options)
+                into = topics.get(topic)
+                if into is None:
+                    into = topics[topic] = _Topic(service, topic, name, epoch, options)
+                into.add(message)
+                rows += 1
+        for into in topics.values():
+            into.finish()
+    return Published(rows)
+
+
+def _topic_of(message: Message, options: SinkOptions) -> str:
+    if options.topic is not None:
+        return options.topic
+    if message.topic is None:
+        raise OptionError("topic", None, "a row's topic is null")
+    try:
+        return full_topic_name(message.topic)
+    except ValueError as error:
+        raise OptionError("topic", message.topic, str(error)) from error
+
+
+class _Topic:
+    """One task's producer of one topic."""
+
+    def __init__(
+        self, service: Service, topic: str, name: str, epoch: int, options: SinkOptions
+    ) -> None:
+        self._producer = RawProducer(service, topic, name=name, gathers=True)
+        self._options = options
+        self._next_sequence_id = epoch << EPOCH_SHIFT
+        self._batch = Batch()
+
+    def add(self, message: Message) -> None:
+        batch, options = self._batch, self._options
+        size_bytes = len(message.value or b"")
+        if batch.count and batch.size_bytes + size_bytes > options.batching_max_bytes:
+            self._send()
+        self._batch.add(message, self._next_sequence_id)
+        self._next_sequence_id += 1
+        if self._batch.count >= options.batching_max_messages:
+            self._send()
+
+    def _send(self) -> None:
+        batch, self._batch = self._batch, Batch()
+        if not batch.count:
+            return
+        self._producer.publish(
+            batch.entry(self._producer.name, int(time.time() * 1000)),
+            num_messages=batch.count,
+            sequence_id=batch.first_sequence_id,
+            highest_sequence_id=batch.first_sequence_id + batch.count - 1,
+        )
+
+    def finish(self) -> None:
+        """Send the rest, and wait for all receipts."""
+        self._send()
+        self._producer.flush()
+        self._producer.close()

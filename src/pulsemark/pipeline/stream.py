@@ -1,0 +1,233 @@
+"""The stream of ``pulsar-ledger``: micro-batches that follow growing topics.
+
+A stream's offset has, for each topic, the index of the next message and the id of the topic's log.
+Indexes have no gaps and are never given twice, so an offset names the same message after any
+restart: the rows of a micro-batch depend only on its two offsets. Spark keeps these in the query's
+checkpoint before the batch runs.
+
+- New topics that match `topicsPattern` are read from their first message.
+- A topic that was deleted and created again has another id, and is read from its first message.
+- What retention removes before the stream has read it is a loss (`failOnDataLoss`).
+
+Spark runs the methods in a process of its own on the driver's machine, and `read` in workers. One
+reader follows the folder through all micro-batches, so a batch costs what has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ..ledger import FolderReader, TopicNotFoundError
+from ..ledger.local.folder_reader import FolderLog
+from .admission import Backlog, admit
+from .errors import DataLossError
+from .options import Bound, BoundKind, StreamOptions, select_topics
+from .plan import slice_of, tasks_of
+from .tasks import LedgerPartition, messages_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+Offset = dict[str, dict[str, int]]
+"""By topic: ``index``, of the next message, and ``id``, of the topic's log."""
+
+
+class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets and plans on the driver's machine, reads in the workers."""
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._folder: FolderReader | None = None
+        self._logs: dict[str, FolderLog] = {}
+        self._turn = 0
+        self._latest: Offset | None = None
+        self._target: Offset | None = None
+        """With Trigger.AvailableNow: the offset at which the query ends."""
+        self._waiting_since: float | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where a new query begins in each topic that exists now.
+
+        Raises:
+            TopicNotFoundError: a named topic does not exist.
+            DataLossError: an index to start at is outside of the topic's indexes.
+        """
+        logs = self._refreshed(missing_is_error=True)
+        read = self._options.read
+        return {
+            topic: {"index": slice_of(log, read).first_index, "id": log.topic_id}
+            for topic, log in logs.items()
+        }
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Tell Spark whether there are limits; `latestOffset` applies them, as there can be two."""
+        options = self._options
+        if options.max_offsets is None and options.max_bytes is None and not options.min_offsets:
+            return ReadAllAvailable()
+        return ReadMaxRows(options.max_offsets or 2**63 - 1)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """How far the next micro-batch goes; `start` if it shall wait.
+
+        Raises:
+            DataLossError: a topic is gone or shorter than it was (see ``failOnDataLoss``).
+        """
+        end = self._available(start)
+        self._latest = end
+        options = self._options
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        first = {topic: _first_of(start, topic, place) for topic, place in end.items()}
+        backlogs = {
+            topic: Backlog(self._logs[topic], first[topic], place["index"])
+            for topic, place in end.items()
+            if topic in self._logs and place["index"] > first[topic]
+        }
+        if self._shall_wait(sum(each.end_index - each.first_index for each in backlogs.values())):
+            return start
+        parts = admit(backlogs, options.max_offsets, options.max_bytes, self._turn)
+        self._turn += 1
+        for topic, place in end.items():
+            if topic in backlogs:
+                reached = parts[topic].end_index if topic in parts else first[topic]
+                end[topic] = {**place, "index": reached}
+        return end
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """The ends of all topics as the last micro-batch saw them, for the query's progress."""
+        return self._latest
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query ends where its topics end now."""
+        self._target = self._ends(self._refreshed(missing_is_error=True))
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """The tasks of a micro-batch.
+
+        Raises:
+            DataLossError: messages between the offsets are gone (see ``failOnDataLoss``).
+        """
+        if any(topic not in self._logs for topic in end):
+            self._refreshed()  # a restarted query plans its last batch again, first of all
+        slices = []
+        for topic, place in end.items():
+            first = _first_of(start, topic, place)
+            if place["index"] <= first:
+                continue
+            log = self._logs.get(topic)
+            if log is None or log.topic_id != place["id"]:
+                self._lost(topic, first, place["index"], "the topic was deleted")
+                continue
+            read = replace(self._options.read, start=_index(first), end=_index(place["index"]))
+            slices.append(slice_of(log, read))
+        tasks = tasks_of(slices, self._logs, self._options.read)
+        return [LedgerPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one task's slices, in order."""
+        assert isinstance(partition, LedgerPartition), "the partitions are our own"
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return messages_of(partition, self._options.read, schema)
+
+    def stop(self) -> None:
+        """Close the folder."""
+        if self._folder is not None:
+            self._folder.close()
+
+    def _refreshed(self, *, missing_is_error: bool = False) -> Mapping[str, FolderLog]:
+        """The selected topics as they are now."""
+        if self._folder is None:
+            self._folder = FolderReader(self._options.read.path)
+        topics, absent = select_topics(self._options.read.topics, self._folder.topics())
+        if absent and missing_is_error:
+            raise TopicNotFoundError(absent[0])
+        for topic in self._logs.keys() - set(topics):
+            del self._logs[topic]
+        for topic in [topic for topic in topics if topic in self._logs]:
+            try:
+                self._logs[topic].refresh()
+            except TopicNotFoundError:
+                del self._logs[topic]
+        new = [topic for topic in topics if topic not in self._logs]
+        self._logs |= self._folder.logs(new)
+        return self._logs
+
+    def _ends(self, logs: Mapping[str, FolderLog]) -> Offset:
+        return {topic: {"index": log.next_index, "id": log.topic_id} for topic, log in logs.items()}
+
+    def _available(self, start: Offset) -> Offset:
+        """The end of each topic; topics that are gone stay in the offset where they were."""
+        logs = self._refreshed()
+        ends = self._ends(logs)
+        if self._target is not None:
+            ends = _not_after(ends, self._target)
+        for topic, place in start.items():
+            end = ends.setdefault(topic, place)
+            if topic not in logs:
+                self._lost(topic, place["index"], None, "the topic was deleted")
+            elif end["id"] != place["id"]:
+                self._lost(topic, place["index"], None, "the topic was deleted and created again")
+            elif end["index"] < place["index"]:
+                if self._target is None or logs[topic].next_index < place["index"]:
+                    self._lost(topic, end["index"], place["index"], "the topic ends before")
+                ends[topic] = place
+        return ends
+
+    def _shall_wait(self, available: int) -> bool:
+        """Whether there is less than `minOffsetsPerTrigger`, and time to wait for more."""
+        least = self._options.min_offsets
+        if least is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        waited_ms = (now - self._waiting_since) * 1000
+        if available < least and waited_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._waiting_since = now
+        return False
+
+    def _lost(self, topic: str, first: int, end: int | None, reason: str) -> None:
+        error = DataLossError(topic, first, end, reason)
+        if self._options.read.fail_on_data_loss:
+            raise error
+        _log.warning("missing messages are left out of the stream: %s", error)
+
+
+def _index(index: int) -> Bound:
+    return Bound(BoundKind.INDEX, index)
+
+
+def _first_of(start: Offset, topic: str, end: Mapping[str, int]) -> int:
+    """The first message of a micro-batch: a topic that is new, or created again, begins at 0."""
+    place = start.get(topic)
+    return place["index"] if place is not None and place["id"] == end["id"] else 0
+
+
+def _not_after(ends: Offset, target: Offset) -> Offset:
+    """What a query with Trigger.AvailableNow may read: nothing that came after its beginning."""
+    return {
+        topic: {**place, "index": min(place["index"], target[topic]["index"])}
+        for topic, place in ends.items()
+        if topic in target and target[topic]["id"] == place["id"]
+    }
+
+
+__all__ = ["LedgerStreamReader"]

@@ -1,0 +1,78 @@
+"""The job `verify`: read a data folder completely, in parallel, and list everything that is wrong.
+
+It finds what `pulsemark verify` finds (docs/reliability.md). The topics are divided among the tasks
+by their size, and one more task looks at everything else in the folder. One task reads a topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ledger import TopicNotFoundError
+from ..maintenance.verify import sizes_of_topics
+from .arguments import checked_options
+from .options import ReadOptions, select_topics
+from .registration import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SUMMARY", "VERIFY_SCHEMA", "verify"]
+
+VERIFY_SCHEMA = (
+    "severity string, kind string, topic string, ledger_id bigint, entry_id bigint, path string,"
+    " what string"
+)
+SUMMARY = "Summary"
+"""The kind of the rows that say how much one task has read."""
+_TASKS_PER_CORE = 4
+
+
+def verify(
+    spark: SparkSession, path: str | Path, topics: str | Sequence[str] | None = None
+) -> DataFrame:
+    """The findings, and one row of the kind `Summary` for each task, with what it has read.
+
+    ``severity`` is damage, leftover or note, and null in a summary. A position is that of the first
+    entry that a finding is about.
+
+    Args:
+        spark: the Spark session.
+        path: the data folder. A broker may be using it.
+        topics: names; by default all topics, and everything else in the folder.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow or numpy is not installed.
+        OptionError: an argument is malformed.
+        ForeignFolderError: the path is not a data folder.
+        UnsupportedVersionError: a newer version wrote the folder.
+        TopicNotFoundError: a named topic does not exist.
+    """
+    require_spark()
+    options = ReadOptions.parse(checked_options(path, topics, None, None, None))
+    sizes = sizes_of_topics(options.path)
+    if topics is not None:
+        names, absent = select_topics(options.topics, sizes)
+        if absent:
+            raise TopicNotFoundError(absent[0])
+        sizes = {name: sizes[name] for name in names}
+    tasks = divided(sizes, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    from .verify_source import TASKS_OPTION, VERIFY_FORMAT, VerifySource
+
+    spark.dataSource.register(VerifySource)
+    reader = spark.read.format(VERIFY_FORMAT).option("path", str(options.path))
+    whole: list[list[str]] = [[]] if topics is None else []
+    return reader.option(TASKS_OPTION, json.dumps([*whole, *tasks])).load()
+
+
+def divided(sizes: dict[str, int], count: int) -> list[list[str]]:
+    """The topics in at most ``count`` tasks of about the same size."""
+    tasks: list[tuple[int, list[str]]] = [(0, []) for _ in range(max(1, count))]
+    for topic in sorted(sizes, key=lambda topic: -sizes[topic]):
+        number = min(range(len(tasks)), key=lambda number: tasks[number][0])
+        size, names = tasks[number]
+        tasks[number] = (size + sizes[topic] + 1, [*names, topic])
+    return [names for _, names in tasks if names]

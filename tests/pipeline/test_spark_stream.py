@@ -1,0 +1,174 @@
+"""The stream in a real Spark session: queries with checkpoints, against what was sent."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.testing.raw_messages import BatchMember
+
+pytestmark = pytest.mark.timeout(300)
+
+_QUERY = """
+import sys
+from pulsemark.pipeline import local_session
+
+folder, out, checkpoint = sys.argv[1:]
+spark = local_session("killed", cores=2)
+frame = (
+    spark.readStream.format("pulsar-ledger")
+    .options(topicsPattern=".*", startingOffsets="earliest", maxOffsetsPerTrigger=10,
+             columns="__topic,__index,value")
+    .load(folder)
+)
+query = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint).start(out)
+query.awaitTermination()
+"""
+
+
+class Sink:
+    """A query that writes Parquet, with its checkpoint."""
+
+    def __init__(self, spark: Any, folder: Any, place: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self.out, self.checkpoint = place / "out", place / "checkpoint"
+
+    def run(self, **options: object) -> Any:
+        """Read what is there now (Trigger.AvailableNow); returns the query, which has ended."""
+        options = {"startingOffsets": "earliest", "columns": "__topic,__index,value", **options}
+        frame = self._spark.readStream.format("pulsemark").options(**options)
+        query = (
+            frame.load(str(self._folder.path))
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start(str(self.out))
+        )
+        query.awaitTermination()
+        return query
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows that were written, sorted."""
+        return sorted(tuple(row) for row in self._spark.read.parquet(str(self.out)).collect())
+
+
+def truth(*topics: Any) -> list[tuple[Any, ...]]:
+    """The rows that a sink must have."""
+    columns = ("__topic", "__index", "value")
+    return sorted(tuple(row[name] for name in columns) for topic in topics for row in topic.rows)
+
+
+def fill(topic: Any, count: int) -> None:
+    """Batches with `count` messages in all."""
+    for number in range(0, count, 5):
+        topic.batch([BatchMember(payload=b"%d" % (number + place)) for place in range(5)])
+
+
+def test_a_query_goes_on_where_it_was(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """Each run has what came since the last one: growth, a rolled ledger, and a new topic."""
+    sink = Sink(spark, folder, tmp_path)
+    topic = folder.topic("a")
+    fill(topic, 20)
+    first = sink.run(topicsPattern=".*", maxOffsetsPerTrigger=7)
+    assert [each["numInputRows"] for each in first.recentProgress if each["numInputRows"]] == [
+        7, 7, 6
+    ]  # fmt: skip
+    assert sink.rows() == truth(topic)
+    topic.ledger.roll()
+    fill(topic, 10)
+    other = folder.topic("b")
+    fill(other, 5)
+    sink.run(topicsPattern=".*")
+    sink.run(topicsPattern=".*")
+    assert sink.rows() == truth(topic, other)
+
+
+def test_a_killed_query_writes_each_row_once(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """kill -9 of the driver between micro-batches, entries meanwhile, and a new query."""
+    sink = Sink(spark, folder, tmp_path)
+    topics = [folder.topic("a"), folder.topic("b")]
+    for topic in topics:
+        fill(topic, 100)
+    arguments = [str(folder.path), str(sink.out), str(sink.checkpoint)]
+    with subprocess.Popen([sys.executable, "-c", _QUERY, *arguments]) as killed:
+        try:
+            _wait_for_batch(sink.checkpoint / "commits" / "3", killed)
+        finally:
+            killed.send_signal(signal.SIGKILL)
+    for topic in topics:
+        fill(topic, 15)
+    sink.run(topicsPattern=".*")
+    assert sink.rows() == truth(*topics)
+
+
+def _wait_for_batch(commit: Path, query: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 100
+    while not commit.exists():
+        assert query.poll() is None, "the query has ended by itself"
+        assert time.monotonic() < deadline, "the query has not come to this micro-batch in 100 s"
+        time.sleep(0.02)
+
+
+def test_a_loss_ends_the_query_with_its_name(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """What retention removed before it was read fails the query, unless failOnDataLoss is false."""
+    sink = Sink(spark, folder, tmp_path)
+    topic = folder.topic("a")
+    fill(topic, 10)
+    sink.run(topic="a")
+    fill(topic, 10)
+    topic.ledger.roll()
+    fill(topic, 5)
+    topic.ledger.trim(topic.ledger.segments()[-1].first_position)
+    with pytest.raises(StreamingQueryException, match=r"DataLossError.*trimmed"):
+        sink.run(topic="a")
+    sink.run(topic="a", failOnDataLoss="false")
+    assert sink.rows() == [row for row in truth(topic) if row[1] < 10 or row[1] >= 20]
+
+
+def test_a_stream_s_options_are_checked(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """A stream with an end is refused when it begins, by the option's name."""
+    folder.topic("a").single(b"x")
+    with pytest.raises(StreamingQueryException, match="a stream has no end"):
+        Sink(spark, folder, tmp_path).run(topic="a", endingOffsets="5")
+
+
+def test_rows_are_published_by_batches_and_streams(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """A DataFrame, and a stream from a folder, arrive in the topics of a broker."""
+    topic = folder.topic("a")
+    fill(topic, 40)
+    target = tmp_path / "target"
+    with BrokerThread(BrokerConfig(data_dir=target, port=0, http_port=0)) as broker:
+        rows = spark.range(25).selectExpr(
+            "CAST(id AS STRING) AS value", "CAST(id AS STRING) AS key"
+        )
+        writer = rows.repartition(2).write.format("pulsar-ledger").mode("append")
+        writer.options(serviceUrl=broker.service_url, topic="batch").save()
+        frame = spark.readStream.format("pulsemark").options(topic="a", startingOffsets="earliest")
+        stream = frame.option("maxOffsetsPerTrigger", 15).load(str(folder.path)).writeStream
+        query = (
+            stream.format("pulsemark")
+            .options(serviceUrl=broker.service_url, topic="stream")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        with pytest.raises(AnalysisException, match="'colour': the sink's columns are"):
+            spark.sql("SELECT 'x' AS value, 1 AS colour").write.format("pulsemark").mode(
+                "append"
+            ).options(serviceUrl=broker.service_url, topic="t").save()
+    read = spark.read.format("pulsemark").option("topicsPattern", "batch|stream")
+    found = read.option("columns", "__topic,value").load(str(target)).collect()
+    assert sorted(int(row[1]) for row in found if row[0].endswith("batch")) == list(range(25))
+    assert [row[1] for row in found if row[0].endswith("stream")] == [
+        row["value"] for row in topic.rows
+    ]
