@@ -120,3 +120,11 @@ def test_a_path_is_never_markup(broker):
     status, _, body = ask(broker, "GET", "/<script>alert(1)</script>")
     assert status == 404
     assert b"<script" not in body
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"NaN", b"Infinity"])
+def test_a_number_that_is_none_is_refused(broker, number):
+    """400, so that no answer shows a number that is not JSON."""
+    body = b'{"publishRateInMsgs":' + number + b"}"
+    assert ask(broker, "PUT", "/admin/v2/resourcegroups/g", body)[0] == 400
+    assert ask(broker, "GET", "/admin/v2/resourcegroups")[2] == b"[]"

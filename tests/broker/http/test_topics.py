@@ -124,7 +124,7 @@ def test_a_message_by_its_id(broker, raw, topic):
         publish_time_ms=2**62,
         sequence_id=0,
         producer_name="p\r\nX-Evil: 1",
-        partition_key="k\r\nX-Evil: 1",
+        key="k\r\nX-Evil: 1",
     )
     (receipt,) = producer.send_many([body])
     ledger, last = receipt.ledger_id, receipt.entry_id

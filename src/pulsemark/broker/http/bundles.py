@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import zlib
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from .messages import HttpError, Request
@@ -62,11 +62,9 @@ def with_count(count: int) -> list[int]:
 
 def bundle_of(boundaries: Sequence[int], topic: str) -> str:
     """The bundle of a topic, by the hash of its full name."""
-    value = zlib.crc32(topic.encode())
-    for low, high in pairwise(boundaries):
-        if low <= value < high or (value == FULL and high == FULL):
-            return f"0x{low:08x}_0x{high:08x}"
-    raise AssertionError("bundles cover all hashes")
+    value = min(zlib.crc32(topic.encode()), FULL - 1)
+    high = bisect_right(boundaries, value)
+    return f"0x{boundaries[high - 1]:08x}_0x{boundaries[high]:08x}"
 
 
 def check_bundle(request: Request, namespace: str, bundle: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
@@ -89,7 +90,7 @@ class Request:
         if not self.body.strip():
             return None
         try:
-            return json.loads(self.body, parse_constant=_no_number)
+            return json.loads(self.body, parse_constant=_no_number, parse_float=_finite)
         except json.JSONDecodeError as error:
             reason = json_problem(self.body.decode(errors="replace"), error)
             raise HttpError(400, reason, as_text=True) from error
@@ -99,6 +100,13 @@ class Request:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"Non-standard token {name!r} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
 
 
 def _parts(path: str) -> list[str]:
