@@ -31,8 +31,8 @@ VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false'
         (
             '{"a"}',
             (
-                "Unexpected character ('}' (code 125)): was expecting a colon to separate field name "
-                "and value"
+                "Unexpected character ('}' (code 125)): was expecting a colon to separate "
+                "field name and value"
             ),
             5,
         ),
