@@ -27,11 +27,11 @@ PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz \
-	campaigns pulsar-admin clean
+.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns kafka-python-suite \
+	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything that pulsemark and its tests use
 
@@ -86,6 +86,18 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
+
+pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/its/clone
+	$(BIN)/python tools/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)
+
+kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
+	$(BIN)/python tools/client_suites/run.py kafka-python "$(SUITE)"
+
+confluent-kafka-suite: $(STAMP) ## Run confluent-kafka's own tests against pulsemark: SUITE=/path
+	$(BIN)/python tools/client_suites/run.py confluent-kafka "$(SUITE)"
+
+aiokafka-suite: $(STAMP) ## Run aiokafka's own tests against pulsemark: SUITE=/path
+	$(BIN)/python tools/client_suites/run.py aiokafka "$(SUITE)"
 
 pulsar-admin: $(STAMP) ## Compare with a real Pulsar through its own tools: PULSAR_HOME=/path PEER_ADMIN_URL=...
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }

@@ -1,13 +1,16 @@
-"""Produce and fetch with librdkafka, against pulsemark and a real Apache Kafka, in turns.
+"""Produce and fetch with Kafka's clients, against pulsemark and a real Apache Kafka, in turns.
 
-    python bench/bench_kafka.py [HOME] [--rounds N] [--only NAME ...]
+    python bench/bench_kafka.py [HOME] [--peer HOST:PORT] [--java] [--rounds N] [--only NAME ...]
 
 HOME is an unpacked Apache Kafka 3.3 or newer (a folder `libs` or `lib` with its jars), which needs
 a Java. It runs with log.flush.interval.messages=1, because Kafka does not sync by default and
-pulsemark always does. Without HOME only pulsemark is measured. Client and brokers share the
-machine. Each cell is measured N times, the brokers taking turns, after a round in which the JVM
-warms up. Shown are the median and the spread (lowest to highest) of both, and the CPU time that
-each broker's process took for a message.
+pulsemark always does. With --peer the Kafka that runs there is the peer instead. Without both only
+pulsemark is measured. The load is librdkafka's; --java adds the tools of HOME's jars,
+ProducerPerformance and ConsumerPerformance. Client and brokers share the machine.
+
+Each cell is measured N times, the brokers taking turns, after a round in which the JVM warms up.
+Shown are the median and the spread (lowest to highest) of both, and the CPU time that each broker's
+process took for a message.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from pathlib import Path
 import confluent_kafka
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from kafka_java_load import JavaLoad
 from report import Figure, higher, lower, show
 
 #: Name: size of a value in bytes, partitions, messages.
@@ -49,12 +53,15 @@ class Side:
 
     name: str
     url: str
-    pid: int
+    #: None: it is not our process, and its CPU time is not known.
+    pid: int | None
     rates: dict[str, list[float]] = field(default_factory=dict)
     cpu_us: dict[str, list[float]] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
         """CPU time of the broker's process so far."""
+        if self.pid is None:
+            return 0.0
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
@@ -63,9 +70,9 @@ class Side:
         self.rates.clear()
         self.cpu_us.clear()
 
-    def note(self, job: str, count: int, seconds: float, cpu_s: float) -> None:
-        """Keep one measurement."""
-        self.rates.setdefault(job, []).append(count / seconds)
+    def note(self, job: str, count: int, rate: float, cpu_s: float) -> None:
+        """Keep one measurement: messages, messages per second, the broker's CPU time."""
+        self.rates.setdefault(job, []).append(rate)
         self.cpu_us.setdefault(job, []).append(cpu_s / count * 1e6)
 
 
@@ -105,13 +112,18 @@ def pulsemark(folder: Path) -> Iterator[Side]:
         yield Side("pulsemark", json.loads(line)["kafka_url"], process.pid)
 
 
-@contextmanager
-def kafka(home: Path, folder: Path) -> Iterator[Side]:
-    """Run the peer: one node that is broker and controller."""
+def jars_of(home: Path) -> Path:
+    """The folder with Kafka's jars."""
     jars = next((home / name for name in ("libs", "lib") if (home / name).is_dir()), None)
     if jars is None:
         raise SystemExit(f"{home} has no folder libs or lib with Kafka's jars")
-    java = ["java", "-Xmx512m", "-cp", f"{jars}/*"]
+    return jars
+
+
+@contextmanager
+def kafka(home: Path, folder: Path) -> Iterator[Side]:
+    """Run the peer: one node that is broker and controller."""
+    java = ["java", "-Xmx512m", "-cp", f"{jars_of(home)}/*"]
     port, controller = free_ports()
     settings = {
         "log.dirs": folder / "data", "process.roles": "broker,controller", "node.id": 1,
@@ -185,22 +197,32 @@ def fetch(side: Side, topic: str, partitions: int, count: int) -> None:
     consumer.close()
 
 
-def measure(side: Side, cell: str, turn: int, share: float) -> None:
+def measure(side: Side, cell: str, turn: int, share: float, java: JavaLoad | None) -> None:
     """One round of a cell: produce, then fetch the same messages."""
     size, partitions, count = CELLS[cell]
     count = max(int(count * share), partitions)
-    topic = f"bench-{cell}-{turn}"
+    topic = f"bench-{cell}-{turn}-{int(time.time() * 1000)}"
+
+    def timed(work: Callable[[], None]) -> float:
+        began_s = time.perf_counter()
+        work()
+        return count / (time.perf_counter() - began_s)
+
+    jobs: dict[str, Callable[[], float]] = {
+        "produce": lambda: timed(lambda: produce(side, topic, size, partitions, count)),
+        "fetch": lambda: timed(lambda: fetch(side, topic, partitions, count)),
+    }
     create(side, topic, partitions)
     produce(side, topic, size, partitions, partitions)  # connections, partitions, producers' ids
-    jobs: dict[str, Callable[[], None]] = {
-        "produce": lambda: produce(side, topic, size, partitions, count),
-        "fetch": lambda: fetch(side, topic, partitions, count),
-    }
+    if java is not None:
+        tool, java_topic = java, f"{topic}-java"
+        create(side, java_topic, partitions)
+        jobs["java produce"] = lambda: tool.produce(side.url, java_topic, size, count)
+        jobs["java fetch"] = lambda: tool.fetch(side.url, java_topic, count)
     for job, work in jobs.items():
-        began_s, cpu_s = time.perf_counter(), side.cpu_s()
-        work()
-        seconds = time.perf_counter() - began_s
-        side.note(f"{job} {cell}", count, seconds, side.cpu_s() - cpu_s)
+        cpu_s = side.cpu_s()
+        rate = work()
+        side.note(f"{job} {cell}", count, rate, side.cpu_s() - cpu_s)
 
 
 def figures(ours: Side, peer: Side | None) -> list[Figure]:
@@ -208,7 +230,7 @@ def figures(ours: Side, peer: Side | None) -> list[Figure]:
     rows = []
     for job, rates in ours.rates.items():
         theirs = statistics.median(peer.rates[job]) if peer else None
-        cpu = statistics.median(peer.cpu_us[job]) if peer else None
+        cpu = statistics.median(peer.cpu_us[job]) if peer and peer.pid is not None else None
         spread = f"{job} ({min(rates):,.0f} to {max(rates):,.0f}"
         if peer:
             spread += f"; Kafka {min(peer.rates[job]):,.0f} to {max(peer.rates[job]):,.0f}"
@@ -224,22 +246,30 @@ def main() -> None:
     """Parse arguments, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("home", type=Path, nargs="?", metavar="HOME")
+    parser.add_argument("--peer", metavar="HOST:PORT", help="a Kafka that is running already")
+    parser.add_argument("--java", action="store_true", help="also load by the tools of HOME's jars")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--share", type=float, default=1.0, help="of the messages, for a try")
     parser.add_argument("--only", nargs="+", choices=list(CELLS), default=list(CELLS))
     arguments = parser.parse_args()
+    if arguments.java and arguments.home is None:
+        raise SystemExit("--java needs HOME, for its jars")
+    java = JavaLoad(jars_of(arguments.home), WAIT_S) if arguments.java else None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ours = stack.enter_context(pulsemark(folder / "ours"))
         sides, peer = [ours], None
-        if arguments.home is not None:
+        if arguments.peer is not None:
+            peer = Side("Kafka", arguments.peer, None)
+            sides.append(peer)
+        elif arguments.home is not None:
             (folder / "kafka").mkdir()
             peer = stack.enter_context(kafka(arguments.home, folder / "kafka"))
             sides.append(peer)
         for turn in range(arguments.rounds + 1):
             for cell in arguments.only:
                 for side in sides if turn % 2 else reversed(sides):
-                    measure(side, cell, turn, arguments.share)
+                    measure(side, cell, turn, arguments.share, java)
             if not turn:  # the JVM was warming up
                 for side in sides:
                     side.forget()

@@ -24,7 +24,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from differential.cleaning_scenarios import CLEANING_SCENARIOS
 from differential.normalize import differences
 from differential.peers import Recorder
+from differential.policy_scenarios import POLICY_SCENARIOS
 from differential.rest_scenarios import CLUSTER_WIDE, REST_SCENARIOS
+from differential.schema_scenarios import SCHEMA_SCENARIOS
+from differential.topic_scenarios import TOPIC_SCENARIOS
 from differential.wire_scenarios import SCENARIOS
 
 
@@ -44,7 +47,14 @@ def main() -> int:
     )
     args = parser.parse_args()
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
-    scenarios = {**SCENARIOS, **REST_SCENARIOS, **CLEANING_SCENARIOS}
+    scenarios = {
+        **SCENARIOS,
+        **REST_SCENARIOS,
+        **CLEANING_SCENARIOS,
+        **POLICY_SCENARIOS,
+        **SCHEMA_SCENARIOS,
+        **TOPIC_SCENARIOS,
+    }
     if args.cluster_wide:
         scenarios |= CLUSTER_WIDE
     chosen = args.only or list(scenarios)

@@ -11,10 +11,15 @@ longest time. Then prints one line of JSON. Exit code 1 if an attack exceeded it
 from __future__ import annotations
 
 import argparse
+import atexit
+import base64
 import contextlib
 import json
+import shutil
 import socket
+import ssl
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import jwt
 from monitored_broker import MonitoredBroker
 
 from pulsemark.proto import pulsar_api_pb2 as pb
@@ -75,9 +81,12 @@ class Scene:
         """A number, multiplied by the scale."""
         return range(max(1, int(count * self.scale)))
 
-    def dial(self, *, http: bool = False, small_window: bool = False) -> socket.socket:
-        """Open a connection that stays open."""
+    def dial(
+        self, *, http: bool = False, tls: bool = False, small_window: bool = False
+    ) -> socket.socket:
+        """Open a connection that stays open; with `tls` to the port with TLS, still plain."""
         url = self.broker.http_url if http else self.broker.service_url
+        url = self.broker.service_url_tls if tls else url
         host, _, port = url.partition("://")[2].rpartition(":")
         link = socket.socket()
         if small_window:
@@ -308,6 +317,86 @@ def unread_streams(scene: Scene) -> str:
     return f"a search was answered, and another stream of {entries} entries read"
 
 
+def stalled_handshakes(scene: Scene) -> str:
+    """2,000 connections begin a TLS handshake, and do not go on; others send plain text."""
+    for number in scene.times(2_000):
+        link = scene.dial(tls=True)
+        push(link, b"\x16\x03\x01" if number % 2 else CONNECT)
+        if not number % 20:
+            scene.look()
+    scene.watch(3)
+    return "the plain port was served all the while"
+
+
+def full_handshakes(scene: Scene) -> str:
+    """Twenty connections at a time do whole TLS handshakes, 1,000 in all, and leave."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    done = 0
+    for number in scene.times(1_000):
+        with contextlib.suppress(OSError), context.wrap_socket(scene.dial(tls=True)):
+            done += 1
+        if not number % 20:
+            scene.look()
+    return f"{done} handshakes done"
+
+
+def wrong_credentials(scene: Scene) -> str:
+    """2,000 connections send tokens of 16 KiB with wrong signatures, and wrong passwords."""
+    text = b"eyJhbGciOiJIUzI1NiJ9." + b"e30A" * 4_000 + b".AAAA"
+    frames = (
+        commands.connect("hostile", auth_method_name="token", auth_data=text),
+        commands.connect("hostile", auth_method_name="basic", auth_data=b"ann:wrong"),
+    )
+    for number in scene.times(2_000):
+        push(scene.dial(), frames[number % 2])
+        if not number % 20:
+            scene.look()
+    scene.watch(3)
+    return "all refused"
+
+
+def answers_without_a_challenge(scene: Scene) -> str:
+    """20 connections send 5,000 AUTH_RESPONSEs each."""
+    answer = commands.auth_response("hostile", 21, "token", TOKEN)
+    connect = commands.connect("hostile", auth_method_name="token", auth_data=TOKEN)
+    for _ in scene.times(20):
+        link = scene.dial()
+        push(link, connect)
+        push(link, answer * 5_000)
+        scene.look()
+    scene.watch(3)
+    return "all checked"
+
+
+SECRET = bytes(range(32))
+TOKEN = jwt.encode({"sub": "hostile"}, SECRET, algorithm="HS256").encode()
+
+
+def secured() -> dict[str, Any]:
+    """Settings with TLS and authentication; the normal client is anonymous."""
+    folder = Path(tempfile.mkdtemp(prefix="pulsemark-certificate-"))
+    atexit.register(shutil.rmtree, folder)
+    files = ("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem"))
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", *files],
+        check=True,
+        capture_output=True,
+    )
+    bcrypt = "$2b$12$R9h/cIPz0gi.URNNX3kh2OPST9/PgBkqquzi.Ss7KIUgO2t0jWMUW"
+    security = {
+        "tls_port": 0,
+        "tls_certificate_file": str(folder / "cert.pem"),
+        "tls_key_file": str(folder / "key.pem"),
+        "authentication_enabled": True,
+        "authentication_providers": ["token", "basic"],
+        "anonymous_user_role": "normal",
+        "token_secret_key": "data:;base64," + base64.b64encode(SECRET).decode(),
+        "basic_auth_conf": "data:;base64," + base64.b64encode(f"ann:{bcrypt}".encode()).decode(),
+    }
+    return {"security": security}
+
+
 class _Unread:
     """A stream that is kept and never read."""
 
@@ -319,7 +408,9 @@ class _Unread:
 
 
 #: Attack, bound of what memory may grow by (MiB), settings.
-ATTACKS: dict[str, tuple[Callable[[Scene], str], int, dict[str, Any]]] = {
+ATTACKS: dict[
+    str, tuple[Callable[[Scene], str], int, dict[str, Any] | Callable[[], dict[str, Any]]]
+] = {
     "announced_frames": (announced_frames, 32, {}),
     "half_frames": (half_frames, 320, {}),
     "trickled_frame": (trickled_frame, 8, {"stalled_frame_timeout_ms": 3000}),
@@ -331,12 +422,17 @@ ATTACKS: dict[str, tuple[Callable[[Scene], str], int, dict[str, Any]]] = {
     "long_names": (long_names, 32, {}),
     "metrics_of_many_topics": (metrics_of_many_topics, 96, {}),
     "unread_streams": (unread_streams, 320, {"grpc_port": 0}),
+    "stalled_handshakes": (stalled_handshakes, 64, secured),
+    "full_handshakes": (full_handshakes, 64, secured),
+    "wrong_credentials": (wrong_credentials, 64, secured),
+    "answers_without_a_challenge": (answers_without_a_challenge, 64, secured),
 }
 
 
 def attack(name: str, scale: float) -> Result:
     """Run one."""
-    run, bound_mib, settings = ATTACKS[name]
+    run, bound_mib, given = ATTACKS[name]
+    settings = given() if callable(given) else given
     with tempfile.TemporaryDirectory(prefix="pulsemark-hostile-") as folder:
         broker = MonitoredBroker(Path(folder) / "data", Path(folder) / "log", **settings)
         try:

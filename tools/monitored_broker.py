@@ -25,6 +25,7 @@ from typing import Any
 
 from pulsemark.broker import Broker, BrokerConfig
 from pulsemark.broker.collector import Collector
+from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.embed import new_event_loop
 from pulsemark.testing.loop_monitor import LoopMonitor, Stall
 
@@ -52,8 +53,10 @@ class MonitoredBroker:
             self._read(left_s)
         started = self._lines.pop(0)
         self.service_url: str = started["service_url"]
+        self.service_url_tls: str = started["service_url_tls"]
         self.http_url: str = started["http_url"]
         self.grpc_url: str = started["grpc_url"]
+        self.kafka_url: str = started["kafka_url"]
 
     def _read(self, timeout_s: float) -> None:
         assert self.process.stdout is not None
@@ -112,8 +115,10 @@ async def serve(config: BrokerConfig, stall_ms: float) -> None:
             json.dumps(
                 {
                     "service_url": broker.service_url,
+                    "service_url_tls": broker.service_url_tls,
                     "http_url": broker.http_url,
                     "grpc_url": broker.grpc_url,
+                    "kafka_url": broker.kafka_url,
                 }
             ),
             flush=True,
@@ -144,6 +149,7 @@ def main() -> None:
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     settings = {"port": 0, "http_port": 0, **given.settings}
+    settings["security"] = SecurityConfig(**settings.get("security", {}))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(BrokerConfig(data_dir=given.data_dir, **settings), given.stall_ms))
 

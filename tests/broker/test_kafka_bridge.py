@@ -60,6 +60,8 @@ def test_without_a_port_nothing_of_kafka_is_loaded():
         ("kafka_namespace", None),
         ("kafka_default_partitions", 0),
         ("kafka_group_initial_rebalance_delay_ms", -1),
+        ("kafka_group_min_session_timeout_ms", 0),
+        ("kafka_group_max_session_timeout_ms", 5_999),
         ("max_kafka_groups", 0),
     ],
 )

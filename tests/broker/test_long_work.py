@@ -253,7 +253,7 @@ def path_of(topic, what=""):
 
 @pytest.mark.parametrize(
     ("what", "module", "function"),
-    [("/stats", stats, "_consumer"), ("/internalStats", internal_stats, "_cursor")],
+    [("/stats", stats, "consumer_stats"), ("/internalStats", internal_stats, "_cursor")],
 )
 def test_the_statistics_of_a_topic_are_taken_row_by_row(
     raw, http, topic, monkeypatch, turns, what, module, function

@@ -261,6 +261,25 @@ def test_a_large_set_is_made_pulsar_messages_in_a_thread(both, client, monkeypat
     assert not any(on_loop)
 
 
+def test_the_last_message_of_a_large_set_is_found_in_a_thread(both, client, monkeypatch):
+    """Who asks for the last message's id does not hold up the event loop, and gets it right."""
+    on_loop = []
+    convert = records.to_pulsar
+
+    def spied(*args, **options):
+        on_loop.append(is_on_loop())
+        return convert(*args, **options)
+
+    monkeypatch.setattr(records, "to_pulsar", spied)
+    values = [b"%d" % number for number in range(3_000)]
+    produced_sets(both, "large-last", large_set(values, codec=1))
+    consumer = client.subscribe("persistent://public/default/large-last-partition-0", "s")
+    last = consumer.get_last_message_id()
+    assert (last.entry_id(), last.batch_index()) == (0, len(values) - 1)
+    assert on_loop
+    assert not any(on_loop)
+
+
 def test_a_read_gets_no_more_than_it_asked_for_after_conversion(both):
     """Sets of a few bytes become megabytes; those for one round of dispatch have one or two."""
     produced_sets(both, "few-bytes", *[large_set([bytes(1_000_000)], codec=1)] * 10)

@@ -246,6 +246,25 @@ def test_a_fetch_whose_time_is_over_reads_no_more_partitions(raw, topic, monkeyp
     assert reads == [0, 1]
 
 
+def test_a_topic_that_is_named_twice_gets_its_own_records(raw, topic):
+    """The answer has each topic once; the records stay with their partitions."""
+    other = f"{topic}-other"
+    for name in (topic, other):
+        create(raw, name, partitions=2)
+        for partition in range(2):
+            value = f"{name} {partition}".encode()
+            raw.produce(name, record_set([value]), partition=partition)
+    order = [(topic, 0), (other, 0), (topic, 1), (other, 1)]
+    asked = [(*at, 0, 1 << 20, -1) for at in order]
+    answer = raw.call(FetchRequest, 11, **fetch_fields(asked, 0, 1, 1 << 20))
+    found = {
+        (each.topic, part.partition_index): records_of(part.records)
+        for each in answer.responses
+        for part in each.partitions
+    }
+    assert found == {(name, part): [(0, f"{name} {part}".encode())] for name, part in order}
+
+
 def test_the_memory_of_unread_answers_counts_whole_reads(kafka_broker, raw, made):
     """Entries of one read are views on the same bytes, which are kept until the last is sent."""
     count = 60

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 import struct
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -21,6 +23,9 @@ from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
 from .conftest import create, record_set
+
+TCP_REPAIR = 19
+"""Linux: a socket in this state is closed without a word to the other side."""
 
 
 @pytest.mark.parametrize(
@@ -212,3 +217,44 @@ def test_a_group_that_waits_is_told_when_the_broker_closes():
     except ConnectionError:
         pass
     client.close()
+
+
+def silently_gone(client):
+    """End a connection as a host does that loses its power: the broker hears nothing of it."""
+    near = client.detach()
+    try:
+        near.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+    except PermissionError:
+        pytest.skip("only root may end a connection without telling the other side")
+    finally:
+        near.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="the system has no such option")
+def test_a_host_that_vanished_while_it_waited_is_noticed(tmp_path):
+    """Its fetch, which would wait for weeks, is given up within two intervals of keep-alive."""
+    with running_broker(
+        data_dir=tmp_path, kafka_port=0, http_port=None, keep_alive_interval_ms=1_000
+    ) as broker:
+        kafka = broker.broker.services.kafka
+        assert kafka is not None
+        client = RawKafka.from_url(broker.kafka_url)
+        client.call(MetadataRequest, 1, topics=[MetadataRequest.MetadataRequestTopic(name="t")])
+        client.produce("t", record_set([b"x"]))
+        asked = ("t", 0, 1, 1000, -1)
+        client.send(FetchRequest, 11, **fetch_fields([asked], 2**31 - 1, 1, 1000))
+        partition = kafka.partitions.get("t", 0)
+        assert partition is not None
+        assert until(lambda: partition.waiting), "the fetch does not wait"
+        silently_gone(client)
+        assert until(lambda: not kafka.sessions), "the connection is still there"
+        assert not partition.waiting
+
+
+def until(condition):
+    """Wait, at most half a minute."""
+    for _ in range(600):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False

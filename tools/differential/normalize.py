@@ -17,8 +17,11 @@ MODULUS_64 = 1 << 64
 _EARLIEST_MS = 1_500_000_000_000
 _LATEST_MS = 9_000_000_000_000
 _ADDRESS = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
-#: What Pulsar's web server says of itself in its error pages.
-_SERVER = re.compile(r"<tr><th>SERVLET:.*?</tr>\n|<hr/><a .*?</a><hr/>\n|SERVLET: \S+\n")
+#: What shows only how a broker is made: stack traces, and what Jetty says in its error pages.
+_INNER = re.compile(
+    r"\n\nStacktrace:.*|<tr><th>SERVLET:.*?</tr>\n|<hr/><a .*?</a><hr/>\n|SERVLET: \S+\n",
+    re.DOTALL,
+)
 _GENERATED = re.compile(r"^[\w.]+-\d+-\d+$")
 _LEDGER_FIELDS = {"ledgerId", "ledger_id"}
 _NUMBERS_OF_THE_RUN = {"request_id"}
@@ -64,7 +67,7 @@ class Normalizer:
 
     def text(self, value: str) -> str:
         """A text without the parts that differ from run to run."""
-        return _ADDRESS.sub("<address>", _SERVER.sub("", value))
+        return _ADDRESS.sub("<address>", _INNER.sub("", value))
 
     def json(self, value: Any, key: str = "") -> Any:
         """A JSON answer; times, ledger ids and addresses are replaced."""

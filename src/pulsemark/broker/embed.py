@@ -56,6 +56,21 @@ class BrokerThread:
         return self.broker.http_url
 
     @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; "" without TLS."""
+        return self.broker.service_url_tls
+
+    @property
+    def http_url_tls(self) -> str:
+        """`https://host:port`; "" without TLS."""
+        return self.broker.http_url_tls
+
+    @property
+    def grpc_url_tls(self) -> str:
+        """`host:port` of the seek service with TLS; "" without."""
+        return self.broker.grpc_url_tls
+
+    @property
     def grpc_url(self) -> str:
         """`host:port` of the seek service; "" without gRPC."""
         return self.broker.grpc_url
@@ -64,6 +79,11 @@ class BrokerThread:
     def kafka_url(self) -> str:
         """`host:port` for Kafka's clients; "" without them."""
         return self.broker.kafka_url
+
+    @property
+    def kafka_url_tls(self) -> str:
+        """The same for clients with TLS; "" without it."""
+        return self.broker.kafka_url_tls
 
     @property
     def data_dir(self) -> Path:

@@ -27,6 +27,9 @@ __all__ = [
     "BrokerError",
     "BrokerStateError",
     "ConfigError",
+    "IncompatibleSchemaError",
+    "InvalidSchemaError",
+    "LimitReachedError",
     "NoDataFolderError",
     "PortInUseError",
     "RefusedError",
@@ -82,3 +85,23 @@ class RefusedError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class IncompatibleSchemaError(RefusedError):
+    """A schema that does not fit the topic's schemas, or that may not be added to them."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ServerError.IncompatibleSchema, message)
+
+
+class InvalidSchemaError(RefusedError):
+    """A schema's definition that cannot be registered; `summary` is the message without details."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        full = f"{message} caused by {reason[:1000]}" if reason else message
+        super().__init__(ServerError.IncompatibleSchema, full)
+        self.summary = message
+
+
+class LimitReachedError(RefusedError):
+    """A policy's limit is reached: over HTTP this is a conflict (409)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..audit.errors import AuditInputError
 from ..audit.report import Report
@@ -20,6 +21,7 @@ from ..finder.errors import (
     SubscriptionNotFoundError,
 )
 from ..finder.server import SeekServer, ServerOptions
+from ..finder.server_tls import ServerTls
 from ..finder.service import AuditReport
 from ..finder.token_file import TokenFileError, read_token
 from ..ledger import (
@@ -36,7 +38,10 @@ from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .commits import durable
 from .configuration.config import BrokerConfig
+from .configuration.security_config import SecurityConfig
 from .errors import ConfigError, RefusedError
+from .grpc_admission import admitting
+from .security.tls import make_context
 from .services import Services
 from .subscriptions.seek import SeekTarget, reset_subscription
 from .topics.registry import Topics
@@ -44,7 +49,7 @@ from .topics.registry import Topics
 __all__ = ["make_seek_server"]
 
 
-def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
+def make_seek_server(services: Services, host: str) -> SeekServer:
     """A seek server over the broker's topics, not started yet. Raises ConfigError."""
 
     async def reset_cursor(topic_name: str, subscription_name: str, position: Position) -> None:
@@ -61,11 +66,14 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
         except RefusedError as refusal:
             raise CursorBusyError(topic_name, subscription_name) from refusal
 
+    security = services.config.security
     return SeekServer(
         _BrokerTopics(services.topics, asyncio.get_running_loop()),
         ServerOptions(
             host=host,
-            port=port,
+            port=services.config.grpc_port,
+            tls=None if security.grpc_tls_port is None else _tls(security),
+            tls_port=security.grpc_tls_port,
             max_concurrent_calls=services.config.max_grpc_calls,
             max_streams=services.config.max_grpc_streams,
             control_token=_control_token(services.config),
@@ -74,6 +82,19 @@ def make_seek_server(services: Services, host: str, port: int) -> SeekServer:
         reset_cursor=reset_cursor,
         append_control=_appending_control(services),
         audit=_audit_of(services),
+        admit=None if services.authenticator is None else admitting(services),
+    )
+
+
+def _tls(config: SecurityConfig) -> ServerTls:
+    make_context(config)  # reports what is wrong with the files
+    asks = config.tls_require_trusted_client_cert_on_connect
+    trust = config.tls_trust_certs_file
+    return ServerTls(
+        certificate=Path(config.tls_certificate_file or ""),
+        key=Path(config.tls_key_file or ""),
+        client_ca=Path(trust) if asks and trust is not None else None,
+        refresh_check_s=config.tls_cert_refresh_check_s,
     )
 
 
@@ -81,6 +102,9 @@ def _control_token(config: BrokerConfig) -> str | None:
     path = config.grpc_control_token_file
     if path is None:
         return None
+    if config.security.authentication_enabled:
+        reason = "is not used with authentication: roles decide who may append"
+        raise ConfigError("grpc_control_token_file", str(path), reason)
     try:
         return read_token(path)
     except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .configuration.config import BrokerConfig
+from .handlers.authenticating import check_credentials
 from .services import Services
 from .subscriptions.subscription import Subscription
 
@@ -56,6 +57,7 @@ class Housekeeping:
             # all other topics have to be stored, too.
             with _logged(session):
                 session.check_time(now_s)
+                check_credentials(session, now_s)
             yield
         topics = tuple(self._services.topics.open_topics.values())
         for topic in topics:
@@ -66,7 +68,8 @@ class Housekeeping:
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
             self._rates_at_s = now_s
-            for topic in topics:
+            in_memory = self._services.topics.non_persistent.open_topics
+            for topic in (*topics, *in_memory.values()):
                 with _logged(topic):
                     topic.update_rates(elapsed_s)
                 yield
@@ -94,5 +97,6 @@ def _shortest_timeout_s(config: BrokerConfig) -> float:
         config.handshake_timeout_ms,
         config.stalled_frame_timeout_ms,
         config.non_durable_return_timeout_ms,
+        config.security.authentication_refresh_check_ms,
     )
     return shortest_ms / 1000

@@ -23,8 +23,9 @@ from ..ledger import LedgerError, ManagedLedger, Position
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName, check_namespace
 from .configuration.config import BrokerConfig
-from .connection.accepting import Listener
+from .connection.accepting import Listener, Tls
 from .errors import RefusedError
+from .kafka_access import BrokerAccess, BrokerAdmission
 from .services import Services
 from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from .topics.registry import MAX_PARTITIONS
@@ -60,34 +61,62 @@ async def _translated(work: Awaitable[T]) -> T:
 
 
 class KafkaServer:
-    """The listener for Kafka's clients, and their endpoint."""
+    """The listeners for Kafka's clients, without and with TLS, and their endpoint."""
 
-    def __init__(self, config: BrokerConfig, has_room: Callable[[int], bool]) -> None:
-        """Bind the port. Raises PortInUseError, OSError."""
-        assert config.kafka_port is not None
+    def __init__(
+        self, config: BrokerConfig, has_room: Callable[[int], bool], tls: Tls | None
+    ) -> None:
+        """Bind the ports. Raises PortInUseError, OSError."""
         self._config = config
         self._endpoint: Endpoint | None = None
-        self.listener = Listener(config.host, config.kafka_port, self._session, has_room=has_room)
+        self._has_room = has_room
+        self._plain = self._bind(config.kafka_port, None)
+        try:
+            self._tls = self._bind(config.security.kafka_tls_port, tls)
+        except BaseException:
+            if self._plain is not None:
+                self._plain.drop()
+            raise
+
+    def _bind(self, port: int | None, tls: Tls | None) -> Listener | None:
+        if port is None:
+            return None
+
+        def session() -> asyncio.BaseProtocol:
+            assert self._endpoint is not None, "connections are accepted after `open`"
+            return self._endpoint.session(listener.port)
+
+        listener = Listener(self._config.host, port, session, has_room=self._has_room, tls=tls)
+        return listener
 
     @property
-    def port(self) -> int:
-        """The bound port."""
-        return self.listener.port
+    def port(self) -> int | None:
+        """The bound port without TLS; None: there is none."""
+        return None if self._plain is None else self._plain.port
 
-    def _session(self) -> asyncio.BaseProtocol:
-        assert self._endpoint is not None, "connections are accepted after `open`"
-        return self._endpoint.session()
+    @property
+    def port_tls(self) -> int | None:
+        """The bound port with TLS; None: there is none."""
+        return None if self._tls is None else self._tls.port
 
     async def open(self, services: Services, host: str) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
-        endpoint = Endpoint(ports, _options(self._config, host, self.port))
+        endpoint = Endpoint(ports, _options(self._config, host))
         await endpoint.start()
         services.kafka = self._endpoint = endpoint
 
     def start(self) -> None:
         """Begin to accept."""
-        self.listener.start()
+        for listener in (self._plain, self._tls):
+            if listener is not None:
+                listener.start()
+
+    async def stop_accepting(self) -> None:
+        """Accept no more connections."""
+        for listener in (self._plain, self._tls):
+            if listener is not None:
+                await listener.close()
 
     async def close(self) -> None:
         """Answer what was taken, and close the connections, within `shutdown_timeout_ms`."""
@@ -102,14 +131,15 @@ class KafkaServer:
         await endpoint.close()
 
 
-def _options(config: BrokerConfig, host: str, port: int) -> KafkaOptions:
+def _options(config: BrokerConfig, host: str) -> KafkaOptions:
     return KafkaOptions(
         host=host,
-        port=port,
         cluster=config.cluster,
         auto_create=config.allow_auto_topic_creation,
         default_partitions=config.kafka_default_partitions,
         group_initial_rebalance_delay_ms=config.kafka_group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=config.kafka_group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.kafka_group_max_session_timeout_ms,
         max_request_bytes=config.max_kafka_request_bytes,
         max_fetch_bytes=config.max_kafka_fetch_bytes,
         max_pending_requests=config.max_kafka_pending_requests_per_connection,
@@ -121,6 +151,8 @@ def _options(config: BrokerConfig, host: str, port: int) -> KafkaOptions:
         max_partitions=MAX_PARTITIONS,
         write_buffer_high_water_bytes=config.write_buffer_high_water_bytes,
         idle_timeout_ms=config.kafka_idle_timeout_ms,
+        handshake_timeout_ms=config.handshake_timeout_ms,
+        keep_alive_interval_ms=config.keep_alive_interval_ms,
         stalled_frame_timeout_ms=config.stalled_frame_timeout_ms,
         min_frame_rate_bytes_per_s=config.min_frame_rate_bytes_per_s,
     )
@@ -132,9 +164,12 @@ class BrokerPorts:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.topics = BrokerTopics(services)
+        self.access = BrokerAccess(services)
+        self.admission = BrokerAdmission(services)
         self.budget = cast("Budget", services.budget)
         self.input = cast("InputMemory", services.input)
         self.output = cast("OutputMemory", services.output)
+        self.turns = services.topics.turns
         self.run_blocking = services.run_blocking
 
     def now_ms(self) -> int:

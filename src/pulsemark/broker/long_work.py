@@ -8,6 +8,7 @@ pieces: each `next` does a small, bounded part of the work. Two classes run piec
   of the loop. If nothing is waiting, the first piece runs at once.
 - `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of
   a broker shares these slices, so that many requests get no more of the loop than one request.
+  Short work of that kind runs at once, as long as the slice of this turn has time.
 
 Between two pieces other code runs, and it may change the objects that the pieces visit. So pieces
 visit a copy of the collection (a tuple of references costs little), and check of each object that
@@ -84,23 +85,75 @@ class LongWork:
 
 
 class Turns:
-    """Runs the pieces of many callers, one time slice in each turn of the loop."""
+    """Time slices, one in each turn of the loop, that many callers share."""
 
     def __init__(self) -> None:
-        self._one_at_a_time = asyncio.Lock()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._end: asyncio.Handle | None = None
+        self._until_s: float | None = None
+        """When this turn's slice is over. None: no caller has used it. 0: it is a waiting one's."""
+
+    def has_time(self) -> bool:
+        """Whether the slice of this turn has time left for another piece."""
+        if self._until_s is None:
+            self._begin(time.monotonic() + SLICE_S)
+            return True
+        return time.monotonic() < self._until_s
+
+    async def next(self) -> None:
+        """Wait for a later turn, after all who wait already. Its slice is the caller's."""
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        self._begin(self._until_s)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():
+                self._begin(0.0)  # the next one gets the turn
+            raise
+        self._begin(time.monotonic() + SLICE_S)
+
+    def _begin(self, until_s: float | None) -> None:
+        self._until_s = until_s
+        if self._end is None:
+            self._end = asyncio.get_running_loop().call_soon(self._ended)
+
+    def _ended(self) -> None:
+        self._end = self._until_s = None
+        while self._waiting:
+            first = self._waiting.popleft()
+            if not first.done():
+                self._until_s = 0.0
+                first.set_result(None)
+                return
+
+    def run_now(self, pieces: Iterator[object]) -> bool:
+        """Run pieces in what this turn's slice has left. Return whether all are done.
+
+        The rest can be given to `work`.
+        """
+        while self.has_time():
+            try:
+                next(pieces)
+            except StopIteration:
+                return True
+        return False
 
     async def work(self, pieces: Iterable[object]) -> None:
         """Return when all pieces are done. An error in a piece ends the work and is raised here.
 
-        If the caller is cancelled, the remaining pieces are not run.
+        A piece that gives a future is the last one of its slice, and the next piece comes after
+        that future is done, however it ends. If the caller is cancelled, the remaining pieces are
+        not run.
         """
         remaining = iter(pieces)
         while True:
-            # The lock is fair: each waiting caller gets its slice in order.
-            async with self._one_at_a_time:
-                await asyncio.sleep(0)
-                if _slice(remaining):
-                    return
+            await self.next()
+            is_over, awaited = _slice(remaining)
+            if is_over:
+                return
+            if awaited is not None:
+                await asyncio.wait([awaited])
 
     async def result(self, pieces: Generator[object, None, T]) -> T:
         """Run all pieces, and return the generator's return value."""
@@ -113,10 +166,18 @@ class Turns:
         return found[0]
 
 
-def _slice(remaining: Iterator[object]) -> bool:
-    """Run pieces until the slice's time is over. Return whether all pieces are done."""
+def _slice(remaining: Iterator[object]) -> tuple[bool, asyncio.Future[object] | None]:
+    """Run pieces until the slice's time is over, or one gives a future to wait for.
+
+    Return whether all pieces are done, and that future.
+    """
     until_s = time.monotonic() + SLICE_S
-    return all(time.monotonic() < until_s for _ in remaining)
+    for piece in remaining:
+        if isinstance(piece, asyncio.Future):
+            return False, piece
+        if time.monotonic() >= until_s:
+            return False, None
+    return True, None
 
 
 def at_once(pieces: Iterable[object]) -> None:

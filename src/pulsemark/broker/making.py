@@ -16,11 +16,15 @@ from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .lifetimes import Lifetimes
+from .security.authorization import Authorizer
+from .security.permissions import TOPIC, forget_topic, part_of
 from .services import Services
 from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
+from .topics.schema_rules import SchemaRules
 from .topics.schemas import Schemas
 
 __all__ = ["make_services"]
@@ -34,19 +38,22 @@ async def make_services(
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
-    service_url: str,
-    http_url: str,
+    broker_name: str,
 ) -> Services:
-    """Make the shared parts of a broker, and load topics and settings from the store's catalog."""
+    """Make the shared parts of a broker, and load topics and settings from the store's catalog.
+
+    The broker adds its URLs and its authenticator.
+    """
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
-    schemas, places = Schemas(catalog_writer, config), MirrorPlaces(store.catalog)
+    schemas, places = Schemas(catalog_writer, config, run_blocking), MirrorPlaces(store.catalog)
     forget_mirrors = partial(run_blocking, places.forget)
     make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
-    topics = make_topics(
+    topics: Topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, auditor, schemas, forget_mirrors),
-        broker_name=service_url.partition("://")[2],
+        after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
+        broker_name=broker_name,
     )
+    schemas.use_rules(SchemaRules(config, topics.policy_store))
     auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
@@ -54,24 +61,31 @@ async def make_services(
         config=config,
         topics=topics,
         schemas=schemas,
+        authorizer=_authorizer(config, topics),
         budget=PublishBudget(config.max_in_flight_publish_bytes),
         input=InputMemory(config.max_input_buffer_bytes),
         output=OutputMemory(config.max_unsent_bytes),
         kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
+        lifetimes=Lifetimes(topics, config, run_blocking),
         auditor=auditor,
         mirror_places=places,
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
-        service_url=service_url,
-        http_url=http_url,
         incarnation=await run_blocking(_next_incarnation, store),
     )
 
 
+def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
+    authorizer = Authorizer(config.security, topics.namespaces)
+    topics.namespaces.on_change.append(authorizer.changed)
+    return authorizer
+
+
 async def _forget(
     name: TopicName,
+    topics: Topics,
     auditor: Auditor,
     schemas: Schemas,
     forget_mirrors: Callable[[str], Awaitable[None]],
@@ -80,6 +94,9 @@ async def _forget(
     await forget_mirrors(str(name))
     await auditor.forget(str(name))
     await schemas.forget(name)
+    namespaces, full = topics.namespaces, str(name)
+    if full in part_of(namespaces.get(name.namespace, {}), TOPIC):
+        await namespaces.change(name.namespace, lambda old: forget_topic(old, full))
 
 
 def _next_incarnation(store: TopicStore) -> int:

@@ -39,11 +39,15 @@ from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
 from .commits import durable
 from .configuration.config import BrokerConfig
-from .connection.accepting import Listener, connections_affordable
+from .connection.accepting import connections_affordable
+from .connection.revoking import Revoking
 from .connection.session import Session
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
+from .listening import Listening
 from .making import make_services
+from .security.authentication import Authenticator
+from .security.making import make_authenticator
 from .services import Services
 from .waiting import wait_until
 
@@ -69,8 +73,9 @@ class Broker:
         self._store: TopicStore | None = None
         self._services: Services | None = None
         self._housekeeping: Housekeeping | None = None
-        self._binary: Listener | None = None
-        self._http: Listener | None = None
+        self._listening: Listening | None = None
+        self._authenticator: Authenticator | None = None
+        self._revoking: Revoking | None = None
         self._seek_server: SeekServer | None = None
         self._kafka: KafkaServer | None = None
         self._temporary: Path | None = None
@@ -79,35 +84,58 @@ class Broker:
     # -- facts ----------------------------------------------------------------------------------
 
     @property
+    def listening(self) -> Listening:
+        """The ports of the binary protocol and of HTTP."""
+        return _running(self._listening, self._state)
+
+    @property
     def port(self) -> int:
-        """The port of the binary protocol."""
-        return _running(self._binary, self._state).port
+        """The port of the binary protocol without TLS."""
+        return _running(self.listening.binary, "serving TLS only").port
 
     @property
     def service_url(self) -> str:
-        """`pulsar://host:port`, the URL for clients."""
-        return f"pulsar://{_url_host(self._advertised_host())}:{self.port}"
+        """`pulsar://host:port`, the URL for clients; "" with TLS only."""
+        return self.listening.url("pulsar", self.listening.binary, self._advertised_host())
+
+    @property
+    def service_url_tls(self) -> str:
+        """`pulsar+ssl://host:port`; "" without TLS."""
+        return self.listening.url("pulsar+ssl", self.listening.binary_tls, self._advertised_host())
 
     @property
     def http_url(self) -> str:
         """`http://host:port` of lookup, admin and metrics; "" without HTTP."""
-        if self.config.http_port is None:
-            return ""
-        return (
-            f"http://{_url_host(self._advertised_host())}:{_running(self._http, self._state).port}"
-        )
+        return self.listening.url("http", self.listening.http, self._advertised_host())
+
+    @property
+    def http_url_tls(self) -> str:
+        """`https://host:port`; "" without TLS."""
+        return self.listening.url("https", self.listening.http_tls, self._advertised_host())
 
     @property
     def grpc_url(self) -> str:
         """`host:port` of the seek service; "" without gRPC."""
-        return self._seek_server.target if self._seek_server is not None else ""
+        is_served = self._seek_server is not None and self.config.grpc_port is not None
+        return self._seek_server.target if self._seek_server and is_served else ""
+
+    @property
+    def grpc_url_tls(self) -> str:
+        """The same with TLS; "" without."""
+        is_served = self.config.security.grpc_tls_port is not None
+        return self._seek_server.tls_target if self._seek_server and is_served else ""
 
     @property
     def kafka_url(self) -> str:
         """`host:port` for Kafka's clients (bootstrap.servers); "" without them."""
-        if self._kafka is None:
-            return ""
-        return f"{_url_host(self._advertised_host())}:{self._kafka.port}"
+        port = None if self._kafka is None else self._kafka.port
+        return "" if port is None else f"{_url_host(self._advertised_host())}:{port}"
+
+    @property
+    def kafka_url_tls(self) -> str:
+        """The same for clients with TLS (SSL, SASL_SSL); "" without it."""
+        port = None if self._kafka is None else self._kafka.port_tls
+        return "" if port is None else f"{_url_host(self._advertised_host())}:{port}"
 
     @property
     def data_dir(self) -> Path:
@@ -158,28 +186,33 @@ class Broker:
             stampers = StamperChain.from_names(config.stampers)
         except StampError as error:
             raise ConfigError("stampers", config.stampers, str(error)) from error
+        self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(EXECUTOR_THREADS, "pulsemark-io")
         self._store = await self._run_blocking(
             self._open_store, asyncio.get_running_loop().call_soon_threadsafe
         )
-        self._services = await make_services(
+        self._services = services = await make_services(
             config,
             self._store,
             stampers,
             self._run_blocking,
-            service_url=self.service_url,
-            http_url=self.http_url,
+            broker_name=(self.service_url or self.service_url_tls).partition("://")[2],
         )
+        services.service_url, services.service_url_tls = self.service_url, self.service_url_tls
+        services.http_url, services.http_url_tls = self.http_url, self.http_url_tls
+        services.authenticator = self._authenticator
         await self._start_seek_server()
         if self._kafka is not None:
             await self._kafka.open(self._services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
+        self._revoking = Revoking(self._services)
         self._services.cleaning.start()
+        self._services.lifetimes.start()
         self._services.auditor.start()
-        for listener in (self._binary, self._http, self._kafka):
-            if listener is not None:
-                listener.start()
+        self.listening.start()
+        if self._kafka is not None:
+            self._kafka.start()
 
     def _open_store(self, notify: Notify) -> TopicStore:
         config = self.config
@@ -211,16 +244,11 @@ class Broker:
             arrived = len(services.sessions) + services.kafka_connections + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
-        self._binary = Listener(
-            config.host, config.port, lambda: Session(self.services), has_room=has_room
+        self._listening = Listening(
+            config, lambda: Session(self.services), self._http_protocol, has_room
         )
-        if config.http_port is not None:
-            self._http = Listener(
-                config.host, config.http_port, self._http_protocol, has_room=has_room
-            )
-
-        if config.kafka_port is not None:
-            self._kafka = _kafka_server(config, has_room)
+        if config.kafka_port is not None or config.security.kafka_tls_port is not None:
+            self._kafka = _kafka_server(config, has_room, self._listening)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
         # Imported with the first HTTP connection: most brokers in tests never get one.
@@ -229,20 +257,21 @@ class Broker:
         return HttpConnection(self.services)
 
     async def _start_seek_server(self) -> None:
-        port = self.config.grpc_port
-        if port is None and self.config.grpc_control_token_file is not None:
+        ports = (self.config.grpc_port, self.config.security.grpc_tls_port)
+        is_served = ports != (None, None)
+        if not is_served and self.config.grpc_control_token_file is not None:
             path = str(self.config.grpc_control_token_file)
             raise ConfigError("grpc_control_token_file", path, "needs grpc_port, which is not set")
-        if port is None:
+        if not is_served:
             return
         from ..finder.errors import BindError
         from .grpc_bridge import make_seek_server
 
-        server = make_seek_server(self.services, self.config.host, port)
+        server = make_seek_server(self.services, self.config.host)
         try:
             await server.start()
         except BindError as error:
-            raise PortInUseError(self.config.host, port) from error
+            raise PortInUseError(error.host, error.port) from error
         self._seek_server = server
 
     async def _run_blocking(self, function: Any, *arguments: Any) -> Any:
@@ -268,10 +297,10 @@ class Broker:
             self._state = "closed"
 
     async def _stop_accepting(self) -> None:
-        listeners = (self._binary, self._http, self._kafka and self._kafka.listener)
-        for listener in listeners:
-            if listener is not None:
-                await listener.close()
+        if self._listening is not None:
+            await self._listening.close()
+        if self._kafka is not None:
+            await self._kafka.stop_accepting()
 
     async def _stop_seek_server(self) -> None:
         if self._seek_server is not None:
@@ -308,6 +337,8 @@ class Broker:
             return
         topics = self._services.topics
         await self._services.cleaning.close()
+        await self._services.lifetimes.close()
+        await topics.rule_keeping.settled()
         await topics.settled()
         await self._services.auditor.close()
         for topic in tuple(topics.open_topics.values()):
@@ -326,6 +357,8 @@ class Broker:
     async def _close_store(self) -> None:
         if self._store is not None:
             await self._run_blocking(self._store.close)
+        if self._authenticator is not None:
+            self._authenticator.close()
         if self._executor is not None:
             self._executor.shutdown(wait=True)
         if self._temporary is not None:
@@ -344,15 +377,18 @@ class Broker:
         await self.close()
 
 
-def _kafka_server(config: BrokerConfig, has_room: Callable[[int], bool]) -> KafkaServer:
-    """The listener for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
+def _kafka_server(
+    config: BrokerConfig, has_room: Callable[[int], bool], listening: Listening
+) -> KafkaServer:
+    """The listeners for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
     try:
         # With kafka-python it takes 30 MB, which most brokers do not need.
         from .kafka_bridge import KafkaServer
     except ImportError as error:
         reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
         raise ConfigError("kafka_port", config.kafka_port, reason) from error
-    return KafkaServer(config, has_room)
+    tls = None if config.security.kafka_tls_port is None else listening.tls
+    return KafkaServer(config, has_room, tls)
 
 
 def _running(part: T | None, state: str) -> T:

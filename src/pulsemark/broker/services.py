@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .security.authentication import Authenticator
 from .statistics.cache_figures import CacheMeter
 from .storage_health import StorageHealth
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
+    from .lifetimes import Lifetimes
+    from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
 
@@ -33,21 +36,28 @@ class Services:
     config: BrokerConfig
     topics: Topics
     schemas: Schemas
+    authorizer: Authorizer
     budget: PublishBudget
     input: InputMemory
     output: OutputMemory
     kept: KeptMemory
     storage: StorageHealth
     cleaning: Cleaning
+    lifetimes: Lifetimes
     auditor: Auditor
     mirror_places: MirrorPlaces
     cache: CacheMeter
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
-    #: URL of the binary protocol, as lookups return it to clients.
-    service_url: str
+    #: URL of the binary protocol, as lookups return it to clients; "" with TLS only.
+    service_url: str = ""
     #: "" without HTTP.
-    http_url: str
+    http_url: str = ""
+    #: The URLs with TLS; "" without.
+    service_url_tls: str = ""
+    http_url_tls: str = ""
+    #: Who clients are; None: the broker has no authentication.
+    authenticator: Authenticator | None = None
     #: How often a broker was started on this data folder. It is a part of generated producer
     #: names, so that they stay unique after a restart.
     incarnation: int = 0

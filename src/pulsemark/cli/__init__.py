@@ -39,6 +39,7 @@ COMMANDS = {
     "rebuild-catalog": "rebuild a data folder's catalog from its segments",
     "mirror": "copy topics to another broker or data folder, unopened",
     "finder": "serve searches by time and index over gRPC, without a broker",
+    "token": "make keys and tokens, and show tokens",
     "audit": "show what was counted of a topic by time and tags, or compare tiers",
     "pipeline": "run a Spark job over a data folder",
 }

@@ -8,13 +8,15 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from ..wire import TopicName, check_namespace
+from .access import Access, add_access
 from .errors import CliError
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 30
+NO_ACCESS = Access()
 
 
 def add_admin_url(
@@ -27,6 +29,12 @@ def add_admin_url(
         metavar="URL",
         help=f"the broker's HTTP address (default: {DEFAULT_ADMIN_URL})",
     )
+
+
+def add_broker(parser: argparse.ArgumentParser) -> None:
+    """`--admin-url`, and the options of access."""
+    add_admin_url(parser)
+    add_access(parser)
 
 
 def target_path(text: str) -> tuple[str, str]:
@@ -56,12 +64,18 @@ def admin_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def ask(method: str, url: str, value: object = None) -> Any:
+def ask(method: str, url: str, value: object = None, access: Access = NO_ACCESS) -> Any:
     """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
     body = None if value is None else json.dumps(value).encode()
     request = Request(url, body, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - checked
     # The environment's proxy is for other hosts; the broker is called directly.
-    opener = build_opener(ProxyHandler({}))
+    handlers: list[BaseHandler] = [ProxyHandler({})]
+    if url.startswith("https:"):
+        handlers.append(HTTPSHandler(context=access.context()))
+    opener = build_opener(*handlers)
+    if access.token is not None:
+        # Not sent on to where a redirect leads.
+        request.add_unredirected_header("Authorization", f"Bearer {access.token}")
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             text = answer.read()

@@ -24,6 +24,7 @@ from ..audit.errors import AuditInputError
 from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
+from .access import access_of, add_access
 from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_data_dir, add_json, escaped, full_topic, json_line
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place = parser.add_mutually_exclusive_group()
     add_admin_url(place, default=None)
     add_data_dir(place, why="folder to count in, instead of asking a broker; not for compare")
+    add_access(parser)
     parser.add_argument(
         "--by", default="", metavar="TAGS", help="divide the rows by tags: producer,service"
     )
@@ -119,7 +121,8 @@ def _asked(args: argparse.Namespace, topic: str, **query: str) -> Report:
         if value is not None:
             query[name] = str(value)
     base = admin_url(args.admin_url or DEFAULT_ADMIN_URL)
-    return _report_of(ask("GET", f"{base}{path}/audit?{urlencode(query)}"))
+    url = f"{base}{path}/audit?{urlencode(query)}"
+    return _report_of(ask("GET", url, access=access_of(args)))
 
 
 def _report_of(answer: Any) -> Report:

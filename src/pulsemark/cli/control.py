@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import EntryKind, LedgerError, Position
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
+from .access import access_of, add_access
 from .control_rows import HEADINGS, control_fields, control_line, epoch_lines
 from .errors import CliError
 from .options import (
@@ -30,7 +30,6 @@ from .options import (
     json_line,
     not_negative,
     positive,
-    read_token,
 )
 
 if TYPE_CHECKING:
@@ -89,12 +88,7 @@ def _action(
         parser.add_argument(
             "--grpc", type=grpc_target, metavar="HOST:PORT", required=True, help="the broker's"
         )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="PATH", help="file with the service's bearer token"
-    )
-    parser.add_argument(
-        "--tls-ca", type=Path, metavar="PATH", help="use TLS, and trust this authority (PEM)"
-    )
+    add_access(parser)
     add_json(parser)
     return parser
 
@@ -198,7 +192,6 @@ def _epochs(args: argparse.Namespace, topic: str) -> None:
 
 def _client(args: argparse.Namespace) -> SeekClient:
     from ..finder import SeekClient
-    from ..finder.client import ClientTls
 
-    tls = ClientTls(ca=args.tls_ca) if args.tls_ca else None
-    return SeekClient(args.grpc, token=read_token(args.token_file), tls=tls)
+    access = access_of(args)
+    return SeekClient(args.grpc, token=access.token, tls=access.grpc_tls())

@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> ServerOptions:
-    from ..finder.server import ServerOptions, ServerTls
+    from ..finder.server import ServerOptions
+    from ..finder.server_tls import ServerTls
 
     if (args.tls_cert is None) != (args.tls_key is None):
         raise CliError("--tls-cert and --tls-key must be given together")

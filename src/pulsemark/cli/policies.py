@@ -9,7 +9,9 @@ namespace; any other target is a topic, in short or full form. POLICY is one of
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
   compacted, see docs/cleaning.md;
 - `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
-- `entryFormat`, of topics only: in which format Kafka's record sets are stored, see docs/kafka.md.
+- `entryFormat`, of topics only: in which format Kafka's record sets are stored, see docs/kafka.md;
+- any other policy of docs/policies.md. Its value is JSON (`--value`), as in Pulsar's REST calls. A
+  backlog quota has a type (`--type`); `get` shows the quotas of all types.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
 for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
@@ -21,19 +23,24 @@ follows.
 from __future__ import annotations
 
 import argparse
+import json
 from typing import TYPE_CHECKING, Any
 
 from ..metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .admin import add_admin_url, admin_url, ask, target_path
+from .access import Access, access_of
+from .admin import add_broker, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..broker.policies.policy import Place
+
 # All errors here come from calls to the broker, which raise CliError.
-ERRORS = (InvalidTopicNameError,)
+# OSError: a token file cannot be read.
+ERRORS = (InvalidTopicNameError, OSError)
 
 STAMPS = "brokerEntryMetadata"
 MIRRORS = "mirrorSources"
@@ -42,9 +49,26 @@ LEADER_EPOCHS = "leaderEpochs"
 #: Policies with a number as value, and the option of `set` for it.
 NUMBERS = {"messageTTL": "seconds", "compactionThreshold": "bytes"}
 ENTRY_FORMAT = "entryFormat"
-POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT)
+BACKLOG_QUOTA = "backlogQuota"
+#: Policies whose value is given as JSON. Their names are not taken from the broker's code, which
+#: most calls of the command line need not load.
+OF_JSON = (
+    BACKLOG_QUOTA, "maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription",
+    "maxSubscriptionsPerTopic", "maxTopicsPerNamespace", "maxUnackedMessagesPerConsumer",
+    "maxUnackedMessagesPerSubscription", "maxMessageSize", "publishRate", "dispatchRate",
+    "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "autoTopicCreation",
+    "autoSubscriptionCreation", "inactiveTopicPolicies", "subscriptionExpirationTime",
+    "subscriptionTypesEnabled", "deduplication", "deduplicationSnapshotInterval",
+    "delayedDelivery", "encryptionRequired", "schemaCompatibilityStrategy",
+    "schemaAutoUpdateCompatibilityStrategy", "isAllowAutoUpdateSchema",
+    "schemaValidationEnforced", "persistence", "offloadPolicies", "offloadThreshold",
+    "offloadThresholdInSeconds", "offloadDeletionLagMs", "subscriptionAuthMode", "entryFilters",
+    "dispatcherPauseOnAckStatePersistent", "replication", "allowedClusters", "properties",
+)  # fmt: skip
+POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT, *OF_JSON)
 OPTIONS = (
     "stampers", "off", "deliver", "time", "size", "seconds", "bytes", "clusters", "setting",
+    "value",
 )  # fmt: skip
 
 
@@ -84,7 +108,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a topic setting by Kafka's name, such as message.format.version=0.10.0; without "
         "a value, its default. May be given several times",
     )
-    _action(actions, "unset", "go back to what the namespace, or the broker, has")
+    unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
+    _add_json(setting, unset)
+
+
+def _add_json(setting: argparse.ArgumentParser, unset: argparse.ArgumentParser) -> None:
+    other = setting.add_argument_group("any other policy")
+    other.add_argument("--value", metavar="JSON", help="its value, as in Pulsar's REST calls")
+    for action in (setting, unset):
+        action.add_argument(
+            "--type",
+            choices=("destination_storage", "message_age"),
+            help="of a backlogQuota; destination_storage if it is not given",
+        )
 
 
 def _add_limits(setting: argparse.ArgumentParser) -> None:
@@ -127,37 +163,66 @@ def _action(
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
     parser.add_argument("target", metavar="NAMESPACE|TOPIC", help="tenant/namespace, or a topic")
-    parser.add_argument("policy", metavar="POLICY", choices=POLICIES, help=", ".join(POLICIES))
-    add_admin_url(parser)
+    parser.add_argument("policy", metavar="POLICY", choices=POLICIES, help="its name")
+    add_broker(parser)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
+    access = access_of(args)
     if args.policy == ENTRY_FORMAT and ("://" not in name or args.action == "unset"):
         raise CliError("entryFormat is a policy of topics, and stays once it is set")
-    url = f"{admin_url(args.admin_url)}{path}/{args.policy}"
+    place = _place(args, of_topic="://" in name)
+    url = f"{admin_url(args.admin_url)}{path}/{place}"
     if args.action == "get":
         if args.applied and "://" not in name:
             raise CliError("--applied needs a topic, not a namespace")
-        found = ask("GET", f"{url}?applied=true" if args.applied else url)
+        found = ask("GET", f"{url}?applied=true" if args.applied else url, access=access)
         _print(args, name, found)
     elif args.action == "set":
-        _set(args, url, of_topic="://" in name)
+        _set(args, url, access, of_topic="://" in name)
     else:
-        ask("DELETE", url)
+        ask("DELETE", url, access=access)
     return 0
 
 
-def _set(args: argparse.Namespace, url: str, *, of_topic: bool) -> None:
+def _place(args: argparse.Namespace, *, of_topic: bool) -> str:
+    """The last part of the path. Raises CliError if the policy is not one of this level."""
+    if args.action != "get" and args.type is not None and args.policy != BACKLOG_QUOTA:
+        raise CliError(f"--type is not an option of {args.policy}")
+    if args.policy == BACKLOG_QUOTA:
+        kind = "" if args.action == "get" or args.type is None else f"?backlogQuotaType={args.type}"
+        return "backlogQuotaMap" if args.action == "get" else f"backlogQuota{kind}"
+    if args.policy not in OF_JSON or args.policy == "properties":
+        return str(args.policy)
+    place = _described(args.policy, of_topic=of_topic)
+    if args.action == "unset" and not place.is_removable:
+        raise CliError(f"{args.policy} cannot be unset here, as in Pulsar; set another value")
+    return place.path
+
+
+def _described(policy: str, *, of_topic: bool) -> Place:
+    from ..broker.policies.catalogue import POLICIES as DESCRIPTIONS
+
+    described = next(each for each in DESCRIPTIONS if each.name == policy)
+    place = described.topic if of_topic else described.namespace
+    if place is None:
+        raise CliError(f"{policy} is not a policy of {'topics' if of_topic else 'namespaces'}")
+    return place
+
+
+def _set(args: argparse.Namespace, url: str, access: Access, *, of_topic: bool) -> None:
     value = _value(args)
     if args.policy == "messageTTL" and of_topic:
-        ask("POST", f"{url}?messageTTL={value}")
-    elif args.policy == "compactionThreshold" and not of_topic:
-        ask("PUT", url, value)
+        ask("POST", f"{url}?messageTTL={value}", access=access)
+    elif (args.policy == "compactionThreshold" and not of_topic) or args.policy == "properties":
+        ask("PUT", url, value, access)
+    elif args.policy in OF_JSON and args.policy != BACKLOG_QUOTA:
+        ask(_described(args.policy, of_topic=of_topic).method, url, value, access)
     else:
-        ask("POST", url, value)
+        ask("POST", url, value, access)
 
 
 def _value(args: argparse.Namespace) -> Any:
@@ -169,6 +234,7 @@ def _value(args: argparse.Namespace) -> Any:
         MIRRORS: ("clusters",),
         **{policy: (option,) for policy, option in NUMBERS.items()},
         ENTRY_FORMAT: ("setting",),
+        **dict.fromkeys(OF_JSON, ("value",)),
     }[args.policy]
     for option in OPTIONS:
         if option not in belonging and getattr(args, option) not in (None, False, ""):
@@ -188,9 +254,18 @@ def _value(args: argparse.Namespace) -> Any:
     if args.policy == ENTRY_FORMAT:
         pairs = [text.partition("=") for text in args.setting]
         return {name: value or None for name, _, value in pairs}
+    if args.policy in OF_JSON:
+        return _json(args)
     if args.policy == RETENTION:
         return {"retentionTimeInMinutes": args.time, "retentionSizeInMB": args.size}
     return given[0]
+
+
+def _json(args: argparse.Namespace) -> Any:
+    try:
+        return json.loads(args.value)
+    except ValueError as error:
+        raise CliError(f"--value {args.value[:80]!r} is not JSON: {error}") from error
 
 
 def _stamps(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -220,6 +295,8 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
         print(f"time: {time} minutes, size: {size} MB")
     elif args.policy == LEADER_EPOCHS:
         print("on" if found else "off")
+    elif args.policy in OF_JSON:
+        print(json_line(found))
     else:
         print(found)
 

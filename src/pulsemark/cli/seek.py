@@ -13,6 +13,7 @@ from pathlib import Path
 from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, SeekCallError
 from ..ledger import LedgerError
+from .access import access_of, add_access
 from .options import (
     DEFAULT_DATA_DIR,
     add_data_dir,
@@ -20,7 +21,6 @@ from .options import (
     full_topic,
     grpc_target,
     json_line,
-    read_token,
 )
 from .times import parse_time, show_time
 
@@ -39,12 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place = parser.add_mutually_exclusive_group()
     add_data_dir(place, why="folder to search in")
     place.add_argument("--grpc", type=grpc_target, metavar="HOST:PORT", help="seek service to ask")
-    parser.add_argument(
-        "--token-file", type=Path, metavar="PATH", help="file with the service's bearer token"
-    )
-    parser.add_argument(
-        "--tls-ca", type=Path, metavar="PATH", help="use TLS, and trust this authority (PEM)"
-    )
+    add_access(parser)
     parser.add_argument(
         "--method",
         choices=[method.name.lower() for method in SearchMethod],
@@ -69,11 +64,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _ask(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMethod) -> Found:
     from ..finder import SeekClient
-    from ..finder.client import ClientTls
 
-    tls = ClientTls(ca=args.tls_ca) if args.tls_ca else None
-
-    with SeekClient(args.grpc, token=read_token(args.token_file), tls=tls) as client:
+    access = access_of(args)
+    with SeekClient(args.grpc, token=access.token, tls=access.grpc_tls()) as client:
         return client.by_time(topic, time_ms, method=method)
 
 

@@ -1,9 +1,9 @@
 """`pulsemark standalone`: run a broker in this process until SIGINT or SIGTERM.
 
 When the broker is ready, it prints one line with its addresses: text, or with `--json` one object
-with service_url, http_url, grpc_url and kafka_url (null if not served), data_dir (null in memory)
-and pid. Nothing else is written to stdout. So a program can start a broker, read one line and
-continue. Logs go to stderr.
+with service_url, http_url, grpc_url and kafka_url (null if not served), the same names with _tls,
+data_dir (null in memory) and pid. Nothing else is written to stdout. So a program can start a
+broker, read one line and continue. Logs go to stderr.
 
 `--config FILE` reads Pulsar's `broker.conf` or `standalone.conf`, see
 `broker.configuration.settings`. The command line overrides the file, and the file overrides the
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
 from ..broker.collector import Collector
+from ..broker.configuration.security_config import SecurityConfig
 from ..ledger import LedgerError
 from ..metadata.stamper_names import split_stamper_names
 from .errors import CliError
@@ -89,6 +90,10 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         ("--http-port", "8080", "lookup, admin and metrics over HTTP"),
         ("--grpc-port", "not served", "the seek service over gRPC"),
         ("--kafka-port", "not served", "Kafka's protocol"),
+        ("--tls-port", "not served", "Pulsar's binary protocol with TLS"),
+        ("--http-tls-port", "not served", "HTTP with TLS"),
+        ("--grpc-tls-port", "not served", "the seek service with TLS"),
+        ("--kafka-tls-port", "not served", "Kafka's protocol with TLS"),
     ):
         parser.add_argument(
             option,
@@ -96,6 +101,12 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
             metavar="PORT",
             help=f"port of {what}, 0 picks a free port (default: {default})",
         )
+    for option, what in (
+        ("--tls-cert", "the broker's certificate chain, PEM"),
+        ("--tls-key", "its private key, PEM"),
+        ("--tls-trust-certs", "authorities of clients' certificates, PEM"),
+    ):
+        parser.add_argument(option, metavar="PATH", help=what)
     parser.add_argument(
         "--control-token-file",
         type=Path,
@@ -199,12 +210,30 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
     elif args.data_dir is None and "data_dir" not in in_file:
         overrides["data_dir"] = DEFAULT_DATA_DIR
+    security = _security(args)
+    if security:
+        known = {} if found is None else found.parts["security"]
+        overrides["security"] = SecurityConfig(**{**known, **security})
     config = BrokerConfig(**overrides) if found is None else found.config(**overrides)
     if config.data_dir is not None and config.data_dir.exists() and not config.data_dir.is_dir():
         raise CliError(f"data folder {config.data_dir} is a file, not a folder")
     if found is not None and found.ignored:
         _print_ignored(args.config, found)
     return config
+
+
+def _security(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `SecurityConfig` that are given."""
+    given = {
+        "tls_port": args.tls_port,
+        "http_tls_port": args.http_tls_port,
+        "grpc_tls_port": args.grpc_tls_port,
+        "kafka_tls_port": args.kafka_tls_port,
+        "tls_certificate_file": args.tls_cert,
+        "tls_key_file": args.tls_key,
+        "tls_trust_certs_file": args.tls_trust_certs,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _read_config(path: Path) -> FileSettings:
@@ -222,13 +251,6 @@ def _read_config(path: Path) -> FileSettings:
 def _print_ignored(path: Path, found: FileSettings) -> None:
     names = ", ".join(found.ignored)
     print(f"pulsemark: {path}: settings that this broker ignores: {names}", file=sys.stderr)
-    if found.unprotected:
-        names = ", ".join(found.unprotected)
-        print(
-            f"pulsemark: warning: {path} configures security that this broker does not have "
-            f"({names}): everyone who can reach its ports can do everything",
-            file=sys.stderr,
-        )
 
 
 async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
@@ -251,15 +273,23 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
             "http_url": broker.http_url,
             "grpc_url": broker.grpc_url or None,
             "kafka_url": broker.kafka_url or None,
+            "service_url_tls": broker.service_url_tls or None,
+            "http_url_tls": broker.http_url_tls or None,
+            "grpc_url_tls": broker.grpc_url_tls or None,
+            "kafka_url_tls": broker.kafka_url_tls or None,
             "data_dir": data_dir,
             "pid": os.getpid(),
         }
         print(json_line(ready), flush=True)
         return
-    places = [broker.service_url, broker.http_url]
+    places = [broker.service_url, broker.service_url_tls, broker.http_url, broker.http_url_tls]
     if broker.grpc_url:
         places.append(f"grpc {broker.grpc_url}")
     if broker.kafka_url:
         places.append(f"kafka {broker.kafka_url}")
+    if broker.grpc_url_tls:
+        places.append(f"grpc with TLS {broker.grpc_url_tls}")
+    if broker.kafka_url_tls:
+        places.append(f"kafka with TLS {broker.kafka_url_tls}")
     where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
     print(f"pulsemark is ready: {where}", flush=True)

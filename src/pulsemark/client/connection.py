@@ -120,8 +120,12 @@ class BrokerConnection:
         auth_method_name: str | None = None,
         auth_data: bytes | None = None,
         proxy_to_broker_url: str | None = None,
+        **original: str | None,
     ) -> pb.CommandConnected:
-        """Send CONNECT and wait for CONNECTED. Raises RequestRefusedError after an ERROR."""
+        """Send CONNECT and wait for CONNECTED. Raises RequestRefusedError after an ERROR.
+
+        `original`: what a proxy sends of its client, as in commands.connect.
+        """
         connect = commands.connect(
             client_version,
             protocol_version=protocol_version,
@@ -129,9 +133,14 @@ class BrokerConnection:
             auth_method_name=auth_method_name,
             auth_data=auth_data,
             proxy_to_broker_url=proxy_to_broker_url,
+            **original,
         )
         self._link.write(connect)
         self.connected = None
+        return self.wait_connected()
+
+    def wait_connected(self) -> pb.CommandConnected:
+        """Wait for CONNECTED. Raises RequestRefusedError after an ERROR."""
         return self._link.wait(self._take_handshake, "CONNECTED")
 
     def ping(self, timeout_s: float | None = None) -> None:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from .control import ControlAppended, ControlRequest
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import RemoteEntry
-    from .server import SeekServer, ServerOptions, ServerTls
+    from .server import SeekServer, ServerOptions
+    from .server_tls import ServerTls
 
 __all__ = [
     "BindError",
@@ -78,7 +79,7 @@ _LAZY = {
     "SeekClient": "client",
     "SeekServer": "server",
     "ServerOptions": "server",
-    "ServerTls": "server",
+    "ServerTls": "server_tls",
 }
 
 

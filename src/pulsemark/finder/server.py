@@ -22,11 +22,9 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,8 +33,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from . import rpc
+from .admission import AdmissionGate, Admit
 from .control import AppendControl
 from .errors import BindError
+from .server_tls import ServerTls, server_credentials
 from .service import (
     MAX_CALLS,
     MAX_STREAMS,
@@ -67,24 +67,14 @@ _CLIENT_PING_INTERVAL_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTls:
-    """The server's certificate chain and key (PEM files).
-
-    With `client_ca`, only clients with a certificate from it are accepted.
-    """
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Where and how to serve. Port 0 picks a free port. Raises ValueError that names the field."""
 
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int | None = 0
     tls: ServerTls | None = None
+    tls_port: int | None = None
+    """An additional port with `tls`; `port`, if it is given, has no TLS then."""
     token: str | None = field(default=None, repr=False)
     """What callers must send; None: everyone may call, except AppendControl."""
     control_token: str | None = field(default=None, repr=False)
@@ -120,8 +110,11 @@ class SeekServer:
         reset_cursor: ResetCursor | None = None,
         append_control: AppendControl | None = None,
         audit: AuditReport | None = None,
+        admit: Admit | None = None,
     ) -> None:
+        """`admit` is asked before each call, instead of comparing tokens."""
         self._source = source
+        self._admit = admit
         self._options = options or ServerOptions()
         self._normalise = normalise
         self._reset_cursor = reset_cursor
@@ -130,7 +123,7 @@ class SeekServer:
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._port = 0
+        self._port = self._tls_port = 0
 
     @property
     def port(self) -> int:
@@ -142,6 +135,11 @@ class SeekServer:
         """`host:port`, as a client needs it."""
         return _address(self._options.host, self._port)
 
+    @property
+    def tls_target(self) -> str:
+        """The same for the additional port with TLS."""
+        return _address(self._options.host, self._tls_port)
+
     async def start(self) -> None:
         """Listen and serve.
 
@@ -150,9 +148,9 @@ class SeekServer:
         """
         assert self._server is None, "started twice"
         options = self._options
-        credentials = _server_credentials(options.tls) if options.tls else None
+        credentials = server_credentials(options.tls) if options.tls else None
         server = grpc.aio.server(
-            interceptors=(_TokenGate(options),) if _has_tokens(options) else (),
+            interceptors=self._interceptors(),
             # Above the service's own limits, which count calls, streams and ended streams apart.
             maximum_concurrent_rpcs=options.max_concurrent_calls
             + options.max_streams
@@ -170,7 +168,12 @@ class SeekServer:
                 ("grpc.keepalive_permit_without_calls", 1),
             ),
         )
-        self._port = _bind(server, options, credentials)
+        if options.tls_port is not None:
+            assert credentials is not None, "a port with TLS needs `tls`"
+            self._tls_port = _bind(server, options.host, options.tls_port, credentials)
+            credentials = None
+        if options.port is not None:
+            self._port = _bind(server, options.host, options.port, credentials)
         self._threads = ThreadPoolExecutor(options.search_threads, "pulsemark-seek")
         await self._register(server)
         await server.start()
@@ -183,6 +186,11 @@ class SeekServer:
             )
         _log.info("gRPC seek service listens on %s", self.target)
 
+    def _interceptors(self) -> tuple[grpc.aio.ServerInterceptor, ...]:
+        if self._admit is not None:
+            return (AdmissionGate(self._admit, HEALTH_PREFIX),)
+        return (_TokenGate(self._options),) if _has_tokens(self._options) else ()
+
     async def _register(self, server: grpc.aio.Server) -> None:
         assert self._threads is not None
         servicer = SeekServicer(
@@ -193,7 +201,7 @@ class SeekServer:
             normalise=self._normalise,
             reset_cursor=self._reset_cursor,
             append_control=self._append_control,
-            may_append=self._options.control_token is not None,
+            may_append=self._options.control_token is not None or self._admit is not None,
             audit=self._audit,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
@@ -287,34 +295,19 @@ async def _refuse(_requests: Any, context: CallContext) -> None:
 
 
 def _bind(
-    server: grpc.aio.Server, options: ServerOptions, credentials: grpc.ServerCredentials | None
+    server: grpc.aio.Server, host: str, wanted: int, credentials: grpc.ServerCredentials | None
 ) -> int:
-    address = _address(options.host, options.port)
+    address = _address(host, wanted)
     try:
         if credentials is None:
             port = server.add_insecure_port(address)
         else:
             port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise BindError(options.host, options.port) from error
+        raise BindError(host, wanted) from error
     if port == 0:  # older versions of grpcio report a failure in this way
-        raise BindError(options.host, options.port)
+        raise BindError(host, wanted)
     return int(port)
-
-
-def _server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
-    # gRPC notices a key that does not fit only at the first handshake, and reports no error.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tls.certificate, tls.key, password="")
-    client_ca = None
-    if tls.client_ca is not None:
-        context.load_verify_locations(tls.client_ca)
-        client_ca = tls.client_ca.read_bytes()
-    return grpc.ssl_server_credentials(
-        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
-        root_certificates=client_ca,
-        require_client_auth=client_ca is not None,
-    )
 
 
 def _address(host: str, port: int) -> str:

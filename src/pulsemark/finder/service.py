@@ -84,6 +84,10 @@ class CallContext(Protocol):
         """Address and port of the client."""
         ...
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """What TLS found out about the client."""
+        ...
+
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Run `callback` when gRPC has released the call."""
 

@@ -56,9 +56,9 @@ class Endpoint:
         self.groups = Coordinator(options, self.deadlines, self.offsets)
         self._check()
 
-    def session(self) -> KafkaSession:
-        """The protocol of a new connection."""
-        return KafkaSession(self, HANDLERS)
+    def session(self, port: int) -> KafkaSession:
+        """The protocol of a new connection. Its client is told this port to connect to."""
+        return KafkaSession(self, HANDLERS, port)
 
     def _check(self) -> None:
         """Once a second: connections that are idle, and the log of offsets."""

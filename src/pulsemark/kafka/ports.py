@@ -5,12 +5,26 @@ Topics have Kafka's names here. Where the broker refuses something, the port rai
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..ledger import ManagedLedger, Position
+from .sasl import Claim
 
-__all__ = ["Budget", "Counters", "Memory", "OpenTopic", "Ports", "Publisher", "TopicsPort"]
+__all__ = [
+    "AccessPort",
+    "AdmissionPort",
+    "Admitted",
+    "Budget",
+    "Counters",
+    "Memory",
+    "OpenTopic",
+    "Ports",
+    "Publisher",
+    "TopicsPort",
+    "Turns",
+]
 
 
 class Counters(Protocol):
@@ -172,10 +186,88 @@ class OutputMemory(Memory, Protocol):
         ...
 
 
+class AccessPort(Protocol):
+    """What clients may do. A principal is the broker's; the endpoint only hands it back."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is refused at all."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Counts the changes after which decisions may be others."""
+        ...
+
+    def topic(self, principal: Any, operation: str, topic: str) -> bool:
+        """Whether a client may read, write, describe or administer a topic."""
+        ...
+
+    def group(self, principal: Any, group: str) -> bool:
+        """Whether a client may use a group."""
+        ...
+
+    def writes_somewhere(self, principal: Any) -> bool:
+        """Whether a client may write to at least one topic."""
+        ...
+
+    def broker(self, principal: Any) -> bool:
+        """Whether a client may see the broker's own settings."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A client that was admitted: as whom, and until when (Unix time; None: for ever)."""
+
+    principal: Any
+    role: str | None = None
+    expires_at_ms: int | None = None
+
+
+class AdmissionPort(Protocol):
+    """Who clients are."""
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms that are served."""
+        ...
+
+    def without_sasl(self, peer_certificate: Any) -> Admitted | None:
+        """Who a client is that has not used SASL; None: it has to."""
+        ...
+
+    async def with_sasl(self, claim: Claim, peer_certificate: Any) -> Admitted:
+        """Check credentials. Raises SaslError."""
+
+
+class Turns(Protocol):
+    """One time slice in each turn of the event loop, which all long work of the broker shares."""
+
+    def has_time(self) -> bool:
+        """Whether the slice of this turn has time left for another piece of work."""
+        ...
+
+    async def next(self) -> None:
+        """Wait for a later turn, whose slice is the caller's."""
+        ...
+
+    def run_now(self, pieces: Iterator[object]) -> bool:
+        """Run pieces in what this turn's slice has left. Return whether all are done."""
+        ...
+
+    async def work(self, pieces: Iterable[object]) -> None:
+        """Run pieces in later turns. Return when all are done."""
+        ...
+
+
 class Ports(Protocol):
     """The broker."""
 
     topics: TopicsPort
+    access: AccessPort
+    admission: AdmissionPort
+    turns: Turns
     budget: Budget
     input: InputMemory
     output: OutputMemory

@@ -25,13 +25,15 @@ from .sequences import Batch as SentBatch
 if TYPE_CHECKING:
     from .session import KafkaSession
 
-__all__ = ["Part", "Publish"]
+__all__ = ["AT_ONCE_PARTS", "Part", "Publish"]
 
 log = logging.getLogger(__name__)
 
 #: Larger sets are checked in a thread, and compressed ones from a lower size on.
 CHECKED_AT_ONCE_BYTES = 128 * 1024
 COMPRESSED_AT_ONCE_BYTES = 8 * 1024
+#: More sets than this are checked and appended in turns.
+AT_ONCE_PARTS = 200
 MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT = 16, 22, 43
 _PRODUCER_ID = struct.Struct(">q")
 
@@ -72,16 +74,21 @@ class Publish:
         self._sender = Sender(client_id, client_version="kafka", address=session.address)
         self.parts = parts
         self.size_bytes = sum(len(part.records or b"") for part in parts)
+        self._batches: dict[Batch, None] = {}
         self._waiting = 1
         self._done: Callable[[], None] = lambda: None
 
     # -- before ---------------------------------------------------------------------------------
 
     def needs_no_wait(self) -> bool:
-        """Whether all partitions are open, their epochs have begun, and all sets are small."""
+        """Whether all partitions are open, their epochs have begun, and sets are small and few."""
+        if len(self.parts) > AT_ONCE_PARTS:
+            return False
         get = self._endpoint.partitions.get
         epoch_is_due = self._endpoint.ports.topics.epoch_is_due
         for part in self.parts:
+            if part.code is not Code.NONE:
+                continue
             if part.partition is None:
                 part.partition = get(part.topic, part.index)
             if part.partition is None or _is_large(part.records):
@@ -93,8 +100,10 @@ class Publish:
         return True
 
     async def prepare(self) -> None:
-        """Open the partitions, and check large sets in a thread."""
-        for part in self.parts:
+        """Open the partitions, and check large sets in a thread, and very many in turns."""
+        async for part in self._session.in_turns(self.parts):
+            if part.code is not Code.NONE:
+                continue
             try:
                 await self._prepare(part)
             except KafkaError as refusal:
@@ -113,6 +122,8 @@ class Publish:
             await part.partition.load_sequences(run_blocking, max_ids)
         if _is_large(part.records):
             await run_blocking(self._check, part)
+        elif len(self.parts) > AT_ONCE_PARTS:
+            self._check(part)
 
     def _check(self, part: Part) -> None:
         """Check a set. Runs in any thread."""
@@ -132,33 +143,52 @@ class Publish:
     # -- appending ------------------------------------------------------------------------------
 
     def run(self, done: Callable[[], None]) -> None:
-        """Append all sets; call `done` when each is durable or refused."""
-        self._done = done
-        budget = self._endpoint.ports.budget
-        budget.bytes_in_flight += self.size_bytes
-        self._session.publishing_bytes += self.size_bytes
-        batches: dict[Batch, None] = {}
+        """Append all sets at once; call `done` when each is durable or refused."""
+        self._begin(done)
         for part in self.parts:
-            if part.code is Code.NONE and part.produced is None:
-                self._check_now(part)
-            if part.code is not Code.NONE or part.produced is None:
-                continue
-            try:
-                self._append(part, part.produced)
-            except KafkaError as refusal:
-                part.refuse(refusal.code, refusal.message)
-            except (LedgerError, StampError) as error:
-                self._failed(part, error)
-            except Exception:
-                # The other sets are appended already: they must be counted and answered.
-                log.exception("%s: a set for %s failed", self._session.address, part.topic)
-                part.refuse(Code.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
-            else:
-                assert part.partition is not None
-                if part.partition.last_commit is not None:
-                    batches[part.partition.last_commit.batch] = None
-        self._waiting += len(batches)
-        for batch in batches:
+            self._run_one(part)
+        self._end()
+
+    async def run_in_turns(self, done: Callable[[], None]) -> None:
+        """As `run`, for very many sets: others may append between two of them."""
+        self._begin(done)
+        try:
+            async for part in self._session.in_turns(self.parts):
+                self._run_one(part)
+        finally:
+            # The connection may be lost meanwhile: what was appended is counted all the same.
+            self._end()
+
+    def _begin(self, done: Callable[[], None]) -> None:
+        self._done = done
+        self._endpoint.ports.budget.bytes_in_flight += self.size_bytes
+        self._session.publishing_bytes += self.size_bytes
+
+    def _run_one(self, part: Part) -> None:
+        """Append one set, unless it is refused."""
+        if part.code is Code.NONE and part.produced is None:
+            self._check_now(part)
+        if part.code is not Code.NONE or part.produced is None:
+            return
+        try:
+            self._append(part, part.produced)
+        except KafkaError as refusal:
+            part.refuse(refusal.code, refusal.message)
+        except (LedgerError, StampError) as error:
+            self._failed(part, error)
+        except Exception:
+            # The other sets are appended already: they must be counted and answered.
+            log.exception("%s: a set for %s failed", self._session.address, part.topic)
+            part.refuse(Code.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+        else:
+            assert part.partition is not None
+            if part.partition.last_commit is not None:
+                self._batches[part.partition.last_commit.batch] = None
+
+    def _end(self) -> None:
+        """All sets were appended or refused: wait for the disk."""
+        self._waiting += len(self._batches)
+        for batch in self._batches:
             # A batch that is done already calls back at once.
             batch.add_done_callback(self._settled)
         self._settled()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from ..ledger import CorruptEntryError, Entry, EntryKind, ManagedLedger, Position
+from ..ledger import Entry, EntryKind, ManagedLedger, Position
+from ..ledger.reading_on import entries_from
 from .sequences import Batch, Sequences
 
 __all__ = ["read_sequences"]
@@ -12,7 +13,6 @@ __all__ = ["read_sequences"]
 #: So many of the newest entries are read, or fewer if they are large.
 NEWEST_ENTRIES = (5_000, 1_000, 200, 40)
 MAX_BYTES = 64 * 1024 * 1024
-READ_ENTRIES = 200
 
 _HEADER_BYTES = 61
 _MAGIC_AT = 16
@@ -24,21 +24,12 @@ _PRODUCER_AT = 43
 def read_sequences(ledger: ManagedLedger, max_producers: int) -> Sequences:
     """What the newest entries say. Blocks. Raises LedgerError, OSError."""
     sequences = Sequences(max_producers)
-    at = _start(ledger)
-    while at is not None:
-        try:
-            entries = ledger.read(at, max_entries=READ_ENTRIES)
-        except CorruptEntryError as damage:
-            at = damage.next_position
-            continue
-        if not entries:
-            break
-        for entry in entries:
+    start = _start(ledger)
+    if start is not None:
+        for entry in entries_from(ledger, start):
             batch = _batch_of(entry)
             if batch is not None:
                 sequences.add(batch, entry.first_index, -1)
-        last = entries[-1].position
-        at = Position(last.ledger_id, last.entry_id + 1)
     return sequences
 
 

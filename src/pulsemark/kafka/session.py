@@ -16,12 +16,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..metadata import Buffer
+from .access import Access
 from .errors import ProtocolError
-from .wire import Connection, Request, encode, splice
+from .keep_alive import keep_alive
+from .ports import Admitted
+from .wire import Connection, Request, decode_body, encode, splice
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -30,11 +33,15 @@ __all__ = ["Handler", "KafkaSession"]
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 Handler = Callable[["KafkaSession", Request], Coroutine[Any, Any, None] | None]
 """Handles a request. A coroutine it returns holds up later requests until it ends."""
 
 #: Input that is not counted as input memory; more of it is not read while a request waits.
 FREE_INPUT_BYTES = 64 * 1024
+#: With more topics or partitions, an answer is encoded in a thread.
+ENCODED_AT_ONCE_PARTS = 500
 #: How long one connection's requests may run in one turn of the loop.
 TURN_S = 0.01
 #: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
@@ -44,8 +51,10 @@ JOIN_BELOW_BYTES = 2 * 1024
 class KafkaSession(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
-    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler]) -> None:
+    def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
         self.endpoint = endpoint
+        #: What Metadata and FindCoordinator tell this client: with or without TLS, as it came.
+        self.port = port
         self.options = endpoint.options
         self.address = "-"
         self.host = ""
@@ -54,6 +63,13 @@ class KafkaSession(asyncio.Protocol):
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._ports = endpoint.ports
+        #: Who the client is; None until it is authenticated.
+        self.admitted: Admitted | None = None
+        self.access = Access(endpoint.ports.access, None)
+        #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
+        self.sasl_mechanism: str | None = None
+        self.authenticated_by: str | None = None
+        self.peer_certificate: Any = None
         self._handlers = handlers
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -67,7 +83,7 @@ class KafkaSession(asyncio.Protocol):
         self._writable = True
         self._has_turn = False
         self._counts_input = False
-        self._active_at_s = self._began_at_s = self._loop.time()
+        self._active_at_s = self._began_at_s = self._made_at_s = self._loop.time()
         self._largest_buffer_bytes = 0
 
     # -- asyncio's calls ------------------------------------------------------------------------
@@ -80,7 +96,30 @@ class KafkaSession(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.address, self.host = f"/{peer[0]}:{peer[1]}", f"/{peer[0]}"
+        near = transport.get_extra_info("socket")
+        if near is not None:
+            keep_alive(near, self.options.keep_alive_interval_ms)
+        self.peer_certificate = transport.get_extra_info("peercert")
         self.endpoint.sessions.add(self)
+        self.connection.is_admitted = False
+        admitted = self._ports.admission.without_sasl(self.peer_certificate)
+        if admitted is not None:
+            self.admit(admitted)
+
+    def admit(self, admitted: Admitted) -> None:
+        """The client is authenticated."""
+        self.admitted = admitted
+        self.access = Access(self._ports.access, admitted.principal)
+        self.connection.is_admitted = True
+
+    def _check_expiry(self) -> None:
+        """With expired credentials only a new authentication is taken (KIP-368)."""
+        expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
+        if expires_at_ms is None or self._ports.now_ms() < expires_at_ms:
+            return
+        self.connection.is_admitted = False
+        if self._blocking is not None and self._task is None:
+            self.close_because("the credentials expired while a request waited")
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived: handle the requests they complete."""
@@ -119,6 +158,7 @@ class KafkaSession(asyncio.Protocol):
         until_s = time.monotonic() + TURN_S
         request = None
         progressed = False
+        self._check_expiry()
         try:
             while self._may_take() and (request := self.connection.take()) is not None:
                 progressed = True
@@ -150,7 +190,10 @@ class KafkaSession(asyncio.Protocol):
         )
 
     def _handle(self, request: Request) -> None:
-        work = self._handlers[request.api.key](self, request)
+        if request.undecoded is None:
+            work = self._handlers[request.api.key](self, request)
+        else:
+            work = self._decode_and_handle(request)
         if work is not None and self.is_closed:
             work.close()
         elif work is not None:
@@ -159,11 +202,20 @@ class KafkaSession(asyncio.Protocol):
             # If the connection ends before the task's first step, the coroutine never begins.
             self._task.add_done_callback(lambda _: work.close())
 
+    async def _decode_and_handle(self, request: Request) -> None:
+        """Handle a request with a large body."""
+        await self._ports.run_blocking(decode_body, request)
+        work = self._handlers[request.api.key](self, request)
+        if work is not None:
+            await work
+
     async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except asyncio.CancelledError:
             raise
+        except ProtocolError as violation:
+            self.close_because(str(violation))
         except Exception:
             log.exception(
                 "%s: connection closed: handling a %s failed", self.address, request.api.name
@@ -174,6 +226,14 @@ class KafkaSession(asyncio.Protocol):
             if self._give_up is None and self._blocking is request:
                 self._blocking = None
                 self.go_on()
+
+    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The parts of a request that may have very many: each when the loop has time for it."""
+        turns = self._ports.turns
+        for item in items:
+            if not turns.has_time():
+                await turns.next()
+            yield item
 
     def block(self, request: Request, give_up: Callable[[], None]) -> None:
         """Hold up later requests until this one is answered. Call `give_up` if it cannot be."""
@@ -212,10 +272,37 @@ class KafkaSession(asyncio.Protocol):
         frame = encode(request, response)
         self._answered(request, splice(frame, records) if records else [frame])
 
+    async def answer_by_size(
+        self,
+        request: Request,
+        response: Any,
+        parts: int,
+        records: Sequence[Sequence[Buffer]] = (),
+    ) -> None:
+        """As `answer`; a thread encodes a response with many parts, such as partitions."""
+        if parts <= ENCODED_AT_ONCE_PARTS:
+            self.answer(request, response, records)
+            return
+
+        def encoded() -> Sequence[Buffer]:
+            frame = encode(request, response)
+            return splice(frame, records) if records else [frame]
+
+        buffers = await self._ports.run_blocking(encoded)
+        if not self.is_closed:
+            self._answered(request, buffers)
+
     def answer_frame(self, request: Request, frame: bytes) -> None:
         """Answer a request with a frame that was encoded elsewhere."""
         if not self.is_closed:
             self._answered(request, [frame])
+
+    @property
+    def security_protocol(self) -> str:
+        """Kafka's name of how this connection is secured."""
+        is_tls = self._transport is not None and self._transport.get_extra_info("sslcontext")
+        has_sasl = bool(self._ports.admission.mechanisms)
+        return f"{'SASL_' if has_sasl else ''}{'SSL' if is_tls else 'PLAINTEXT'}"
 
     def answer_nothing(self, request: Request) -> None:
         """A Produce with acks=0 has no answer."""
@@ -293,6 +380,10 @@ class KafkaSession(asyncio.Protocol):
         """Called about once a second: close a connection that is idle or stalled."""
         options = self.options
         pending_bytes = self.connection.pending_bytes
+        self._check_expiry()
+        late_s = now_s - self._made_at_s - options.handshake_timeout_ms / 1000
+        if self.admitted is None and late_s > 0:
+            self.close_because("the client was not authenticated within handshake_timeout_ms")
         if self.is_closed or self._blocking is not None:
             return
         if pending_bytes and self._is_reading:

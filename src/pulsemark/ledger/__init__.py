@@ -29,6 +29,7 @@ from .errors import (
     StoreClosedError,
     StoreFailedError,
     TopicNotFoundError,
+    TopicTerminatedError,
     UnsupportedVersionError,
 )
 from .local.folder_reader import FolderLog, FolderReader
@@ -88,6 +89,7 @@ __all__ = [
     "TopicLog",
     "TopicNotFoundError",
     "TopicStore",
+    "TopicTerminatedError",
     "UnsupportedVersionError",
     "common_point",
 ]

@@ -17,6 +17,7 @@ LedgerError
  +-- StaleEpochError           the leader's epoch is over, or a new epoch is not higher
  +-- FencedError               the append was not made durable and never will be
  +-- StoreClosedError
+ +-- TopicTerminatedError      the topic never gets another entry
  +-- StoreFailedError          the store stopped after a failure that it cannot repair
  +-- OwnershipLostError        another owner has taken over what the store writes to
  +-- ForkedStoreError          the store was opened by the parent of this process
@@ -200,6 +201,14 @@ class StoreClosedError(LedgerError):
     def __init__(self, what: str) -> None:
         self.what = what
         super().__init__(f"{what} is closed")
+
+
+class TopicTerminatedError(LedgerError):
+    """The topic was terminated: it can be read, and never gets another entry."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"{topic} was terminated")
 
 
 class StoreFailedError(LedgerError):

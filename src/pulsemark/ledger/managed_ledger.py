@@ -16,7 +16,7 @@ from .control_positions import ControlPositions
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore
 from .epoch_writer import EpochWriter
-from .errors import LedgerError
+from .errors import LedgerError, TopicTerminatedError
 from .position import Position
 from .run import Run
 from .store_core import StoreCore
@@ -40,6 +40,7 @@ class ManagedLedger(EpochWriter):
         controls: ControlPositions | None = None,
     ) -> None:
         """As `LedgerWriter`; ``cursors`` None: it is the cursor ledger itself."""
+        self._terminated = self._ended = False
         super().__init__(store, name, topic_id, segments, ledger_id, index_floor=index_floor)
         if controls is not None:
             self.controls = controls  # before there are cursors, which count without them
@@ -63,7 +64,9 @@ class ManagedLedger(EpochWriter):
 
     def _roll(self) -> None:
         with self._committer.lock:
-            self._check_open()
+            self._check_usable()
+            if self._terminated:
+                return
             if self.tail.run is not None:
                 ledger_id = self.store.next_ledger_id()
                 self._leave_run()
@@ -79,7 +82,7 @@ class ManagedLedger(EpochWriter):
         return len(self.store.uninterrupted.run(partial(self._trim_alone, before)))
 
     def _trim_alone(self, before: Position) -> Sequence[Run]:
-        self._check_open()
+        self._check_usable()
         with self._removing:
             return self._trim(before)
 
@@ -97,7 +100,7 @@ class ManagedLedger(EpochWriter):
             call(before)
 
     def _truncate_head(self, before: Position) -> int:
-        self._check_open()
+        self._check_usable()
         with self._removing:
             count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
             if not self._segments:
@@ -141,7 +144,7 @@ class ManagedLedger(EpochWriter):
         ``initial`` may be EARLIEST or LATEST. A cursor that is not durable lives in memory.
         ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
         """
-        self._check_open()
+        self._check_usable()
         return self._all_cursors.open(
             self,
             name,
@@ -169,6 +172,33 @@ class ManagedLedger(EpochWriter):
             with self.store.committer.lock:
                 self._closed = before or self._deleted
 
+    def stop_appends(self) -> None:
+        """From now on refuse appends (TopicTerminatedError). What was appended before is durable
+        on return. Blocks.
+        """
+        with self._committer.lock:
+            self._terminated = self._closed = True
+        with self._committer.all_durable():
+            pass
+
+    def allow_appends(self) -> None:
+        """Undo `stop_appends`."""
+        with self._committer.lock:
+            self._terminated = False
+            self._closed = self._ended
+
+    def _check_open(self) -> None:
+        self._check_usable()
+        if self._terminated:
+            raise TopicTerminatedError(self.name)
+        super()._check_open()
+
+    def _check_usable(self) -> None:
+        """As `_check_open`, for what is possible on a terminated topic, too."""
+        if not self._terminated or self._ended:
+            super()._check_open()
+        self._state.check()
+
     def deleted(self) -> None:
         """The topic was deleted: nothing can be appended, and its files will be removed."""
         with self.store.committer.lock:
@@ -191,7 +221,7 @@ class ManagedLedger(EpochWriter):
             _log.warning("%s: the next opening reads its last ledger: %s", self.name, error)
 
     def _end(self) -> None:
-        self._closed = True
+        self._closed = self._ended = True
         self._leave_run()
 
 

@@ -71,7 +71,7 @@ def retention_cut(
         if seen is not None and now_ms - seen.time_ms > retention_time_ms:
             cut = max(cut, seen.end)
     if retention_size_bytes is not None:
-        cut = max(cut, _cut_by_size(log, retention_size_bytes))
+        cut = max(cut, size_cut(log, retention_size_bytes))
     if acked is not None:
         cut = min(cut, log.next_position(acked))
     return cut
@@ -175,7 +175,7 @@ def _cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position
     return end
 
 
-def _cut_by_size(log: TopicLog, size_bytes: int) -> Position:
+def size_cut(log: TopicLog, size_bytes: int) -> Position:
     """The first entry that lies wholly within the last ``size_bytes`` of the topic."""
     cut = log.end_position
     for segment in reversed(log.segments()):

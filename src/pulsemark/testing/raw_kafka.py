@@ -42,6 +42,10 @@ class RawKafka:
         """End the connection."""
         self._socket.close()
 
+    def detach(self) -> socket.socket:
+        """The socket, which the caller closes."""
+        return self._socket
+
     def __enter__(self) -> Self:
         return self
 

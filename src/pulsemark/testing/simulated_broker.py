@@ -86,6 +86,10 @@ class SimulatedTransport(asyncio.Transport):
         """End the connection in the next turn."""
         self.close()
 
+    def can_write_eof(self) -> bool:
+        """As a socket can."""
+        return True
+
     def write_eof(self) -> None:
         """The client closes its side at once."""
         self.close()
@@ -280,8 +284,7 @@ class SimulatedBroker:
                 store,
                 stampers,
                 self.work.run,
-                service_url="",
-                http_url="",
+                broker_name="",
             )
         )
         self._finish_work()

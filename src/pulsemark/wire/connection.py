@@ -47,6 +47,7 @@ from ..proto.pulsar_api_pb2 import (
     CommandSend,
     CommandSendReceipt,
 )
+from .directions import TO_CLIENT, TO_SERVER
 from .errors import (
     InvalidFieldError,
     InvalidTextError,
@@ -118,45 +119,7 @@ Event: TypeAlias = Command | Send | Message | Unsupported
 _T = BaseCommand.Type
 _SEND = int(_T.SEND)
 _MESSAGE = int(_T.MESSAGE)
-_BOTH_WAYS = frozenset({_T.PING, _T.PONG, _T.CLOSE_PRODUCER, _T.CLOSE_CONSUMER})
-_TO_CLIENT = _BOTH_WAYS | {
-    _T.CONNECTED,
-    _T.SEND_RECEIPT,
-    _T.SEND_ERROR,
-    _T.MESSAGE,
-    _T.SUCCESS,
-    _T.ERROR,
-    _T.PRODUCER_SUCCESS,
-    _T.PARTITIONED_METADATA_RESPONSE,
-    _T.LOOKUP_RESPONSE,
-    _T.CONSUMER_STATS_RESPONSE,
-    _T.REACHED_END_OF_TOPIC,
-    _T.GET_LAST_MESSAGE_ID_RESPONSE,
-    _T.ACTIVE_CONSUMER_CHANGE,
-    _T.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-    _T.GET_SCHEMA_RESPONSE,
-    _T.AUTH_CHALLENGE,
-    _T.ACK_RESPONSE,
-    _T.GET_OR_CREATE_SCHEMA_RESPONSE,
-    _T.NEW_TXN_RESPONSE,
-    _T.ADD_PARTITION_TO_TXN_RESPONSE,
-    _T.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
-    _T.END_TXN_RESPONSE,
-    _T.END_TXN_ON_PARTITION_RESPONSE,
-    _T.END_TXN_ON_SUBSCRIPTION_RESPONSE,
-    _T.TC_CLIENT_CONNECT_RESPONSE,
-    _T.WATCH_TOPIC_LIST_SUCCESS,
-    _T.WATCH_TOPIC_UPDATE,
-    _T.TOPIC_MIGRATED,
-    _T.SCALABLE_TOPIC_UPDATE,
-    _T.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
-    _T.SCALABLE_TOPIC_ASSIGNMENT_UPDATE,
-    _T.WATCH_SCALABLE_TOPICS_UPDATE,
-    _T.WATCH_TC_ASSIGNMENTS_UPDATE,
-}
-_TO_SERVER = (frozenset(TYPE_NAMES) - _TO_CLIENT) | _BOTH_WAYS
-
-_ADMITTED = {Role.SERVER: _TO_SERVER, Role.CLIENT: _TO_CLIENT}
+_ADMITTED = {Role.SERVER: TO_SERVER, Role.CLIENT: TO_CLIENT}
 _HANDSHAKE = {Role.SERVER: _T.CONNECT, Role.CLIENT: _T.CONNECTED}
 _BEFORE_HANDSHAKE = {
     Role.SERVER: frozenset({_T.CONNECT, _T.PING, _T.PONG}),
@@ -262,6 +225,19 @@ class Connection:
         """Drop received bytes that were not read, and free their memory: the connection ended."""
         self._frames.discard()
 
+    def withdraw_handshake(self) -> None:
+        """The peer sent its handshake's command, but is not known yet: go on as before it.
+
+        `finish_handshake` ends this.
+        """
+        self._established = False
+        self._set_limits(self._max_message_size_bytes)
+
+    def finish_handshake(self) -> None:
+        """The handshake is done: from now on all commands are allowed, at full size."""
+        self._established = True
+        self._set_limits(self._max_message_size_bytes)
+
     def receive_data(self, data: Buffer) -> None:
         """Copy received bytes from `data` into the buffer.
 
@@ -361,7 +337,8 @@ class Connection:
         body = getattr(base, field)
         self._check_values(kind, body)
         if kind == _HANDSHAKE[self.role]:
-            self._finish_handshake(body)
+            self._take_over_limit(body)
+            self.finish_handshake()
         if kind == _SEND:
             return Send(body, payload)
         if kind == _MESSAGE:
@@ -388,10 +365,7 @@ class Connection:
         elif isinstance(body, CommandFlow) and not 0 < body.messagePermits <= _PERMITS_MAX:
             raise InvalidFieldError(kind, "FLOW", "messagePermits", body.messagePermits)
 
-    def _finish_handshake(self, body: ProtobufMessage) -> None:
-        """Note that the handshake is done: from now on all commands are allowed, at full size."""
-        self._established = True
-        limit = self._max_message_size_bytes
+    def _take_over_limit(self, body: ProtobufMessage) -> None:
+        """A client takes over the broker's limit of a message."""
         if isinstance(body, CommandConnected) and body.max_message_size > 0:
-            limit = body.max_message_size
-        self._set_limits(limit)
+            self._max_message_size_bytes = body.max_message_size

@@ -33,8 +33,11 @@ def connect(
     auth_method_name: str | None = None,
     auth_data: bytes | None = None,
     proxy_to_broker_url: str | None = None,
+    original_principal: str | None = None,
+    original_auth_data: str | None = None,
+    original_auth_method: str | None = None,
 ) -> bytes:
-    """CONNECT: the first command of a client."""
+    """CONNECT: the first command of a client. A proxy sends the `original_*` of its client."""
     body = pb.CommandConnect(
         client_version=client_version,
         protocol_version=protocol_version,
@@ -42,6 +45,9 @@ def connect(
         auth_method_name=auth_method_name,
         auth_data=auth_data,
         proxy_to_broker_url=proxy_to_broker_url,
+        original_principal=original_principal,
+        original_auth_data=original_auth_data,
+        original_auth_method=original_auth_method,
     )
     return frame(_T.CONNECT, body)
 

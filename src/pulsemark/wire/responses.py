@@ -42,7 +42,7 @@ def connected(
 
 
 def auth_challenge(
-    server_version: str, protocol_version: int, auth_method_name: str, auth_data: bytes
+    server_version: str | None, protocol_version: int, auth_method_name: str, auth_data: bytes
 ) -> bytes:
     """AUTH_CHALLENGE: the client must prove (again) who it is."""
     body = pb.CommandAuthChallenge(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.broker import BrokerConfig
+from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.configuration.settings import PULSAR_SETTINGS, runtime_settings
 
 TABLE = (Path(__file__).parents[3] / "docs" / "limits.md").read_text(encoding="utf-8")
@@ -17,7 +18,13 @@ PULSARS = {setting.field: key for key, setting in PULSAR_SETTINGS.items()}
 
 
 @pytest.mark.parametrize(
-    "field", [spec.name for spec in fields(BrokerConfig) if spec.name.startswith("max_")]
+    "field",
+    [
+        spec.name
+        for owner in (BrokerConfig, SecurityConfig)
+        for spec in fields(owner)
+        if spec.name.startswith("max_")
+    ],
 )
 def test_every_limit_is_in_the_table(field):
     """Each `max_` setting has a row."""

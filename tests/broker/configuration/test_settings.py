@@ -9,6 +9,8 @@ import pytest
 
 from pulsemark.broker import BrokerConfig, ConfigError
 from pulsemark.broker.configuration.properties import read_properties
+from pulsemark.broker.configuration.security_config import SecurityConfig
+from pulsemark.broker.configuration.security_settings import REFUSED
 from pulsemark.broker.configuration.settings import SettingError, parse_settings, runtime_settings
 from pulsemark.ledger import StoreOptions
 from pulsemark.testing import SettableClock
@@ -56,10 +58,7 @@ def test_a_file_of_pulsars_is_taken_as_it_is():
         "numIOThreads",
         "backlogQuotaDefaultLimitGB",
         "httpMaxRequestHeaderSize",
-        "authenticationEnabled",
-        "brokerServicePortTls",
     )
-    assert found.unprotected == ()
     assert found.config(clock=CLOCK) == BrokerConfig(
         clock=CLOCK,
         port=6651,
@@ -112,11 +111,12 @@ def test_every_field_can_be_set_by_exactly_one_name():
     keys = runtime_settings(BrokerConfig())
     assert len(keys) == len(set(keys))
     of_broker = {spec.name for spec in fields(BrokerConfig)} - {
-        *("clock", "memory", "store_options", "sync_interval_ms")
+        *("clock", "memory", "store_options", "security", "sync_interval_ms")
     }
     of_store = {spec.name for spec in fields(StoreOptions)}
+    of_security = {spec.name for spec in fields(SecurityConfig)}
     # The stampers have two names: Pulsar's, and ours for those that Pulsar does not have.
-    assert len(keys) == len(of_broker) + len(of_store) + 1
+    assert len(keys) == len(of_broker) + len(of_store) + len(of_security) + 1
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,6 @@ def test_what_is_shown_can_be_read_again(config):
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("brokerServicePort=", "no other port"),
         ("brokerServicePort=6650a", "whole number"),
         ("brokerServicePort=70000", "65535"),
         ("webServicePort=٣", "whole number"),
@@ -179,16 +178,53 @@ def test_a_value_that_is_none_is_named_with_its_key(line, named):
 @pytest.mark.parametrize(
     "line",
     [
-        *("authenticationEnabled=true", "authorizationEnabled=True", "tlsEnabled=true"),
-        *("brokerServicePortTls=6651", "webServicePortTls=8443"),
+        "authorizationProvider=com.example.Own",
+        "authenticationProviders=com.example.AuthenticationProviderSasl",
+        "encryptionRequireOnProducer=true",
+        "tlsEnabled=true",
+        "tlsEnabledWithKeyStore=true",
+        "tlsKeyStore=/keys.jks",
+        "tlsTrustStore=/trust.jks",
+        "saslJaasClientAllowedIds=.*client.*",
+        "saslJaasServerSectionName=Other",
+        "saslJaasServerRoleTokenSignerSecretPath=/secret",
+        "athenzDomainNames=example",
     ],
 )
-def test_protection_that_is_asked_for_and_not_there_is_told_apart(line):
-    """It is ignored like the rest, and said."""
-    found = parse(f"{line}\nnumIOThreads=8")
-    key = line.partition("=")[0]
-    assert found.ignored == (key, "numIOThreads")
-    assert found.unprotected == (key,)
+def test_protection_that_is_asked_for_and_not_there_stops_the_start(line):
+    """The error names the setting; Pulsar's defaults of the same settings are fine."""
+    with pytest.raises(SettingError) as caught:
+        parse(f"{line}\nnumIOThreads=8")
+    assert caught.value.key == line.partition("=")[0]
+    defaults = [f"{key}={value}" for key, values in REFUSED.items() for value in values]
+    assert all(parse(default).ignored for default in defaults)
+
+
+def test_settings_of_security_are_pulsars():
+    """Pulsar's names, lists and class names; keys that a file holds itself are never shown."""
+    names = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+    config = config_of(
+        "brokerServicePort=\nbrokerServicePortTls=6651\nwebServicePortTls=8443\n"
+        "authenticationEnabled=true\ntlsEnabled=true\nsuperUserRoles=admin, root\n"
+        f"authenticationProviders={names}Tls,{names}Token\nproxyRoles=proxy\n"
+        "tokenSecretKey=data:;base64,c2VjcmV0\ntlsProtocols=TLSv1.3 TLSv1.2\n"
+        "authenticationRefreshCheckSeconds=2\nanonymousUserRole="
+    )
+    assert config.security == SecurityConfig(
+        tls_port=6651,
+        http_tls_port=8443,
+        authentication_enabled=True,
+        authentication_providers=(f"{names}Tls", f"{names}Token"),
+        super_user_roles=("admin", "root"),
+        proxy_roles=("proxy",),
+        token_secret_key="data:;base64,c2VjcmV0",
+        tls_protocols=("TLSv1.3", "TLSv1.2"),
+        authentication_refresh_check_ms=2_000,
+    )
+    assert config.port is None
+    shown = runtime_settings(config)
+    assert shown["tokenSecretKey"] == "data:***"
+    assert "c2VjcmV0" not in str(shown)
 
 
 def test_overrides_win_over_the_file():

@@ -160,7 +160,7 @@ def test_a_namespace_can_be_made_with_it(http, raw):
     """As with Pulsar's policies in the body of the namespace, which shows it again."""
     body = {"brokerEntryMetadata": OFF}
     assert http("PUT", "/admin/v2/namespaces/public/made", body).status == 204
-    assert http("GET", "/admin/v2/namespaces/public/made").json["brokerEntryMetadata"] == OFF
+    assert http("GET", "/admin/v2/namespaces/public/made").json.items() >= body.items()
     assert http("GET", "/admin/v2/namespaces/public/made/brokerEntryMetadata").json == OFF
     topic = "persistent://public/made/t"
     raw.create_producer(topic)
@@ -289,8 +289,7 @@ def test_a_deleted_namespace_takes_its_policies_along(http, raw):
             assert http("GET", f"{base}/brokerEntryMetadata").body == b""
             assert http("GET", path_of(topic)).body == b""
             assert http("GET", path_of(topic) + "?applied=true").json == ON
-        assert http("DELETE", f"{path_of(topic).rpartition('/')[0]}?force=true").status == 204
-        assert http("DELETE", base).status == 204
+        assert http("DELETE", f"{base}?force=true").status == 204
 
 
 def test_policies_survive_restarts(tmp_path, topic):

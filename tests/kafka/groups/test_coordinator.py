@@ -59,7 +59,7 @@ class Groups:
     def __init__(self, delay_ms=0, **limits):
         self.clock = Clock()
         options = KafkaOptions(
-            host="h", port=1, cluster="c", group_initial_rebalance_delay_ms=delay_ms, **limits
+            host="h", cluster="c", group_initial_rebalance_delay_ms=delay_ms, **limits
         )
         self.offsets = NoOffsets()
         offsets: Any = self.offsets
@@ -287,6 +287,15 @@ def test_session_timeouts_have_bounds(timeout_ms):
     """From 6 s to 30 min, as in Kafka."""
     refused = Groups().join(session_timeout_ms=timeout_ms)
     assert refused[0].code is Code.INVALID_SESSION_TIMEOUT
+
+
+def test_settings_move_the_bounds_of_session_timeouts():
+    """Both ends belong to them."""
+    groups = Groups(group_min_session_timeout_ms=1_000, group_max_session_timeout_ms=2_000)
+    for timeout_ms, refused in ((999, True), (1_000, False), (2_000, False), (2_001, True)):
+        answers = groups.join(name=str(timeout_ms), session_timeout_ms=timeout_ms)
+        groups.clock.move(0)
+        assert (answers[0].code is Code.INVALID_SESSION_TIMEOUT) is refused
 
 
 def test_commits_need_the_generation_that_runs():

@@ -125,6 +125,7 @@ def test_other_resources(raw):
     assert altered(raw, "none", {"retention.ms": "1"}) == 3
     code, settings = shown(raw, "1", kind=4)
     assert (code, settings["num.partitions"][0]) == (0, "1")
+    assert settings["advertised.listeners"][0].startswith("PLAINTEXT://")
     assert shown(raw, "2", kind=4)[0] == 42
     assert altered(raw, "1", {"num.partitions": "2"}, kind=4) == 42
     assert shown(raw, "x", kind=8)[0] == 42

@@ -36,10 +36,10 @@ from .policies import (
     MESSAGE_TTL,
     RETENTION,
     CleaningPolicies,
-    PolicyKind,
 )
 
 if TYPE_CHECKING:
+    from ..policies.policy import Policy
     from ..topics.policy_store import Concerns
     from ..topics.registry import Topics
     from ..topics.topic import Topic
@@ -62,7 +62,7 @@ class Cleaning:
         claims: Claims,
     ) -> None:
         """The registry waits until a topic is not claimed before it deletes the topic."""
-        self.policies = CleaningPolicies(topics.policy_store, config)
+        self.policies = CleaningPolicies(topics.policies)
         self.lane = Lane("pulsemark-cleaning")
         self.claims = claims
         self.compactions = CompactionRuns(config, self.claims, self._compaction_ended)
@@ -105,7 +105,7 @@ class Cleaning:
     # -- when -----------------------------------------------------------------------------------
 
     def _repeat(
-        self, kind: PolicyKind, lane: Lane, work: Callable[[Topic], None], interval_ms: int
+        self, kind: Policy, lane: Lane, work: Callable[[Topic], None], interval_ms: int
     ) -> None:
         def due() -> None:
             self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
@@ -130,7 +130,7 @@ class Cleaning:
     # -- rounds, on their lane's thread -----------------------------------------------------------
 
     def _round(
-        self, kind: PolicyKind, work: Callable[[Topic], None], concerns: Concerns
+        self, kind: Policy, work: Callable[[Topic], None], concerns: Concerns
     ) -> Iterator[None]:
         names = self._topics.names.snapshot() if self.policies.is_used(kind) else ()
         for name in names:

@@ -17,6 +17,8 @@ from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
+from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
+from .security_config import SecurityConfig
 
 __all__ = ["BrokerConfig"]
 
@@ -40,12 +42,14 @@ LOWEST = {
     "default_retention_time_minutes": -1,
     "default_retention_size_mb": -1,
     "kafka_group_initial_rebalance_delay_ms": 0,
+    "max_num_partitions_per_partitioned_topic": 0,
     "publish_gathering_ms": 0,
+    **LOWEST_OF_POLICIES,
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(PolicyDefaults):
     """All settings of a broker. The defaults make a usable standalone broker."""
 
     # Data folder and addresses
@@ -57,8 +61,9 @@ class BrokerConfig:
     #: None: it starts empty.
     memory: MemoryFolder | None = None
     host: str = "127.0.0.1"
-    #: Port of the binary protocol; 0 picks a free one (see `Broker.port`).
-    port: int = 6650
+    #: Port of the binary protocol; 0 picks a free one (see `Broker.port`). None: clients can only
+    #: use the port with TLS.
+    port: int | None = 6650
     #: Port of lookup, admin and metrics; None: no HTTP.
     http_port: int | None = 8080
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
@@ -75,6 +80,8 @@ class BrokerConfig:
     #: Host that lookups return to clients; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None
     cluster: str = "standalone"
+    #: Authentication, authorisation and TLS.
+    security: SecurityConfig = field(default_factory=SecurityConfig)
 
     # Entries and storage
     max_message_size_bytes: int = 5 * MIB
@@ -95,6 +102,8 @@ class BrokerConfig:
     allow_auto_topic_creation: bool = True
     #: Whether an administrator may delete a namespace together with its topics.
     force_delete_namespace_allowed: bool = False
+    #: The most partitions of a topic; 0: as many as the broker can have.
+    max_num_partitions_per_partitioned_topic: int = 0
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
     acknowledgment_at_batch_index_level_enabled: bool = False
     #: Skip damaged entries when dispatching. Off: the subscription stops before a damaged entry.
@@ -116,6 +125,9 @@ class BrokerConfig:
     kafka_default_partitions: int = 1
     #: How long a new consumer group waits for more members before its first generation.
     kafka_group_initial_rebalance_delay_ms: int = 3_000
+    #: The session timeouts that members of a group may ask for.
+    kafka_group_min_session_timeout_ms: int = 6_000
+    kafka_group_max_session_timeout_ms: int = 1_800_000
 
     # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
     #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
@@ -223,6 +235,8 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         if self.sync_interval_ms is not None:
             object.__setattr__(self, "store_options", _synced_at(self.sync_interval_ms, self))
+        if not isinstance(self.security, SecurityConfig):
+            raise ConfigError("security", self.security, "must be a SecurityConfig")
         _check_ports(self)
         _check_texts(self)
         for spec in fields(self):
@@ -235,6 +249,10 @@ class BrokerConfig:
             raise ConfigError(
                 "leader_epochs_enabled", self.leader_epochs_enabled, "must be True or False"
             )
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                reason = f"must be one of {', '.join(choices)}"
+                raise ConfigError(name, getattr(self, name), reason)
         _check_control(self)
         _check_kafka(self)
         _check_storage(self)
@@ -287,9 +305,11 @@ def _check_audit(config: BrokerConfig) -> None:
 
 
 def _check_ports(config: BrokerConfig) -> None:
+    if config.port is None and config.security.tls_port is None:
+        raise ConfigError("port", None, "must be a port number: there is no port with TLS")
     for name in ("port", "http_port", "grpc_port", "kafka_port"):
         port: Any = getattr(config, name)
-        if port is None and name != "port":
+        if port is None:
             continue
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= HIGHEST_PORT:
             raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
@@ -313,6 +333,11 @@ def _check_kafka(config: BrokerConfig) -> None:
     except (InvalidTopicNameError, AttributeError) as error:
         raise ConfigError("kafka_namespace", name, str(error)) from error
     _check_positive("kafka_default_partitions", config.kafka_default_partitions)
+    least = "kafka_group_min_session_timeout_ms"
+    most = "kafka_group_max_session_timeout_ms"
+    _check_positive(least, getattr(config, least))
+    if not isinstance(getattr(config, most), int) or getattr(config, most) < getattr(config, least):
+        raise ConfigError(most, getattr(config, most), f"must be a whole number, at least {least}")
 
 
 def _check_positive(name: str, value: Any) -> None:

@@ -6,22 +6,21 @@ settings:
 - Settings of Pulsar that this broker has, too. They are used. A value that is not valid raises
   `SettingError` with key and value.
 - Settings of Pulsar that this broker does not have; there are hundreds. They are ignored and
-  listed in `FileSettings.ignored`, so that the program can warn once. Some of them ask for
-  protection, such as authentication, that this broker does not give; `unprotected` lists these.
+  listed in `FileSettings.ignored`, so that the program can warn once. A setting that asks for
+  protection that this broker does not give is an error (`security_settings.REFUSED`).
 - This broker's own settings: `pulsemark` and the field's name. `pulsemarkDataDir` is `data_dir`,
   `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. An unknown one is an error, since
   only a mistake can put it there. A setting that has a name in Pulsar has only that name.
 
-An empty value means the default, as in Pulsar. Two settings are different: an empty
-`webServicePort` serves no HTTP, and an empty `brokerEntryMetadataInterceptors` switches stamps off
-(as by default in Pulsar). `pulsemarkStampers` takes any stamper by name, and overrides Pulsar's
-setting.
+An empty value means the default, as in Pulsar. Three settings are different: an empty
+`brokerServicePort` or `webServicePort` closes that port, and an empty
+`brokerEntryMetadataInterceptors` switches stamps off (as by default in Pulsar).
+`pulsemarkStampers` takes any stamper by name, and overrides Pulsar's setting.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -31,12 +30,15 @@ from ...ledger import StoreOptions
 from ...metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
+from .policy_defaults import POLICY_SETTINGS
+from .security_config import SecurityConfig
+from .security_settings import HIDDEN, REFUSED, SECRETS, SECURITY_SETTINGS
+from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
 
 __all__ = ["FileSettings", "SettingError", "parse_settings", "runtime_settings"]
 
 OUR_PREFIX = "pulsemark"
 MIB = 1024 * 1024
-INT_MAX = 2**31 - 1
 
 _INTERCEPT = "org.apache.pulsar.common.intercept."
 #: Pulsar's interceptors and the stampers that write the same fields.
@@ -45,15 +47,9 @@ INTERCEPTORS = {
     f"{_INTERCEPT}AppendIndexMetadataInterceptor": "index",
 }
 
-#: Settings that ask for protection which this broker does not give, with the values that do not
-#: ask for it.
-PROTECTION = {
-    "authenticationEnabled": ("", "false"),
-    "authorizationEnabled": ("", "false"),
-    "brokerServicePortTls": ("",),
-    "webServicePortTls": ("",),
-    "tlsEnabled": ("", "false"),
-}
+#: The fields of `BrokerConfig` that hold fields, with their classes; "" is `BrokerConfig` itself.
+STORE, SECURITY = "store_options", "security"
+PARTS: dict[str, Any] = {"": BrokerConfig, STORE: StoreOptions, SECURITY: SecurityConfig}
 
 
 class SettingError(BrokerError, ValueError):
@@ -73,83 +69,23 @@ class SettingError(BrokerError, ValueError):
 class FileSettings:
     """The settings of a configuration file, as fields of this broker's configuration."""
 
-    #: Fields of `BrokerConfig`.
-    broker: dict[str, Any]
-    #: Fields of `StoreOptions`.
-    store: dict[str, Any]
+    #: The fields by part: of `BrokerConfig` itself (""), and of those that it holds.
+    parts: dict[str, dict[str, Any]]
     #: Keys that this broker does not know.
     ignored: tuple[str, ...]
-    #: Ignored keys that ask for protection, which this broker does not give.
-    unprotected: tuple[str, ...]
+
+    @property
+    def broker(self) -> dict[str, Any]:
+        """Fields of `BrokerConfig` itself."""
+        return self.parts[""]
 
     def config(self, **overrides: Any) -> BrokerConfig:
         """The configuration; `overrides` are fields of `BrokerConfig` that override the file.
 
         Raises `ConfigError` for an override that cannot be used.
         """
-        options = StoreOptions(**self.store)
-        return BrokerConfig(**{"store_options": options, **self.broker, **overrides})
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """How a value is written in a file. `parse` raises ValueError with what was expected."""
-
-    parse: Callable[[str], Any]
-    show: Callable[[Any], str] = str
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    field: str
-    kind: _Kind
-    #: A tuple with the value that an empty text means; () for the default.
-    empty: tuple[Any, ...] = ()
-    of_store: bool = False
-
-    def value_in(self, config: BrokerConfig) -> Any:
-        return getattr(config.store_options if self.of_store else config, self.field)
-
-
-# -- values ---------------------------------------------------------------------------------------
-
-
-def _integer(text: str) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
-        raise ValueError("must be a whole number")
-    return int(text)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
-
-
-def _limit(unit: int) -> _Kind:
-    """A limit in some unit. 0 and below mean "no limit", which is the highest value here."""
-
-    def parse(text: str) -> int:
-        number = _integer(text)
-        return min(number, INT_MAX) * unit if number > 0 else INT_MAX * unit
-
-    return _Kind(parse, lambda value: str(value // unit))
-
-
-def _multiple(unit: int) -> _Kind:
-    """A quantity in a unit that is larger than ours. Pulsar allows whole numbers, we fractions."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
-            raise ValueError("must be a number")
-        whole, _, fraction = text.partition(".")
-        return int(whole + fraction) * unit // int(10 ** len(fraction))
-
-    def show(value: int) -> str:
-        return str(value // unit if value % unit == 0 else value / unit)
-
-    return _Kind(parse, show)
+        held = {part: PARTS[part](**values) for part, values in self.parts.items() if part}
+        return BrokerConfig(**{**held, **self.broker, **overrides})
 
 
 def _interceptors(text: str) -> tuple[str, ...]:
@@ -168,106 +104,112 @@ def _show_interceptors(stampers: tuple[str, ...]) -> str:
     return ",".join(name for name, stamper in INTERCEPTORS.items() if stamper in stampers)
 
 
-_INTEGER = _Kind(_integer)
-_BOOLEAN = _Kind(_boolean, lambda value: str(value).lower())
-_TEXT = _Kind(str)
-_STAMPERS = _Kind(split_stamper_names, join_stamper_names)
-_NAMES = _Kind(lambda text: tuple(n.strip() for n in text.split(",") if n.strip()), ",".join)
+_STAMPERS = Kind(split_stamper_names, join_stamper_names)
+
+#: How the settings of policies are written.
+_OF_POLICIES = {
+    "boolean": (BOOLEAN, ()),
+    "integer": (INTEGER, ()),
+    "integer or none": (INTEGER, (None,)),
+    "minutes": (multiple(60_000), ()),
+    "names": (NAMES, ()),
+    "seconds": (multiple(1000), ()),
+    "text": (TEXT, ()),
+}
 
 # -- names ----------------------------------------------------------------------------------------
 
 #: Pulsar's names of settings that this broker has, too.
 PULSAR_SETTINGS = {
-    "brokerServicePort": _Setting("port", _INTEGER),
-    "webServicePort": _Setting("http_port", _INTEGER, empty=(None,)),
-    "bindAddress": _Setting("host", _TEXT),
-    "advertisedAddress": _Setting("advertised_address", _TEXT),
-    "clusterName": _Setting("cluster", _TEXT),
-    "maxMessageSize": _Setting("max_message_size_bytes", _INTEGER),
-    "brokerEntryMetadataInterceptors": _Setting(
-        "stampers", _Kind(_interceptors, _show_interceptors), empty=((),)
+    "brokerServicePort": Setting("port", INTEGER, empty=(None,)),
+    "webServicePort": Setting("http_port", INTEGER, empty=(None,)),
+    "bindAddress": Setting("host", TEXT),
+    "advertisedAddress": Setting("advertised_address", TEXT),
+    "clusterName": Setting("cluster", TEXT),
+    "maxMessageSize": Setting("max_message_size_bytes", INTEGER),
+    "brokerEntryMetadataInterceptors": Setting(
+        "stampers", Kind(_interceptors, _show_interceptors), empty=((),)
     ),
-    "exposingBrokerEntryMetadataToClientEnabled": _Setting(
-        "exposing_broker_entry_metadata_to_client_enabled", _BOOLEAN
+    "exposingBrokerEntryMetadataToClientEnabled": Setting(
+        "exposing_broker_entry_metadata_to_client_enabled", BOOLEAN
     ),
-    "allowAutoTopicCreation": _Setting("allow_auto_topic_creation", _BOOLEAN),
-    "forceDeleteNamespaceAllowed": _Setting("force_delete_namespace_allowed", _BOOLEAN),
-    "acknowledgmentAtBatchIndexLevelEnabled": _Setting(
-        "acknowledgment_at_batch_index_level_enabled", _BOOLEAN
+    "allowAutoTopicCreation": Setting("allow_auto_topic_creation", BOOLEAN),
+    "forceDeleteNamespaceAllowed": Setting("force_delete_namespace_allowed", BOOLEAN),
+    "maxNumPartitionsPerPartitionedTopic": Setting(
+        "max_num_partitions_per_partitioned_topic", INTEGER
     ),
-    "autoSkipNonRecoverableData": _Setting("auto_skip_non_recoverable_data", _BOOLEAN),
-    "activeConsumerFailoverDelayTimeMillis": _Setting(
-        "active_consumer_failover_delay_ms", _INTEGER
+    "acknowledgmentAtBatchIndexLevelEnabled": Setting(
+        "acknowledgment_at_batch_index_level_enabled", BOOLEAN
     ),
-    "keepAliveIntervalSeconds": _Setting("keep_alive_interval_ms", _multiple(1000)),
-    "connectionLivenessCheckTimeoutMillis": _Setting(
-        "connection_liveness_check_timeout_ms", _INTEGER
+    "autoSkipNonRecoverableData": Setting("auto_skip_non_recoverable_data", BOOLEAN),
+    "activeConsumerFailoverDelayTimeMillis": Setting("active_consumer_failover_delay_ms", INTEGER),
+    "keepAliveIntervalSeconds": Setting("keep_alive_interval_ms", multiple(1000)),
+    "connectionLivenessCheckTimeoutMillis": Setting(
+        "connection_liveness_check_timeout_ms", INTEGER
     ),
-    "brokerShutdownTimeoutMs": _Setting("shutdown_timeout_ms", _INTEGER),
-    "brokerMaxConnections": _Setting("max_connections", _limit(1)),
-    "maxPendingPublishRequestsPerConnection": _Setting(
-        "max_in_flight_publish_messages_per_connection", _INTEGER
+    "brokerShutdownTimeoutMs": Setting("shutdown_timeout_ms", INTEGER),
+    "brokerMaxConnections": Setting("max_connections", limit(1)),
+    "maxPendingPublishRequestsPerConnection": Setting(
+        "max_in_flight_publish_messages_per_connection", INTEGER
     ),
-    "maxMessagePublishBufferSizeInMB": _Setting("max_in_flight_publish_bytes", _limit(MIB)),
-    "dispatcherMaxReadSizeBytes": _Setting("dispatch_round_bytes", _INTEGER),
-    "maxUnackedMessagesPerConsumer": _Setting("max_unacked_messages_per_consumer", _limit(1)),
-    "maxUnackedMessagesPerSubscription": _Setting(
-        "max_unacked_messages_per_subscription", _limit(1)
+    "maxMessagePublishBufferSizeInMB": Setting("max_in_flight_publish_bytes", limit(MIB)),
+    "dispatcherMaxReadSizeBytes": Setting("dispatch_round_bytes", INTEGER),
+    "maxUnackedMessagesPerConsumer": Setting("max_unacked_messages_per_consumer", limit(1)),
+    "maxUnackedMessagesPerSubscription": Setting("max_unacked_messages_per_subscription", limit(1)),
+    "maxSubscriptionsPerTopic": Setting("max_subscriptions_per_topic", limit(1)),
+    "maxHttpServerConnections": Setting("max_http_connections", limit(1)),
+    "defaultRetentionTimeInMinutes": Setting("default_retention_time_minutes", INTEGER),
+    "defaultRetentionSizeInMB": Setting("default_retention_size_mb", INTEGER),
+    "retentionCheckIntervalInSeconds": Setting("retention_check_interval_ms", multiple(1000)),
+    "ttlDurationDefaultInSeconds": Setting("default_message_ttl_s", INTEGER),
+    "messageExpiryCheckIntervalInMinutes": Setting(
+        "message_expiry_check_interval_ms", multiple(60_000)
     ),
-    "maxSubscriptionsPerTopic": _Setting("max_subscriptions_per_topic", _limit(1)),
-    "maxHttpServerConnections": _Setting("max_http_connections", _limit(1)),
-    "defaultRetentionTimeInMinutes": _Setting("default_retention_time_minutes", _INTEGER),
-    "defaultRetentionSizeInMB": _Setting("default_retention_size_mb", _INTEGER),
-    "retentionCheckIntervalInSeconds": _Setting("retention_check_interval_ms", _multiple(1000)),
-    "ttlDurationDefaultInSeconds": _Setting("default_message_ttl_s", _INTEGER),
-    "messageExpiryCheckIntervalInMinutes": _Setting(
-        "message_expiry_check_interval_ms", _multiple(60_000)
+    "brokerServiceCompactionThresholdInBytes": Setting(
+        "default_compaction_threshold_bytes", INTEGER
     ),
-    "brokerServiceCompactionThresholdInBytes": _Setting(
-        "default_compaction_threshold_bytes", _INTEGER
+    "brokerServiceCompactionMonitorIntervalInSeconds": Setting(
+        "compaction_monitor_interval_ms", multiple(1000)
     ),
-    "brokerServiceCompactionMonitorIntervalInSeconds": _Setting(
-        "compaction_monitor_interval_ms", _multiple(1000)
+    "managedLedgerMaxLedgerRolloverTimeMinutes": Setting(
+        "ledger_age_ms", multiple(60_000), part=STORE
     ),
-    "managedLedgerMaxLedgerRolloverTimeMinutes": _Setting(
-        "ledger_age_ms", _multiple(60_000), of_store=True
+    "managedLedgerMaxSizePerLedgerMbytes": Setting("ledger_size_bytes", multiple(MIB), part=STORE),
+    "managedLedgerCacheSizeMB": Setting("tail_cache_bytes", multiple(MIB), part=STORE),
+    "managedLedgerMaxUnackedRangesToPersist": Setting(
+        "max_unacked_ranges_to_persist", INTEGER, part=STORE
     ),
-    "managedLedgerMaxSizePerLedgerMbytes": _Setting(
-        "ledger_size_bytes", _multiple(MIB), of_store=True
+    "managedLedgerMaxBatchDeletedIndexToPersist": Setting(
+        "max_batch_deleted_index_to_persist", INTEGER, part=STORE
     ),
-    "managedLedgerCacheSizeMB": _Setting("tail_cache_bytes", _multiple(MIB), of_store=True),
-    "managedLedgerMaxUnackedRangesToPersist": _Setting(
-        "max_unacked_ranges_to_persist", _INTEGER, of_store=True
-    ),
-    "managedLedgerMaxBatchDeletedIndexToPersist": _Setting(
-        "max_batch_deleted_index_to_persist", _INTEGER, of_store=True
-    ),
+    **SECURITY_SETTINGS,
+    **{key: Setting(field, *_OF_POLICIES[kind]) for key, (field, kind) in POLICY_SETTINGS.items()},
 }
 
-_KIND_OF_TYPE: dict[Any, tuple[_Kind, tuple[Any, ...]]] = {
-    tuple[str, ...]: (_NAMES, ((),)),
-    int: (_INTEGER, ()),
-    int | None: (_INTEGER, (None,)),
-    bool: (_BOOLEAN, ()),
-    str: (_TEXT, ()),
-    str | None: (_TEXT, (None,)),
-    Path | None: (_Kind(Path), ()),
+_KIND_OF_TYPE: dict[Any, tuple[Kind, tuple[Any, ...]]] = {
+    tuple[str, ...]: (NAMES, ((),)),
+    int: (INTEGER, ()),
+    int | None: (INTEGER, (None,)),
+    bool: (BOOLEAN, ()),
+    str: (TEXT, ()),
+    str | None: (TEXT, (None,)),
+    Path | None: (Kind(Path), ()),
 }
 
 
 @cache
-def _our_settings() -> dict[str, _Setting]:
+def _our_settings() -> dict[str, Setting]:
     """This broker's own names, made from the fields for which Pulsar has no name."""
-    taken = {(setting.of_store, setting.field) for setting in PULSAR_SETTINGS.values()}
+    taken = {(setting.part, setting.field) for setting in PULSAR_SETTINGS.values()}
     # The store has this field; `BrokerConfig` only passes it on.
-    taken.add((False, "sync_interval_ms"))
-    found = {f"{OUR_PREFIX}Stampers": _Setting("stampers", _STAMPERS, empty=((),))}
-    for owner, of_store in ((BrokerConfig, False), (StoreOptions, True)):
+    taken.add(("", "sync_interval_ms"))
+    found = {f"{OUR_PREFIX}Stampers": Setting("stampers", _STAMPERS, empty=((),))}
+    for part, owner in PARTS.items():
         types = get_type_hints(owner)
         for spec in fields(owner):
             kind = _KIND_OF_TYPE.get(types[spec.name])
-            if kind is not None and (of_store, spec.name) not in taken:
-                found[_our_key(spec.name)] = _Setting(spec.name, *kind, of_store=of_store)
+            if kind is not None and (part, spec.name) not in taken:
+                found[_our_key(spec.name)] = Setting(spec.name, *kind, part=part)
     return found
 
 
@@ -280,7 +222,8 @@ def _our_key(field: str) -> str:
 
 def parse_settings(properties: Mapping[str, str]) -> FileSettings:
     """What the keys and values of a configuration file mean. Raises `SettingError`."""
-    found = FileSettings({}, {}, _unknown(properties), _unprotected(properties))
+    _refuse(properties)
+    found = FileSettings({part: {} for part in PARTS}, _unknown(properties))
     # In this order, so that our own setting overrides Pulsar's.
     for known in (PULSAR_SETTINGS, _our_settings()):
         for key, setting in known.items():
@@ -294,7 +237,8 @@ def runtime_settings(config: BrokerConfig) -> dict[str, str]:
     shown = {}
     for key, setting in {**PULSAR_SETTINGS, **_our_settings()}.items():
         value = setting.value_in(config)
-        shown[key] = "" if value is None else setting.kind.show(value)
+        text = "" if value is None else setting.kind.show(value)
+        shown[key] = HIDDEN if key in SECRETS and text.startswith("data:") else text
     return shown
 
 
@@ -311,30 +255,31 @@ def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(unknown)
 
 
-def _unprotected(properties: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        key
-        for key, harmless in PROTECTION.items()
-        if properties.get(key, "").lower() not in harmless
-    )
-
-
-def _take(key: str, text: str, setting: _Setting, found: FileSettings) -> None:
-    """Add one setting to those found."""
-    target = found.store if setting.of_store else found.broker
-    if not text:
-        if key == "brokerServicePort":
-            # Pulsar closes its plain port then. Here the port must not stay open unnoticed.
+def _refuse(properties: Mapping[str, str]) -> None:
+    """Raise for the first setting that asks for protection which this broker does not give."""
+    for key, harmless in REFUSED.items():
+        value = properties.get(key, "")
+        if value not in harmless and value.lower() not in harmless:
             raise SettingError(
-                key, text, "must be a port number: this broker has no other port for clients"
+                key, value, "this broker does not have this protection; remove the line to start"
             )
+    ports = (properties.get("brokerServicePortTls"), properties.get("webServicePortTls"))
+    if properties.get("tlsEnabled", "").lower() == "true" and not any(ports):
+        reason = "needs the port brokerServicePortTls or webServicePortTls"
+        raise SettingError("tlsEnabled", properties["tlsEnabled"], reason)
+
+
+def _take(key: str, text: str, setting: Setting, found: FileSettings) -> None:
+    """Add one setting to those found."""
+    target = found.parts[setting.part]
+    if not text:
         if setting.empty:
             target[setting.field] = setting.empty[0]
         return
     try:
         value = setting.kind.parse(text)
         # Made only to check the value, so that an error names the key of the file.
-        (StoreOptions if setting.of_store else BrokerConfig)(**{setting.field: value})
+        PARTS[setting.part](**{setting.field: value})
     except ConfigError as error:
         raise SettingError(key, text, error.reason) from error
     except ValueError as error:

@@ -1,9 +1,11 @@
 """Accepts connections, within limits, and goes on accepting after errors.
 
-This replaces the event loop's own accept loop for two reasons:
+This replaces the event loop's own accept loop for these reasons:
 
 - It keeps the number of connections within limits. One of them is the process' limit of file
   descriptors: if connections took all descriptors, the broker could not open its files.
+- With TLS it keeps the number of handshakes in progress within a limit, over all ports, and each
+  within a time.
 - If the process is out of file descriptors or memory (EMFILE, ENFILE, ENOBUFS, ENOMEM), it pauses
   for REST_S instead of retrying without end or failing. Meanwhile connections wait in the backlog.
 """
@@ -15,13 +17,15 @@ import errno
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ...ledger import StoreOptions
 from ...ledger.local.io.fd_cache import default_fd_limit
 from ..errors import PortInUseError
 
-__all__ = ["Listener", "connections_affordable"]
+__all__ = ["Handshakes", "Listener", "Tls", "connections_affordable"]
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +33,8 @@ log = logging.getLogger(__name__)
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 REST_S = 0.1
 ACCEPTS_AT_ONCE = 100
+#: How long a client may take to end TLS after the broker has closed the connection.
+SHUTDOWN_TIMEOUT_S = 5.0
 BACKLOG = 1024
 
 
@@ -46,11 +52,34 @@ def connections_affordable(options: StoreOptions) -> int:
     return max(FEWEST_CONNECTIONS, soft - files - RESERVED_DESCRIPTORS)
 
 
+@dataclass(slots=True)
+class Handshakes:
+    """The TLS handshakes in progress, over all ports: how many, and how many may be."""
+
+    limit: int
+    timeout_s: float
+    count: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another one may begin."""
+        return self.count < self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What a listener with TLS needs: the context for a new connection."""
+
+    context: Callable[[], ssl.SSLContext]
+    handshakes: Handshakes
+
+
 class Listener:
     """A listening TCP socket that makes a protocol for each connection.
 
     `has_room` is called before each connection is taken. Its argument is the number of connections
-    that are accepted and have no protocol yet.
+    that are accepted and have no protocol yet. With `tls`, a protocol's `connection_made` is called
+    after the handshake.
     """
 
     def __init__(
@@ -60,10 +89,12 @@ class Listener:
         make_protocol: Callable[[], asyncio.BaseProtocol],
         *,
         has_room: Callable[[int], bool],
+        tls: Tls | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._make_protocol = make_protocol
         self._has_room = has_room
+        self._tls = tls
         self._accepting: set[asyncio.Task[None]] = set()
         self._arriving = 0
         self._rest: asyncio.TimerHandle | None = None
@@ -80,8 +111,16 @@ class Listener:
         if self._rest is not None:
             self._rest.cancel()
         self._loop.remove_reader(self._socket.fileno())
+        self.drop()
+        if self._tls is not None:
+            # A client that does not go on with its handshake must not hold up the end.
+            for task in self._accepting:
+                task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=self._tls is not None)
+
+    def drop(self) -> None:
+        """Close the socket. For a listener that has not begun to accept."""
         self._socket.close()
-        await asyncio.gather(*self._accepting)
 
     def _accept_ready(self) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
@@ -114,10 +153,19 @@ class Listener:
             )
             connection.close()
             return
+        if self._tls is not None and not self._tls.handshakes.has_room:
+            log.warning(
+                "port %d: a new connection was closed: the limit of TLS handshakes in progress is "
+                "reached (max_tls_handshakes)",
+                self.port,
+            )
+            connection.close()
+            return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._arriving += 1
-        task = self._loop.create_task(self._hand_over(connection))
+        work = self._hand_over(connection) if self._tls is None else self._shake(connection)
+        task = self._loop.create_task(work)
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
@@ -140,6 +188,30 @@ class Listener:
         finally:
             if not taken:
                 self._arrived()
+
+    async def _shake(self, connection: socket.socket) -> None:
+        """Do the TLS handshake. The connection is an arriving one until it is done."""
+        assert self._tls is not None
+        handshakes = self._tls.handshakes
+        handshakes.count += 1
+        try:
+            # uvloop and asyncio count the time from here; a broken handshake is an OSError, too.
+            await self._loop.connect_accepted_socket(
+                self._make_protocol,
+                connection,
+                ssl=self._tls.context(),
+                ssl_handshake_timeout=handshakes.timeout_s,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+            )
+        except OSError as error:
+            log.info("port %d: a TLS handshake failed: %s", self.port, error)
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        finally:
+            handshakes.count -= 1
+            self._arrived()
 
     def _arrived(self) -> None:
         self._arriving -= 1

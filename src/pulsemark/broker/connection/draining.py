@@ -26,13 +26,17 @@ class Draining:
     """Drops what a connection still receives, and knows when it may be closed."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
-        """Half-close after the buffered data is sent, and go on reading."""
+        """Half-close after the buffered data is sent, and go on reading.
+
+        TLS has no half-closed connections: the client learns of the end when it is closed.
+        """
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._received_at_s = self._loop.time()
         #: Receives the input, which is dropped.
         self.buffer = memoryview(bytearray(DROPPED_SIZE_BYTES))
-        transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
         transport.resume_reading()
 
     def received(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from ...metadata import Buffer
 from ...wire import commands
@@ -69,6 +70,11 @@ class Outgoing(abc.ABC):
     def refuse(self, request_id: int, refusal: RefusedError) -> None:
         """Answer a request with an ERROR."""
         self.write(commands.error(request_id, refusal.code, refusal.message))
+
+    @property
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """The client's certificate, which the TLS handshake verified; None without one."""
+        return self._transport.get_extra_info("peercert") or None if self._transport else None
 
     def unsent_bytes(self) -> int:
         """Data written that the socket has not accepted yet."""

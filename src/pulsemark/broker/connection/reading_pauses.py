@@ -25,6 +25,8 @@ class Pause(enum.Flag):
     #: Other connections get their turn before the rest of the input is handled.
     TURN = enum.auto()
     CLOSING = enum.auto()
+    #: A topic gets messages faster than its policy publishRate allows.
+    RATE = enum.auto()
 
 
 _NONE = Pause.NONE

@@ -8,10 +8,8 @@ answered with an ERROR.
 Reading pauses for the reasons in `reading_pauses`, so that a client cannot make the broker hold
 more than the limits allow. `memory` counts what all connections hold.
 
-The sending side is in `outgoing`, producers and consumers are in `members`.
-
-A silent connection gets a PING, and is closed if it does not answer (`liveness`). When the broker
-closes, connections are half-closed and drained first (`draining`).
+The sending side is in `outgoing`, producers and consumers are in `members`, times are in
+`liveness`. When the broker closes, connections are half-closed and drained first (`draining`).
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ from typing import Any, cast
 
 from ...wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
 from ..handlers import handle_command, handle_send, handle_unsupported
+from ..security.identity import Credentials
+from ..security.principal import NOBODY
 from ..services import Services
 from .draining import Draining
 from .gathering import Gathering
@@ -34,6 +34,7 @@ from .memory import SHARE_BYTES, Account
 from .reading_pauses import Pause, ReadingPauses
 from .receipts import Receipts
 from .requests import Requests
+from .throttling import Throttling
 
 __all__ = ["Session"]
 
@@ -62,6 +63,9 @@ class Session(Members, asyncio.BufferedProtocol):
         self.protocol_version = 0
         self.exposes_entry_metadata = False
         self.client_version = ""
+        #: Who the client is, and by which credentials. Set by CONNECT.
+        self.principal = NOBODY
+        self.credentials: Credentials | None = None
         self.receipts = Receipts(self, services.budget, services.config)
         #: Kept state of this connection.
         self.kept = Account(services.kept)
@@ -71,6 +75,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
+        self.throttling = Throttling(self._pauses, self._unpause)
         self._liveness = Liveness(services.config, self._loop.time())
         self._counts_input = False
         self._has_rest = False
@@ -388,6 +393,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self.is_closed = True
         self._writable = False
         self._gathering.close()
+        self.throttling.close()
         self._liveness.closed(self._loop.time())
         self.services.budget.forget(self)
         self.services.input.forget(self)

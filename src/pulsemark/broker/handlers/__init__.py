@@ -17,6 +17,7 @@ from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import Command, Unsupported, commands
 from ..errors import RefusedError
 from . import connecting, consuming, discovery, producing, schemas
+from .authorizing import authorize, check_complete
 from .producing import handle_send
 from .table import CommandTable
 
@@ -34,6 +35,7 @@ COMMANDS: CommandTable = {
     **consuming.COMMANDS,
     **schemas.COMMANDS,
 }
+check_complete(COMMANDS)
 
 
 def handle_command(session: Session, event: Command) -> None:
@@ -43,6 +45,8 @@ def handle_command(session: Session, event: Command) -> None:
     try:
         if handler is None:
             raise _not_served(event.type)
+        if session.services.authorizer.is_on and not authorize(session, event.type, event.body):
+            return
         handler(session, event.body)
     except RefusedError as refusal:
         session.refuse(request_id, refusal)

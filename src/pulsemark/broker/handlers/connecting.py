@@ -16,6 +16,7 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import commands
 from ..errors import RefusedError
 from ..version import SERVER_VERSION
+from .authenticating import authenticate, refresh
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -29,7 +30,15 @@ CLIENT_VERSION_MAX_CHARACTERS = 256
 
 
 def connect(session: Session, command: CommandConnect) -> None:
-    """Agree on the lower of both protocol versions."""
+    """Find out who the client is, and agree on the lower of both protocol versions."""
+    authenticator = session.services.authenticator
+    if authenticator is None:
+        _accept(session, command)
+    else:
+        authenticate(session, authenticator, command, lambda: _accept(session, command))
+
+
+def _accept(session: Session, command: CommandConnect) -> None:
     session.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
     # Clients send about twenty characters. The text is kept, so it has a limit.
     session.client_version = command.client_version[:CLIENT_VERSION_MAX_CHARACTERS]
@@ -58,7 +67,10 @@ def pong(session: Session, command: CommandPong) -> None:
 
 
 def auth_response(session: Session, command: CommandAuthResponse) -> None:
-    """Refuse: this broker never sends a challenge."""
+    """New credentials. Refuse them if this broker never asks for any."""
+    if session.services.authenticator is not None:
+        refresh(session, command)
+        return
     session.refuse(
         commands.NO_REQUEST_ID,
         RefusedError(ServerError.AuthenticationError, "no challenge is outstanding"),

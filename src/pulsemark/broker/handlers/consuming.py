@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
@@ -20,6 +21,7 @@ from ...proto.pulsar_api_pb2 import (
     CommandSeek,
     CommandSubscribe,
     CommandUnsubscribe,
+    Schema,
     ServerError,
 )
 from ...wire import MessageId, commands
@@ -28,9 +30,18 @@ from ..errors import RefusedError
 from ..long_work import PIECE_IDS
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.end_of_topic import tell_if_ended, telling
+from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.positions import position_of
+from ..subscriptions.redelivery import redeliver_pieces
 from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..topics.creation import creates
+from ..topics.non_persistent import NonPersistentTopic
+from .authorizing import check_again
 from .checks import check_name, check_properties, consumer_state_bytes
+from .limits import check_consumer
+from .non_persistent import add_listener, unsubscribe_listener
+from .schemas import is_in_use
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -70,7 +81,8 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
     opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
     opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
     session.opening["consumer", consumer_id] = opened
-    session.run(command.request_id, _open_consumer(session, command, opened))
+    generation = session.services.authorizer.generation
+    session.run(command.request_id, _open_consumer(session, command, opened, generation))
 
 
 def _check_texts(command: CommandSubscribe) -> None:
@@ -91,30 +103,48 @@ def _subscribe_again(session: Session, command: CommandSubscribe, known: Consume
     session.write(commands.success(command.request_id))
 
 
-async def _open_consumer(session: Session, command: CommandSubscribe, opened: Consumer) -> None:
+async def _open_consumer(
+    session: Session, command: CommandSubscribe, opened: Consumer, generation: int
+) -> None:
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
     try:
         name = topics.parse(command.topic)
-        create = topics.creates_topics and command.force_topic_creation
-        topic = await topics.open(name, create=create)
+        create = creates(topics, name) and command.force_topic_creation
+        if name.is_persistent:
+            topic = await topics.open(name, create=create)
+        else:
+            topic = topics.open_non_persistent(name, create=create)
         schema = command.schema if command.HasField("schema") else None
-        await session.services.schemas.for_consumer(topic, schema)
-        if command.read_compacted:
-            opened.compacted = await _compacted_form(session, topic)
-        start = await _rolled_back_start(session, topic, command, opened.compacted)
-        subscription = topic.subscription_for(command, start, opened.compacted)
-        try:
-            await subscription.stored()
-            await subscription.add_consumer(opened, command.subType)
-        except BaseException:
-            subscription.end_if_unused()
-            raise
+        opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
+        await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
+        check_consumer(session.services, topic, command, opened)
+        if isinstance(topic, NonPersistentTopic):
+            await add_listener(session, command, opened, topic, generation)
+        else:
+            await _add_consumer(session, command, opened, topic, generation)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
     session.consumers[command.consumer_id] = opened
     session.write(commands.success(command.request_id))
+
+
+async def _add_consumer(
+    session: Session, command: CommandSubscribe, opened: Consumer, topic: Topic, generation: int
+) -> None:
+    if command.read_compacted:
+        opened.compacted = await _compacted_form(session, topic)
+    start = await _rolled_back_start(session, topic, command, opened.compacted)
+    subscription = topic.subscription_for(command, start, opened.compacted)
+    try:
+        await subscription.stored()
+        await subscription.add_consumer(opened, command.subType)
+        check_again(session, BaseCommand.SUBSCRIBE, command, generation)
+    except BaseException:
+        opened.leave()
+        subscription.end_if_unused()
+        raise
 
 
 async def _compacted_form(session: Session, topic: Topic) -> CompactedLog:
@@ -148,6 +178,7 @@ def flow(session: Session, command: CommandFlow) -> None:
     found = session.consumers.get(command.consumer_id)
     if found is not None and found.subscription is not None:
         found.subscription.flow(found, command.messagePermits)
+        tell_if_ended(found.subscription)
 
 
 def ack(session: Session, command: CommandAck) -> None:
@@ -175,15 +206,17 @@ def ack(session: Session, command: CommandAck) -> None:
     if command.ack_type == CommandAck.Cumulative:
         if len(command.message_id) == 1:
             subscription.ack_cumulatively(found, command.message_id[0])
+            tell_if_ended(subscription)
         if answer is not None:
             subscription.when_persisted(answer)
         return
     then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
     if len(command.message_id) <= PIECE_IDS and not subscription.work:
         subscription.ack_piece(found, command.message_id)
+        tell_if_ended(subscription)
         then()
     else:
-        pieces = subscription.ack_pieces(found, command.message_id)
+        pieces = chain(subscription.ack_pieces(found, command.message_id), telling(subscription))
         _do_in_pieces(session, subscription, pieces, then)
 
 
@@ -230,7 +263,7 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
     if count > PIECE_IDS or subscription.work:
         # A message that is delivered again while the pieces run is not redelivered once more.
         positions = named if command.message_ids else list(found.pending)
-        pieces = subscription.redeliver_pieces(found, positions)
+        pieces = redeliver_pieces(subscription, found, positions)
         _do_in_pieces(session, subscription, pieces)
     else:
         subscription.redeliver(found, list(named) if command.message_ids else None)
@@ -242,6 +275,9 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
 def seek(session: Session, command: CommandSeek) -> None:
     """Move the subscription's cursor; all its consumers have to subscribe again."""
     found, subscription = _connected(session, command.consumer_id)
+    if not subscription.topic.is_persistent:
+        session.write(commands.success(command.request_id))
+        return
     session.run(command.request_id, _seek(session, command, found, subscription))
 
 
@@ -257,6 +293,10 @@ async def _seek(
 def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
     """Answer with the topic's last message id and the subscription's mark-delete position."""
     _, subscription = _connected(session, command.consumer_id)
+    if not subscription.topic.is_persistent:
+        raise RefusedError(
+            ServerError.UnknownError, "a non-persistent topic has no last message id"
+        )
     session.run(command.request_id, _last_message_id(session, command, subscription))
 
 
@@ -297,6 +337,9 @@ def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
         raise RefusedError(
             ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
         )
+    if isinstance(subscription, NonPersistentSubscription):
+        unsubscribe_listener(session, found, subscription, command.request_id)
+        return
     # It is removed and its consumers disconnected at once; only the answer waits for the disk.
     commit = subscription.topic.remove_subscription(subscription, asked_by=found)
     del session.consumers[command.consumer_id]
@@ -326,7 +369,7 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
             address=session.address,
             connectedSince=iso_time(found.connected_since_ms),
             type=subscription.type_name,
-            msgBacklog=subscription.cursor.backlog_messages,
+            msgBacklog=subscription.backlog_messages,
         )
     )
 

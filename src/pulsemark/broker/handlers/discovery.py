@@ -15,11 +15,13 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import commands
 from ..errors import RefusedError
+from ..topics.creation import check_room, creates, partitions_created
 from .table import CommandTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ...wire import TopicName
     from ..connection.session import Session
 
 __all__ = ["COMMANDS", "topics_hash"]
@@ -35,21 +37,49 @@ DOMAIN_OF_MODE = {
 
 
 def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetadata) -> None:
-    """How many partitions a topic has; 0 for one that is not partitioned."""
+    """How many partitions a topic has; 0 for one that is not partitioned.
+
+    A topic that does not exist may be created here, with the partitions that the policy says.
+    """
     topics = session.services.topics
     try:
         name = topics.parse(command.topic)
-        partitions = topics.partitions_of(name)
-        auto_creation = command.metadata_auto_creation_enabled and topics.creates_topics
-        if not auto_creation and not topics.exists(name):
-            raise RefusedError(ServerError.TopicNotFound, f"Topic not found: {name}")
+        created = 0
+        if not topics.exists(name):
+            if not (command.metadata_auto_creation_enabled and creates(topics, name)):
+                raise RefusedError(ServerError.TopicNotFound, f"Topic not found: {name}")
+            created = partitions_created(topics, name)
     except RefusedError as refusal:
-        answer = commands.partitioned_metadata_error(
-            command.request_id, refusal.code, refusal.message
-        )
-    else:
-        answer = commands.partitioned_metadata_response(command.request_id, partitions)
-    session.write(answer)
+        _refuse_metadata(session, command, refusal)
+        return
+    if created:
+        session.run(command.request_id, _create_partitioned(session, command, name, created))
+        return
+    partitions = topics.partitions_of(name)
+    session.write(commands.partitioned_metadata_response(command.request_id, partitions))
+
+
+async def _create_partitioned(
+    session: Session, command: CommandPartitionedTopicMetadata, name: TopicName, partitions: int
+) -> None:
+    topics = session.services.topics
+    try:
+        if not topics.exists(name):
+            check_room(topics, name.namespace, partitions)
+            await topics.create_partitioned(name, partitions)
+    except RefusedError as refusal:
+        _refuse_metadata(session, command, refusal)
+        return
+    partitions = topics.partitions_of(name)
+    session.write(commands.partitioned_metadata_response(command.request_id, partitions))
+
+
+def _refuse_metadata(
+    session: Session, command: CommandPartitionedTopicMetadata, refusal: RefusedError
+) -> None:
+    session.write(
+        commands.partitioned_metadata_error(command.request_id, refusal.code, refusal.message)
+    )
 
 
 def lookup(session: Session, command: CommandLookupTopic) -> None:
@@ -66,7 +96,10 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
         answer = commands.lookup_error(command.request_id, refusal.code, refusal.message)
     else:
         answer = commands.lookup_response(
-            command.request_id, services.service_url, proxy_through_service_url=True
+            command.request_id,
+            services.service_url,
+            services.service_url_tls,
+            proxy_through_service_url=True,
         )
     session.write(answer)
 

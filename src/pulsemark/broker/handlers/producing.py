@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import logging
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ...ledger import AlreadyStampedError, EntryTooLargeError, InvalidEntryError, LedgerError
+from ...ledger import (
+    AlreadyStampedError,
+    EntryTooLargeError,
+    FencedError,
+    InvalidEntryError,
+    LedgerError,
+    TopicTerminatedError,
+)
 from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -15,15 +22,23 @@ from ...proto.pulsar_api_pb2 import (
     CommandSend,
     ServerError,
 )
-from ...wire import Send, commands
+from ...wire import Send, TopicName, commands
 from ..errors import RefusedError
+from ..topics.creation import creates
+from ..topics.deduplication import DuplicateMessageError
 from ..topics.producers import Producer
+from .authorizing import check_again
 from .checks import check_name, check_properties, producer_state_bytes
+from .limits import check_producer, last_stored
 from .mirroring import append_mirrored, mirror_name, start_mirror
+from .non_persistent import publish
+from .schemas import schema_version_for
 from .table import CommandTable
 
 if TYPE_CHECKING:
+    from ...ledger import Appended
     from ..connection.session import Session
+    from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 
 __all__ = ["COMMANDS", "handle_send"]
@@ -33,6 +48,7 @@ log = logging.getLogger(__name__)
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
 #: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
+    (TopicTerminatedError, ServerError.TopicTerminatedError),
     (ChecksumError, ServerError.ChecksumError),
     (MessageFormatError, ServerError.ChecksumError),
     (AlreadyStampedError, ServerError.NotAllowedError),
@@ -66,12 +82,18 @@ def producer(session: Session, command: CommandProducer) -> None:
     opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
     opened.sender = _sender(session, opened)
     session.opening["producer", producer_id] = opened
-    opening = _open_producer(session, command, opened, is_mirror=bool(mirror))
+    generation = session.services.authorizer.generation
+    opening = _open_producer(session, command, opened, generation, is_mirror=bool(mirror))
     session.run(command.request_id, opening)
 
 
 async def _open_producer(
-    session: Session, command: CommandProducer, opened: Producer, *, is_mirror: bool
+    session: Session,
+    command: CommandProducer,
+    opened: Producer,
+    generation: int,
+    *,
+    is_mirror: bool,
 ) -> None:
     services = session.services
     last_sequence_id = -1
@@ -80,15 +102,20 @@ async def _open_producer(
         if command.txn_enabled:
             raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
         name = services.topics.parse(command.topic)
-        topic = await services.topics.open(name, create=services.topics.creates_topics)
+        topic = await _open_topic(session, name)
         schema = command.schema if command.HasField("schema") else None
-        opened.schema_version = await services.schemas.for_producer(topic, schema)
-        await _create_initial_subscription(topic, command.initial_subscription_name)
-        await services.storage.wait_until_healthy()
-        await services.topics.leader_epochs.begin_if_due(topic)
-        ready = await topic.producers.add(opened)
+        opened.schema_version = await schema_version_for(session, topic, schema)
+        if topic.is_persistent:
+            await _create_initial_subscription(topic, command.initial_subscription_name)
+            await services.storage.wait_until_healthy()
+            await services.topics.leader_epochs.begin_if_due(topic)
+        await check_producer(services, topic, opened)
+        ready = await topic.producers.add(opened, most=topic.rules.max_producers)
         if is_mirror:
             last_sequence_id = await _start_mirror(session, topic, opened)
+        elif topic.deduplication is not None:
+            last_sequence_id = await last_stored(topic, opened)
+        _check_again(session, command, opened, generation)
     finally:
         if session.opening.get(place) is opened:
             del session.opening[place]
@@ -97,6 +124,23 @@ async def _open_producer(
     _write_success(
         session, opened, command.request_id, ready=ready, last_sequence_id=last_sequence_id
     )
+
+
+def _check_again(
+    session: Session, command: CommandProducer, opened: Producer, generation: int
+) -> None:
+    try:
+        check_again(session, BaseCommand.PRODUCER, command, generation)
+    except RefusedError:
+        opened.leave()
+        raise
+
+
+async def _open_topic(session: Session, name: TopicName) -> Topic:
+    topics = session.services.topics
+    if name.is_persistent:
+        return await topics.open(name, create=creates(topics, name))
+    return topics.open_non_persistent(name, create=creates(topics, name))
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:
@@ -161,17 +205,20 @@ def handle_send(session: Session, event: Send) -> None:
         )
         return
     body = event.headers_and_payload
+    if not topic.is_persistent:
+        publish(session, sender, cast("NonPersistentTopic", topic), command, body)
+        return
     try:
-        if command.txnid_most_bits or command.txnid_least_bits:
-            raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
-        if sender.mirror is None:
-            appended = topic.ledger.append(
+        checked = topic.admission is not None or sender.mirror is not None
+        if not (checked or command.txnid_most_bits or command.txnid_least_bits):
+            appended: Appended | None = topic.ledger.append(
                 body, message_count=command.num_messages, sender=sender.sender, wakes=False
             )
-        elif (mirrored := append_mirrored(session, topic, sender, command, body)) is None:
-            return
         else:
-            appended = mirrored
+            appended = _append_checked(session, sender, topic, command, body)
+    except DuplicateMessageError:
+        _answer_duplicate(session, sender, command)
+        return
     except RefusedError as refusal:
         _refuse_send(session, sender, command, refusal)
         return
@@ -181,7 +228,43 @@ def handle_send(session: Session, event: Send) -> None:
             session.storage_failed(error)
         _refuse_send(session, sender, command, RefusedError(code, str(error)))
         return
-    session.receipts.appended(sender, topic.counters, command, appended, len(body))
+    if appended is not None:
+        session.receipts.appended(sender, topic.counters, command, appended, len(body))
+
+
+def _append_checked(
+    session: Session, sender: Producer, topic: Topic, command: CommandSend, body: memoryview
+) -> Appended | None:
+    """Append a message; None if it is answered already. Raises what an append raises."""
+    if command.txnid_most_bits or command.txnid_least_bits:
+        raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
+    if sender.mirror is not None:
+        return append_mirrored(session, topic, sender, command, body)
+    admission = topic.admission
+    follows = None if admission is None else admission.admit(sender, command, body)
+    try:
+        appended = topic.ledger.append(
+            body,
+            message_count=command.num_messages,
+            sender=sender.sender,
+            follows=follows,
+            wakes=False,
+        )
+    except FencedError as error:
+        # The entry before it failed, or is not stored yet while a new ledger begins.
+        raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
+    if admission is not None:
+        admission.appended(session.throttling, sender, command, body, appended)
+    return appended
+
+
+def _answer_duplicate(session: Session, sender: Producer, command: CommandSend) -> None:
+    """As for a stored message, with the position (-1, -1)."""
+    highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
+    answer = commands.send_receipt(
+        command.producer_id, command.sequence_id, -1, -1, highest_sequence_id=highest
+    )
+    session.receipts.answer_in_turn(sender, answer)
 
 
 def _refuse_send(

@@ -1,18 +1,29 @@
-"""GET_SCHEMA and GET_OR_CREATE_SCHEMA."""
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA, and the schemas of producers and consumers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...proto.pulsar_api_pb2 import BaseCommand, CommandGetOrCreateSchema, CommandGetSchema
+from ...proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandGetOrCreateSchema,
+    CommandGetSchema,
+    Schema,
+    ServerError,
+)
 from ...wire import commands
-from ..errors import RefusedError
+from ..errors import IncompatibleSchemaError, RefusedError
+from ..topics.schemas import schema_id, version_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
     from ..connection.session import Session
+    from ..topics.topic import Topic
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "is_in_use", "schema_version_for"]
+
+#: Pulsar's name of the error; clients show it to their users.
+EXCEPTION = "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException"
 
 
 def get_schema(session: Session, command: CommandGetSchema) -> None:
@@ -25,11 +36,18 @@ async def _get_schema(session: Session, command: CommandGetSchema) -> None:
     try:
         name = services.topics.parse(command.topic)
         version = command.schema_version if command.HasField("schema_version") else None
-        schema, found = await services.schemas.find(name, version)
+        if version == b"":
+            raise RefusedError(ServerError.IncompatibleSchema, "Empty schema version")
+        found = await services.schemas.find(name, version)
     except RefusedError as refusal:
         answer = commands.get_schema_error(command.request_id, refusal.code, refusal.message)
     else:
-        answer = commands.get_schema_response(command.request_id, schema, found)
+        shown = Schema()
+        shown.CopyFrom(found.schema)
+        shown.name = schema_id(name)
+        answer = commands.get_schema_response(
+            command.request_id, shown, version_bytes(found.number)
+        )
     session.write(answer)
 
 
@@ -42,8 +60,10 @@ async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSch
     services = session.services
     try:
         name = services.topics.parse(command.topic)
+        if not services.topics.exists(name):
+            raise RefusedError(ServerError.TopicNotFound, f"Topic not found {name}")
         topic = await services.topics.open(name, create=False)
-        version = await services.schemas.register(topic, command.schema)
+        version = await schema_version_for(session, topic, command.schema)
     except RefusedError as refusal:
         answer = commands.get_or_create_schema_error(
             command.request_id, refusal.code, refusal.message
@@ -51,6 +71,28 @@ async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSch
     else:
         answer = commands.get_or_create_schema_response(command.request_id, version)
     session.write(answer)
+
+
+async def schema_version_for(session: Session, topic: Topic, schema: Schema | None) -> bytes:
+    """The version of a producer's schema; b"" without one. Raises `RefusedError`."""
+    try:
+        return await session.services.schemas.for_producer(topic, schema)
+    except IncompatibleSchemaError as error:
+        full = f"{EXCEPTION}: {error.message}"
+        raise RefusedError(error.code, f"{full} caused by {full}") from error
+
+
+def is_in_use(topic: Topic) -> bool:
+    """Whether a topic has data, producers, or consumers that have chosen a schema, or none."""
+    return bool(
+        topic.producers.by_name
+        or (topic.is_persistent and topic.ledger.last_position is not None)
+        or any(
+            not consumer.follows_schema
+            for subscription in tuple(topic.subscriptions.values())
+            for consumer in subscription.consumers
+        )
+    )
 
 
 COMMANDS: CommandTable = {

@@ -78,7 +78,8 @@ async def internal_configuration(request: Request) -> Response:
 
 
 async def backlog_quota_check(request: Request) -> Response:
-    """Answered and without effect: quotas are checked all the time."""
+    """Check the backlog quotas of all open topics now."""
+    await request.services.lifetimes.backlogs.check_all()
     return Response()
 
 
@@ -95,7 +96,8 @@ async def metrics(request: Request) -> Response:
 
 
 def _address(request: Request) -> str:
-    return request.services.http_url.partition("://")[2]
+    services = request.services
+    return (services.http_url or services.http_url_tls).partition("://")[2]
 
 
 BROKERS = "/admin/v2/brokers"

@@ -12,8 +12,8 @@ from ...wire import TopicName
 from ..cleaning.expiry import ask_to_expire
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from .cleaning_policies import int_value, java_topic
 from .messages import HttpError, Request, Response
+from .policies import int_value, java_topic
 from .table import Route
 from .topics import TOPIC
 
@@ -166,7 +166,7 @@ def _name(request: Request, domain: str, tenant: str, namespace: str, topic: str
     """The name of an existing topic. Raises `HttpError` 404."""
     if domain != "persistent":
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
-    return java_topic(request, tenant, namespace, topic)
+    return java_topic(request, domain, tenant, namespace, topic)
 
 
 async def _opened(

@@ -114,7 +114,13 @@ async def _cluster(request: Request, name: str) -> dict[str, Any]:
     if name == services.config.cluster:
         return {
             "serviceUrl": services.http_url,
+            **({"serviceUrlTls": services.http_url_tls} if services.http_url_tls else {}),
             "brokerServiceUrl": services.service_url,
+            **(
+                {"brokerServiceUrlTls": services.service_url_tls}
+                if services.service_url_tls
+                else {}
+            ),
             **dict.fromkeys(FLAGS, False),
             "brokerClientTlsTrustStoreType": "JKS",
             "brokerClientTlsKeyStoreType": "JKS",

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, cast
 
 import h11
 
+from ..security.authentication import PeerCertificate
+from .authenticating import UnauthenticatedError, principal_of, unauthorized
 from .messages import HttpError, Request, Response
 from .origin import check_origin
 from .routing import answer
 
 if TYPE_CHECKING:
-    from ..configuration.config import BrokerConfig
     from ..services import Services
 
 __all__ = ["HttpConnection"]
@@ -46,6 +47,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
         self._transport: asyncio.Transport | None = None
+        self._certificate: PeerCertificate | None = None
         self._request: h11.Request | None = None
         self._body = bytearray()
         self._task: asyncio.Task[None] | None = None
@@ -61,6 +63,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is established."""
         self._transport = cast("asyncio.Transport", transport)
+        self._certificate = transport.get_extra_info("peercert") or None
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=0)
         connections = self._services.http_connections
         connections.add(self)
@@ -185,7 +188,7 @@ class HttpConnection(asyncio.Protocol):
                 self.close()
                 return
             if isinstance(event, h11.Request):
-                problem = _problem_of(event, self._services.config)
+                problem = _problem_of(event, self._services)
                 if problem is not None:
                     self._refuse(problem.status, problem.reason)
                     return
@@ -213,15 +216,16 @@ class HttpConnection(asyncio.Protocol):
         self._task = self._loop.create_task(self._work(request, bytes(self._body)))
 
     async def _work(self, head: h11.Request, body: bytes) -> None:
+        target, headers = head.target.decode("ascii"), headers_of(head)
         try:
+            principal = await principal_of(self._services, target, headers, self._certificate)
             request = Request(
-                head.method.decode("ascii"),
-                head.target.decode("ascii"),
-                body,
-                self._services,
-                headers_of(head),
+                head.method.decode("ascii"), target, body, self._services, headers, principal
             )
             response = await answer(request)
+        except UnauthenticatedError as refusal:
+            log.info("%s: HTTP request refused: %s", target.partition("?")[0], refusal)
+            response = unauthorized(target, headers)
         except HttpError as error:
             response = error.response
         except Exception:
@@ -261,11 +265,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _respond(self, response: Response, *, head_only: bool = False) -> None:
         self._answer_bytes = len(response.body)
-        headers = list(response.headers)
+        headers: list[tuple[bytes, bytes]] = []
         if response.status != 204:
-            headers.append(("content-length", str(len(response.body))))
+            headers.append((b"content-length", str(len(response.body)).encode()))
         if response.body:
-            headers.append(("content-type", response.content_type))
+            headers.append((b"content-type", response.content_type.encode("latin-1")))
+        headers += [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers
+        ]
         self._send(h11.Response(status_code=response.status, headers=headers))
         if response.body and not head_only:
             self._send(h11.Data(data=response.body))
@@ -300,13 +307,15 @@ def headers_of(request: h11.Request) -> dict[str, str]:
     return found
 
 
-def _problem_of(request: h11.Request, config: BrokerConfig) -> HttpError | None:
+def _problem_of(request: h11.Request, services: Services) -> HttpError | None:
     """The reason to refuse a request by its headers, if there is one."""
     names = {bytes(name) for name, _ in request.headers}
     if {b"content-length", b"transfer-encoding"} <= names:
         return HttpError(400, "a request must not have both Content-Length and Transfer-Encoding")
     try:
-        check_origin(request.method.decode("ascii"), list(request.headers), config)
+        is_open = services.authenticator is None or services.authenticator.admits_anonymous
+        headers = list(request.headers)
+        check_origin(request.method.decode("ascii"), headers, services.config, any_host=not is_open)
     except HttpError as problem:
         return problem
     return None

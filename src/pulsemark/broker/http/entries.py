@@ -1,12 +1,11 @@
-"""A stored entry by its id: its message, or its stamp (position, index and tags)."""
+"""A stored entry's stamp: its position, index and tags. The payload is not read."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from ...ledger import CorruptEntryError, Entry, EntryKind, Position
-from ...metadata import MessageFormatError, PrefixError, prefix_fields, printable, tags_of
-from .message_headers import message_response
+from ...ledger import CorruptEntryError, Entry, Position
+from ...metadata import PrefixError, prefix_fields, printable, tags_of
 from .messages import HttpError, Request, Response, UnservedError
 from .names import open_one_log
 from .table import Route
@@ -22,19 +21,6 @@ async def stamp_of(
     try:
         return Response.of_json(_shown(found))
     except PrefixError as error:
-        raise HttpError(500, str(error)) from error
-
-
-async def message_by_id(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
-) -> Response:
-    """One entry: the payload as the body, all else in headers."""
-    found = await _entry(request, domain, tenant, namespace, topic, ledger, entry)
-    if found.kind is not EntryKind.DATA:
-        raise HttpError(404, NO_MESSAGE)
-    try:
-        return message_response(found)
-    except (MessageFormatError, PrefixError) as error:
         raise HttpError(500, str(error)) from error
 
 
@@ -79,7 +65,4 @@ def _number(text: str) -> int:
 NO_MESSAGE = "Message id not found"
 ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
 
-ROUTES = (
-    Route("GET", ENTRY, message_by_id, (404, 405, 500)),
-    Route("GET", f"{ENTRY}/stamp", stamp_of, (404, 405, 500)),
-)
+ROUTES = (Route("GET", f"{ENTRY}/stamp", stamp_of, (404, 405, 500)),)

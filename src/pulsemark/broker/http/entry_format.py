@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...wire import TopicName
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
 from .messages import HttpError, Request, Response
-from .names import existing_topic, topic_name
+from .policies import policy_topic
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -22,7 +21,7 @@ __all__ = ["ROUTES"]
 
 async def entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """A topic's settings of its own."""
-    name = _topic(request, tenant, namespace, topic)
+    name = policy_topic(request, "persistent", tenant, namespace, topic)
     settings = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
     return Response(200) if settings is None else Response.of_json(settings)
 
@@ -32,7 +31,7 @@ async def set_entry_format(request: Request, tenant: str, namespace: str, topic:
     from ...kafka.errors import KafkaError
     from ...kafka.settings import check_settings
 
-    name = _topic(request, tenant, namespace, topic)
+    name = policy_topic(request, "persistent", tenant, namespace, topic)
     changes: Any = request.json()
     if not isinstance(changes, dict) or not all(
         value is None or isinstance(value, str) for value in changes.values()
@@ -46,13 +45,6 @@ async def set_entry_format(request: Request, tenant: str, namespace: str, topic:
         raise HttpError(400, error.message) from error
     await change_entry_format(request.services.topics, name, settings)
     return Response()
-
-
-def _topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
-    name = topic_name(request, "persistent", tenant, namespace, topic)
-    if name.partition_index >= 0:
-        raise HttpError(412, "a partition has no policies; use its partitioned topic")
-    return existing_topic(request, "persistent", tenant, namespace, topic)
 
 
 TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/entryFormat"

@@ -24,14 +24,17 @@ async def lookup(
     except RefusedError as refusal:
         raise HttpError(404, refusal.message) from refusal
     url = services.service_url
-    return Response.of_json(
-        {
-            "brokerUrl": url,
-            "httpUrl": services.http_url,
-            "nativeUrl": url,
-            "brokerUrlSsl": "",
-        }
-    )
+    found = {
+        "brokerUrl": url,
+        "httpUrl": services.http_url,
+        "nativeUrl": url or services.service_url_tls,
+        "brokerUrlSsl": "",
+    }
+    if services.service_url_tls:
+        found["brokerUrlTls"] = found["brokerUrlSsl"] = services.service_url_tls
+    if services.http_url_tls:
+        found["httpUrlTls"] = services.http_url_tls
+    return Response.of_json(found)
 
 
 async def bundle(

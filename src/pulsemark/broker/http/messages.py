@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
+from ..security.principal import NOBODY, Principal
 from .json_errors import json_problem
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..services import Services
     from ..statistics.stats import Pieces
 
-__all__ = ["HttpError", "Request", "Response", "UnservedError"]
+__all__ = ["JSON_TYPE", "HttpError", "Request", "Response", "UnservedError"]
 
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -67,6 +68,7 @@ class Request:
     services: Services
     #: The headers, with names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
+    principal: Principal = NOBODY
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 
@@ -154,6 +156,7 @@ class Response:
     status: int = 204
     body: bytes = b""
     content_type: str = TEXT_TYPE
+    #: Further headers: names and values.
     headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod

@@ -10,14 +10,13 @@ from .table import DOMAINS
 __all__ = [
     "DOMAINS",
     "check_new_namespace",
+    "existing_namespace",
     "existing_topic",
     "is_valid_name",
     "namespace_name",
     "open_logs",
     "open_one_log",
     "open_topic",
-    "policy_namespace",
-    "policy_topic",
     "topic_name",
 ]
 
@@ -101,15 +100,7 @@ def is_valid_name(name: str) -> bool:
     return True
 
 
-def policy_namespace(request: Request, tenant: str, namespace: str) -> str:
-    """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
+def existing_namespace(request: Request, tenant: str, namespace: str) -> str:
+    """An existing namespace with a valid name. Raises `HttpError` 412, 404."""
     check_new_namespace(tenant, namespace)
     return namespace_name(request, tenant, namespace)
-
-
-def policy_topic(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
-    """An existing topic whose policy is asked for or changed. Raises `HttpError` 412, 404."""
-    name = topic_name(request, "persistent", tenant, namespace, topic)
-    if name.partition_index >= 0:
-        raise HttpError(412, "a partition has no policies; use its partitioned topic")
-    return existing_topic(request, "persistent", tenant, namespace, topic)

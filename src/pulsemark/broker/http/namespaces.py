@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cleaning.policies import (
-    RETENTION,
-    InvalidValueError,
-    UnreadableValueError,
-    check_namespace_settings,
+from ..policies.catalogue import read_settings, shown_settings
+from ..policies.policy import PolicyValueError
+from ..security.permissions import (
+    AUTH_MODE,
+    AUTH_POLICIES,
+    InvalidPermissionError,
+    check_auth_mode,
+    check_auth_policies,
 )
-from ..topics.leader_epochs import (
-    LEADER_EPOCHS,
-    InvalidEpochPolicyError,
-    check_leader_epochs,
-)
-from ..topics.mirror_policies import MIRROR_SOURCES
-from ..topics.stamp_policies import POLICY_NAME
-from .bundles import BUNDLES, bundles_of, with_count
+from .bundles import BUNDLES, boundaries_of, bundles_of, with_count
 from .messages import HttpError, Request, Response, UnservedError
-from .mirror_policies import checked_sources
 from .names import check_new_namespace, namespace_name
-from .namespace_policies import shown_policies
-from .policies import checked_policy
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -38,8 +31,9 @@ async def namespaces(request: Request, tenant_name: str) -> Response:
 async def namespace(request: Request, tenant_name: str, name: str) -> Response:
     """A namespace's policies."""
     full = namespace_name(request, tenant_name, name)
-    cluster = request.services.config.cluster
-    return Response.of_json(shown_policies(request.services.topics.namespaces[full], cluster))
+    settings, cluster = request.services.topics.namespaces[full], request.services.config.cluster
+    shown = shown_settings(settings, cluster)
+    return Response.of_json({**shown, BUNDLES: bundles_of(boundaries_of(settings))})
 
 
 async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
@@ -51,23 +45,28 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     _check_clusters(request, settings, tenant_name)
     if full in request.services.topics.namespaces:
         raise HttpError(409, "Namespace already exists")
-    if settings.get(POLICY_NAME) is not None:
-        await checked_policy(request, settings[POLICY_NAME])
-    if settings.get(MIRROR_SOURCES) is not None:
-        settings[MIRROR_SOURCES] = checked_sources(settings[MIRROR_SOURCES])
     try:
-        if settings.get(LEADER_EPOCHS) is not None:
-            check_leader_epochs(settings[LEADER_EPOCHS])
-        settings = check_namespace_settings(settings)
-    except InvalidEpochPolicyError as error:
+        # In the executor, since a policy may import a plugin.
+        settings = await request.services.run_blocking(
+            read_settings, _checked_permissions(settings), request.services.config.cluster
+        )
+    except InvalidPermissionError as error:
         raise HttpError(400, str(error)) from error
-    except UnreadableValueError as error:
-        raise HttpError(400, str(error)) from error
-    except InvalidValueError as error:
-        is_retention = error.policy == RETENTION.name
-        raise HttpError(400 if is_retention else 412, error.reason) from error
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
     await request.services.topics.namespaces.put(full, settings)
     return Response()
+
+
+def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:
+    checked = dict(settings)
+    if checked.get(AUTH_POLICIES) is not None:
+        checked[AUTH_POLICIES] = check_auth_policies(checked[AUTH_POLICIES])
+    else:
+        checked.pop(AUTH_POLICIES, None)
+    if checked.get(AUTH_MODE) is not None:
+        checked[AUTH_MODE] = check_auth_mode(checked[AUTH_MODE])
+    return checked
 
 
 async def delete_namespace(request: Request, tenant_name: str, name: str) -> Response:

@@ -1,14 +1,16 @@
 """Refuses HTTP requests that a foreign web page may have sent.
 
-The HTTP port has no authentication, and a browser on the same machine or network can reach it.
-Three checks prevent that a web page in that browser uses the port. Requests of curl,
-`pulsar-admin`, Prometheus and health checks pass all of them.
+Without authentication, a browser on the same machine or network can use the HTTP port. With it, a
+browser may add a password or a client certificate by itself. Three checks prevent that a web page
+in that browser uses the port. Requests of curl, `pulsar-admin`, Prometheus and health checks pass
+all of them.
 
 1. The request's Host must be a name of this broker. Otherwise a page could let its own name point
    at the broker's address (DNS rebinding). Allowed are IP addresses, `localhost` and its
    subdomains, the advertised address, the address on which the broker listens, the machine's name,
    names without a dot (public names have one), and `http_allowed_hosts`. An HTTP/1.0 request
-   without Host is allowed: no browser sends one.
+   without Host is allowed: no browser sends one. This check is left out if all
+   clients must authenticate: such a page has no credentials for the broker.
 2. A request that may change something must not come from another origin (CSRF). `Sec-Fetch-Site`
    must be `same-origin` or `none`. The host in `Origin`, or in `Referer` if there is no `Origin`,
    must be the request's Host. Clients other than browsers do not send these headers.
@@ -34,11 +36,16 @@ FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-dat
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-def check_origin(method: str, headers: Headers, config: BrokerConfig) -> None:
-    """Raise `HttpError`: 421 for a foreign host, 403 or 415 for a request of a foreign page."""
+def check_origin(
+    method: str, headers: Headers, config: BrokerConfig, *, any_host: bool = False
+) -> None:
+    """Raise `HttpError`: 421 for a foreign host, 403 or 415 for a request of a foreign page.
+
+    `any_host` leaves out the first check.
+    """
     values = {bytes(name): value.decode("latin-1").strip() for name, value in headers}
     host = values.get(b"host")
-    if host is not None and not _is_ours(_name_in(host), config):
+    if host is not None and not any_host and not _is_ours(_name_in(host), config):
         raise HttpError(
             421,
             f"{host[:80]!r} is not a name of this broker; to allow it, add it to "

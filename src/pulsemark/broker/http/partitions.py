@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ...wire import TopicName
+from ..errors import RefusedError
+from ..policies.properties import PROPERTIES
 from ..statistics.internal_stats import internal_stats
 from ..statistics.partition_sums import sum_of_partitions
 from ..statistics.stats import Pieces, topic_stats
+from ..topics.creation import check_room, creates
 from ..topics.registry import MAX_PARTITIONS
 from ..topics.topic import Topic, TopicInUseError
 from .messages import HttpError, Request, Response
 from .names import namespace_name, topic_name
-from .properties import PROPERTIES, properties_of, text_properties
+from .properties import properties_of, text_properties
 from .table import Route
 from .topics import stats_options
 
@@ -25,8 +28,8 @@ async def partitions(
     """The number of partitions; 0 for a topic without partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
-    creates = request.flag("checkAllowAutoCreation") and topics.creates_topics
-    if not topics.exists(name) and not creates:
+    may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
+    if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
     count = topics.partitions_of(name)
     shown = properties_of(topics, name)
@@ -49,7 +52,11 @@ async def create_partitioned(
         raise HttpError(412, "Partitioned Topic Name should not contain '-partition-'")
     if topics.exists(name):
         raise HttpError(409, "This topic already exists")
-    await topics.create_partitioned(name, count, {PROPERTIES: given} if given else None)
+    try:
+        check_room(topics, name.namespace, count)
+    except RefusedError as refusal:
+        raise HttpError(412, refusal.message) from refusal
+    await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
     return Response()
 
 

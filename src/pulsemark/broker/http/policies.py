@@ -1,88 +1,260 @@
-"""The policy `brokerEntryMetadata` of namespaces and topics.
+"""The policies of namespaces and topics over HTTP: six routes for each description of a policy.
 
-As with Pulsar's own policies the answer is 200 with the value, 200 with an empty body if none is
-set, and 204 for a change. With `applied=true` the answer for a topic is the policy that applies to
-it, from whatever level.
+Routes, statuses and bodies are those of Apache Pulsar 4.0.8: the answer is 200 with the value, 200
+with an empty body if none is set, and 204 for a change. With `applied=true` the answer for a topic
+is the policy that applies to it, from whatever level. There is one difference: Pulsar answers 500
+to a number that is out of range, this broker answers 400.
 """
 
 from __future__ import annotations
 
-from ..topics.stamp_policies import POLICY_NAME, InvalidPolicyError, StampPolicy
+import re
+from functools import partial
+from typing import Any
+
+from ...wire import TopicName
+from ..cleaning.policies import RETENTION
+from ..policies.backlog_quotas import BACKLOG_QUOTAS, exceeds_retention
+from ..policies.catalogue import POLICIES
+from ..policies.levels import Levels
+from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
+from ..policies.stored import OFFLOAD
+from ..policies.values import INT_MAX
 from .messages import HttpError, Request, Response
-from .names import policy_namespace, policy_topic
+from .names import check_new_namespace, existing_topic
 from .table import Route
 
-__all__ = ["ROUTES", "checked_policy"]
+__all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
+
+TOO_SMALL = (
+    "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
+    "and retry"
+)
+EMPTY = "The request entity cannot be empty."
 
 
-async def of_namespace(request: Request, tenant: str, name: str) -> Response:
+# -- namespaces -----------------------------------------------------------------------------------
+
+
+async def of_namespace(
+    policy: Policy, place: Place, request: Request, tenant: str, name: str
+) -> Response:
     """The policy set for a namespace."""
-    policies = request.services.topics.stamp_policies
-    return _answer(policies.of_namespace(policy_namespace(request, tenant, name)))
+    levels = _levels(request, policy)
+    value = levels.of_namespace(policy_namespace(request, tenant, name, policy))
+    return _answer(levels, place, value)
 
 
-async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
+async def set_for_namespace(
+    policy: Policy, place: Place, request: Request, tenant: str, name: str
+) -> Response:
     """Set a namespace's policy."""
-    namespace = policy_namespace(request, tenant, name)
-    policy = await _policy(request)
-    await request.services.topics.stamp_policies.set_for_namespace(namespace, policy)
+    namespace = policy_namespace(request, tenant, name, policy)
+    value = await _value(request, policy, place)
+    if policy is RETENTION and value is not None:
+        quotas = _levels(request, BACKLOG_QUOTAS).of_namespace(namespace)
+        _check_retention(value, quotas or {}, "namespace")
+    await _levels(request, policy).set_for_namespace(namespace, value)
+    return Response(place.set_status)
+
+
+async def unset_for_namespace(
+    policy: Policy, place: Place, request: Request, tenant: str, name: str
+) -> Response:
+    """Remove a namespace's policy; the broker's setting applies again."""
+    namespace = policy_namespace(request, tenant, name, policy)
+    if not place.is_removable:
+        # In Pulsar this path is that of a bundle to be deleted.
+        raise HttpError(412, f"Invalid bundle range: {place.path}")
+    await _levels(request, policy).set_for_namespace(namespace, None)
     return Response()
 
 
-async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
-    """Remove a namespace's policy; the broker's policy applies again."""
-    namespace = policy_namespace(request, tenant, name)
-    await request.services.topics.stamp_policies.set_for_namespace(namespace, None)
-    return Response()
+def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -> str:
+    """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
+    namespace = check_new_namespace(tenant, name)
+    if namespace not in request.services.topics.namespaces:
+        if policy.is_ours:
+            raise HttpError(404, f"Namespace {namespace} does not exist")
+        place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
+        names_policies = place is not None and place.names_policies and is_changed
+        what = "Namespace policies" if names_policies else "Namespace"
+        raise HttpError(404, f"{what} does not exist")
+    return namespace
 
 
-async def of_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+# -- topics ---------------------------------------------------------------------------------------
+
+
+async def of_topic(
+    policy: Policy,
+    place: Place,
+    request: Request,
+    domain: str,
+    tenant: str,
+    namespace: str,
+    topic: str,
+) -> Response:
     """The policy set for a topic; with applied=true the policy that applies to it."""
-    policies = request.services.topics.stamp_policies
-    name = policy_topic(request, tenant, namespace, topic)
-    return _answer(policies.applied(name) if request.flag("applied") else policies.of_topic(name))
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    levels = _levels(request, policy)
+    if place.shows_applied and request.flag("applied"):
+        return _answer(levels, place, levels.applied(name))
+    return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
 
 
-async def set_for_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def set_for_topic(
+    policy: Policy,
+    place: Place,
+    request: Request,
+    domain: str,
+    tenant: str,
+    namespace: str,
+    topic: str,
+) -> Response:
     """Set a topic's policy."""
-    name = policy_topic(request, tenant, namespace, topic)
-    policy = await _policy(request)
-    await request.services.topics.stamp_policies.set_for_topic(name, policy)
-    return Response()
+    # Pulsar reads the query before it looks for the topic.
+    text = request.query.get(place.query, "")
+    given = int_value(text) if text else None
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    value = None
+    if not place.query:
+        value = await _value(request, policy, place)
+        if value is None and place.empty == "ignored":
+            return Response()
+    elif given is not None:
+        value = await _read(request, policy, place, given)
+    if policy is RETENTION and value is not None:
+        _check_retention(value, _levels(request, BACKLOG_QUOTAS).applied(name), "topic")
+    is_global = _is_global(request, place)
+    await _levels(request, policy).set_for_topic(name, value, is_global=is_global)
+    return Response(place.set_status)
 
 
-async def unset_for_topic(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def unset_for_topic(
+    policy: Policy,
+    place: Place,
+    request: Request,
+    domain: str,
+    tenant: str,
+    namespace: str,
+    topic: str,
+) -> Response:
     """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, tenant, namespace, topic)
-    await request.services.topics.stamp_policies.set_for_topic(name, None)
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    is_global = _is_global(request, place)
+    await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
     return Response()
 
 
-async def checked_policy(request: Request, value: object) -> StampPolicy:
-    """Make the policy from its JSON value. Raises `HttpError` 400."""
+def _check_retention(retention: Any, quotas: dict[str, Any], level: str) -> None:
+    if any(exceeds_retention(quota, retention) for quota in quotas.values()):
+        raise HttpError(412, TOO_SMALL.format(level))
+
+
+def _is_global(request: Request, place: Place) -> bool:
+    return place.has_global and request.flag("isGlobal")
+
+
+def java_topic(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
+    """The name of an existing topic. Raises `HttpError` 404 with Pulsar's reasons."""
+    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace not found")
+    return existing_topic(request, domain, tenant, namespace, topic)
+
+
+def policy_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> TopicName:
+    """An existing topic that can have policies. Raises `HttpError` 404, and 412 for a partition."""
     try:
-        policy: StampPolicy = await request.services.run_blocking(StampPolicy.from_json, value)
-    except InvalidPolicyError as error:
-        raise HttpError(400, str(error)) from error
-    return policy
+        name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{topic}")
+    except ValueError:
+        return java_topic(
+            request, domain, tenant, namespace, topic
+        )  # which says what is wrong with it
+    if name.partition_index >= 0:
+        raise HttpError(412, "Not allowed to set/get topic policy for a partition")
+    if not request.services.config.topic_level_policies_enabled:
+        raise HttpError(
+            405, "Topic level policies is disabled, to enable the topic level policy and retry."
+        )
+    return java_topic(request, domain, tenant, namespace, topic)
 
 
-async def _policy(request: Request) -> StampPolicy:
-    return await checked_policy(request, request.json())
+# -- values ---------------------------------------------------------------------------------------
 
 
-def _answer(policy: StampPolicy | None) -> Response:
-    return Response(200) if policy is None else Response.of_json(policy.to_json())
+def int_value(text: str) -> int:
+    """A number in a path or a query, as Java's int. Raises `HttpError` 404, as Pulsar answers."""
+    if not re.fullmatch(r"[-+]?[0-9]{1,10}", text) or not -INT_MAX - 1 <= int(text) <= INT_MAX:
+        raise HttpError(404, "HTTP 404 Not Found")
+    return int(text)
 
 
-NAMESPACE = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{POLICY_NAME}"
-TOPIC = f"/admin/v2/persistent/{{tenant}}/{{namespace}}/{{topic}}/{POLICY_NAME}"
+def _levels(request: Request, policy: Policy) -> Levels[Any]:
+    return request.services.topics.policies[policy]
+
+
+async def _value(request: Request, policy: Policy, place: Place) -> Any:
+    """The value in the request's body; None removes it."""
+    value = request.json() if place.has_body else None
+    if value is None and place.empty in ("removes", "ignored"):
+        return None
+    if place.has_body and place.empty == "refused" and not request.body.strip():
+        raise HttpError(400, EMPTY)
+    return await _read(request, policy, place, value)
+
+
+async def _read(request: Request, policy: Policy, place: Place, value: Any) -> Any:
+    try:
+        if policy.read_blocks:
+            stored = await request.services.run_blocking(policy.read, value)
+        else:
+            stored = policy.read(value)
+        if policy.check is not None and stored is not None:
+            policy.check(stored, request.services.config, place is policy.topic)
+    except InvalidValueError as error:
+        raise HttpError(error.status, place.negative or error.reason) from error
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
+    return None if stored is None else _levels(request, policy).parse(stored)
+
+
+def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
+    if value is None and place.shows_default:
+        value = levels.default
+    if value is not None:
+        return Response.of_json(levels.show(value))
+    return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
+
+
+def _routes(policy: Policy) -> list[Route]:
+    routes = []
+    if (place := policy.namespace) is not None:
+        path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{place.path}"
+        routes += [
+            Route("GET", path, partial(of_namespace, policy, place)),
+            Route(place.method, path, partial(set_for_namespace, policy, place)),
+            Route("DELETE", path, partial(unset_for_namespace, policy, place)),
+        ]
+    if (place := policy.topic) is not None:
+        path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{place.path}"
+        routes += [
+            Route("GET", path, partial(of_topic, policy, place)),
+            Route(place.method, path, partial(set_for_topic, policy, place)),
+        ]
+        if place.is_removable:
+            routes.append(Route("DELETE", path, partial(unset_for_topic, policy, place)))
+    return routes
+
 
 ROUTES = (
-    Route("GET", NAMESPACE, of_namespace),
-    Route("POST", NAMESPACE, set_for_namespace),
-    Route("DELETE", NAMESPACE, unset_for_namespace),
-    Route("GET", TOPIC, of_topic),
-    Route("POST", TOPIC, set_for_topic),
-    Route("DELETE", TOPIC, unset_for_topic),
+    *(route for policy in POLICIES for route in _routes(policy)),
+    # The path with which Pulsar's namespaces lose this one.
+    Route(
+        "DELETE",
+        "/admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
+        partial(unset_for_namespace, OFFLOAD, Place("removeOffloadPolicies")),
+    ),
 )

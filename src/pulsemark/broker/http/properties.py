@@ -1,92 +1,156 @@
-"""Properties of topics: texts that clients keep with a topic."""
+"""The properties of namespaces and topics over HTTP, with the answers of Apache Pulsar 4.0.8."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
+from ..policies.policy import PolicyValueError
+from ..policies.properties import PROPERTIES, read_properties
 from ..statistics.internal_stats import stored_index
-from .messages import HttpError, Request, Response
+from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import existing_topic
+from .policies import policy_namespace
 from .table import Route
 
 if TYPE_CHECKING:
     from ..topics.registry import Topics
 
-__all__ = ["PROPERTIES", "ROUTES", "properties_of", "text_properties"]
-
-#: Their name in the topic's policies.
-PROPERTIES = "properties"
-MAX_PROPERTIES = 1000
+__all__ = ["ROUTES", "properties_of", "text_properties"]
 
 
-def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:
-    """A topic's properties."""
-    found: dict[str, str] = topics.policy_store.in_topic(name, PROPERTIES) or {}
-    return found
+async def of_namespace(request: Request, tenant: str, name: str) -> Response:
+    """All properties of a namespace."""
+    return Response.of_json(
+        _of_namespace(request, policy_namespace(request, tenant, name, PROPERTIES))
+    )
 
 
-def text_properties(value: object) -> dict[str, str]:
-    """Properties from JSON; numbers become texts, as in Pulsar. Raises `HttpError` 400."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or any(isinstance(v, dict | list) for v in value.values()):
-        raise HttpError(400, "properties must be an object with texts", as_text=True)
-    if len(value) > MAX_PROPERTIES:
-        raise HttpError(412, f"a topic has at most {MAX_PROPERTIES} properties")
-    return {
-        key: str(text).lower() if isinstance(text, bool) else str(text)
-        for key, text in value.items()
-        if text is not None
-    }
+async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Add properties to a namespace, or replace some."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    return await _change(request, namespace, _given(request) or {})
 
 
-async def properties(
+async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Remove all properties of a namespace."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
+    return Response()
+
+
+async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+    """A property's value; without a body if there is none."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    return _text(_of_namespace(request, namespace).get(key))
+
+
+async def set_in_namespace(
+    request: Request, tenant: str, name: str, key: str, value: str
+) -> Response:
+    """Set one property of a namespace."""
+    return await _change(request, policy_namespace(request, tenant, name, PROPERTIES), {key: value})
+
+
+async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+    """Remove one property; the answer is its value."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    properties = dict(_of_namespace(request, namespace))
+    removed = properties.pop(key, None)
+    levels = request.services.topics.policies[PROPERTIES]
+    await levels.set_for_namespace(namespace, properties or None)
+    return _text(removed)
+
+
+async def of_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """A topic's properties."""
-    topics = request.services.topics
+    """All properties of a topic."""
+    if domain != "persistent":
+        raise HttpError(406, "Need to provide a persistent topic name")
     name = existing_topic(request, domain, tenant, namespace, topic)
+    topics = request.services.topics
     shown = properties_of(topics, name)
-    if name.is_persistent and not topics.partitions_of(name):
+    if not topics.partitions_of(name):
         # Pulsar keeps the index of the last closed ledger among the properties.
         index = stored_index((await topics.open(name, create=False)).ledger)
         shown = {"index": str(index), **shown}
     return Response.of_json(shown)
 
 
-async def update(
+def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:
+    """A topic's properties."""
+    found: dict[str, str] = topics.policies[PROPERTIES].of_topic(name) or {}
+    return found
+
+
+def text_properties(value: object) -> dict[str, str]:
+    """Properties from JSON; none for null. Raises `HttpError` 400."""
+    found: dict[str, str] = {} if value is None else _checked(value) or {}
+    return found
+
+
+async def add_to_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Add properties, or change their values."""
+    """Add properties to a topic, or replace some."""
     name = existing_topic(request, domain, tenant, namespace, topic)
-    given = text_properties(request.json())
-    before = properties_of(request.services.topics, name)
-    await _store(request, name, {**before, **given})
+    levels = request.services.topics.policies[PROPERTIES]
+    before = levels.of_topic(name) or {}
+    given = {} if request.json() is None else _given(request) or {}
+    await levels.set_for_topic(name, _checked({**before, **given}))
     return Response()
 
 
-async def remove(
+async def remove_from_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Remove the property that the query's `key` names; it may be absent."""
+    """Remove the property that the query names."""
     name = existing_topic(request, domain, tenant, namespace, topic)
-    before = properties_of(request.services.topics, name)
-    key = request.query.get("key")
-    if key in before:
-        await _store(request, name, {k: v for k, v in before.items() if k != key})
+    levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
+    left = {each: text for each, text in (levels.of_topic(name) or {}).items() if each != key}
+    await levels.set_for_topic(name, left or None)
     return Response()
 
 
-async def _store(request: Request, name: TopicName, value: dict[str, str]) -> None:
-    text_properties(value)
-    await request.services.topics.policy_store.set_in_topic(name, PROPERTIES, value or None)
+def _of_namespace(request: Request, namespace: str) -> dict[str, str]:
+    levels = request.services.topics.policies[PROPERTIES]
+    return levels.of_namespace(namespace) or {}
 
 
-PATH = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/properties"
+async def _change(request: Request, namespace: str, given: dict[str, str]) -> Response:
+    properties = _checked({**_of_namespace(request, namespace), **given})
+    levels = request.services.topics.policies[PROPERTIES]
+    await levels.set_for_namespace(namespace, properties)
+    return Response()
+
+
+def _given(request: Request) -> Any:
+    return _checked(request.json())
+
+
+def _checked(value: Any) -> Any:
+    try:
+        return read_properties(value) or None
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
+
+
+def _text(value: str | None) -> Response:
+    return Response(200) if value is None else Response(200, value.encode(), JSON_TYPE)
+
+
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", PATH, properties, (404,)),
-    Route("PUT", PATH, update, (400, 404, 412)),
-    Route("DELETE", PATH, remove, (404,)),
+    Route("GET", f"{NAMESPACE}/properties", of_namespace),
+    Route("PUT", f"{NAMESPACE}/properties", add_to_namespace),
+    Route("DELETE", f"{NAMESPACE}/properties", clear_namespace),
+    Route("GET", f"{NAMESPACE}/property/{{key}}", one_of_namespace),
+    Route("PUT", f"{NAMESPACE}/property/{{key}}/{{value}}", set_in_namespace),
+    Route("DELETE", f"{NAMESPACE}/property/{{key}}", remove_from_namespace),
+    Route("GET", f"{TOPIC}/properties", of_topic),
+    Route("PUT", f"{TOPIC}/properties", add_to_topic),
+    Route("DELETE", f"{TOPIC}/properties", remove_from_topic),
 )

@@ -8,33 +8,39 @@ from __future__ import annotations
 
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
+from ..security.needs import Need
 from . import (
     absent_services,
     audit,
+    backlog_quotas,
     broker_stats,
     brokers,
     cleaning,
-    cleaning_policies,
     clusters,
     entries,
     entry_format,
     leader_epochs,
     lookup,
-    mirror_policies,
     namespace_policies,
     namespace_topics,
     namespaces,
+    non_persistent,
     partitions,
+    permissions,
     policies,
     properties,
     resources,
     schemas,
+    stored_messages,
     subscriptions,
     tenants,
+    termination,
     topics,
 )
+from .authorizing import authorize
 from .messages import HttpError, Request, Response, UnservedError
+from .needs import need_of
 from .pages import (
     JSON_CLASSES,
     accepts_json,
@@ -43,34 +49,37 @@ from .pages import (
     has_json_body,
     options,
 )
-from .table import Handler, Route
+from .table import Route
 
-__all__ = ["ROUTES", "answer"]
+__all__ = ["NEEDED", "ROUTES", "answer"]
 
 ROUTES: tuple[Route, ...] = (
-    *brokers.ROUTES,
-    *broker_stats.ROUTES,
-    *clusters.ROUTES,
-    *resources.ROUTES,
     *absent_services.ROUTES,
+    *audit.ROUTES,
+    *backlog_quotas.ROUTES,
+    *broker_stats.ROUTES,
+    *brokers.ROUTES,
+    *cleaning.ROUTES,
+    *clusters.ROUTES,
+    *entries.ROUTES,
+    *entry_format.ROUTES,
+    *leader_epochs.ROUTES,
     *lookup.ROUTES,
-    *tenants.ROUTES,
-    *namespaces.ROUTES,
     *namespace_policies.ROUTES,
     *namespace_topics.ROUTES,
-    *policies.ROUTES,
-    *mirror_policies.ROUTES,
-    *cleaning_policies.ROUTES,
-    *entry_format.ROUTES,
-    *entries.ROUTES,
-    *leader_epochs.ROUTES,
-    *topics.ROUTES,
-    *properties.ROUTES,
+    *namespaces.ROUTES,
+    *non_persistent.ROUTES,
     *partitions.ROUTES,
-    *subscriptions.ROUTES,
-    *cleaning.ROUTES,
-    *audit.ROUTES,
+    *permissions.ROUTES,
+    *policies.ROUTES,
+    *properties.ROUTES,
+    *resources.ROUTES,
     *schemas.ROUTES,
+    *stored_messages.ROUTES,
+    *subscriptions.ROUTES,
+    *tenants.ROUTES,
+    *termination.ROUTES,
+    *topics.ROUTES,
 )
 
 #: The HTTP status of a `RefusedError`, by its code.
@@ -85,15 +94,21 @@ STATUS_OF = {
 }
 
 
-def _by_size(routes: tuple[Route, ...]) -> dict[int, tuple[Route, ...]]:
-    sizes = {route.size for route in routes}
-    return {
-        size: tuple(sorted((r for r in routes if r.size == size), key=lambda route: route.rank))
-        for size in sizes
-    }
+Needed = tuple[Route, Need]
+
+#: Each route with what it needs. The import fails for a route of which this is not stated.
+NEEDED: tuple[Needed, ...] = tuple((route, need_of(route)) for route in ROUTES)
 
 
-BY_SIZE = _by_size(ROUTES)
+def _by_size() -> dict[int, tuple[Needed, ...]]:
+    """The routes by the number of segments; among those of one size, literal ones go first."""
+    found: dict[int, list[Needed]] = {}
+    for row in sorted(NEEDED, key=lambda row: row[0].rank):
+        found.setdefault(row[0].size, []).append(row)
+    return {size: tuple(rows) for size, rows in found.items()}
+
+
+BY_SIZE = _by_size()
 
 
 async def answer(request: Request) -> Response:
@@ -102,36 +117,39 @@ async def answer(request: Request) -> Response:
     try:
         if request.method == "OPTIONS":
             return options(_allowed(request))
-        handler, values = _find(request)
+        route, need, values = _find(request)
+        authorize(request, route, need, values)
         _check_media_types(request, accept)
-        return await handler(request, *values)
+        return await route.handler(request, *values)
     except UnservedError as error:
         path = request.target.partition("?")[0]
         page = error_page(request.method, path, accept, error.status)
         page.headers = allow_header(error.allowed) if error.status == 405 else ()
         return page
     except RefusedError as refusal:
-        raise HttpError(STATUS_OF.get(refusal.code, 409), refusal.message) from refusal
+        is_limit = isinstance(refusal, LimitReachedError)
+        status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
+        raise HttpError(status, refusal.message) from refusal
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
 
 
 def _allowed(request: Request) -> frozenset[str]:
     """The methods of the request's path. Raises `UnservedError` 404."""
-    routes = BY_SIZE.get(len(request.segments), ())
-    found = frozenset(r.method for r in routes if r.match(request.segments) is not None)
+    rows = BY_SIZE.get(len(request.segments), ())
+    found = frozenset(r.method for r, _ in rows if r.match(request.segments) is not None)
     if not found:
         raise UnservedError(404)
     return found
 
 
-def _find(request: Request) -> tuple[Handler, tuple[str, ...]]:
+def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
-    for route in BY_SIZE.get(len(request.segments), ()):
+    for route, need in BY_SIZE.get(len(request.segments), ()):
         if route.method == method:
             values = route.match(request.segments)
             if values is not None:
-                return route.handler, values
+                return route, need, values
     raise UnservedError(405, _allowed(request))
 
 

@@ -1,62 +1,196 @@
-"""A topic's schemas."""
+"""The schemas of topics: register, find, compare, delete.
+
+As in Pulsar a topic needs not exist, and a refused schema is answered with a page instead of JSON.
+"""
 
 from __future__ import annotations
 
-from ...proto.pulsar_api_pb2 import Schema
-from ..errors import RefusedError
-from ..topics.schemas import version_bytes
+import html
+from functools import partial
+from typing import Any
+
+from ...proto.pulsar_api_pb2 import KeyValue, Schema
+from ...wire import InvalidTopicNameError, TopicName
+from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
+from ..topics.schema_compatibility import check_compatible
+from ..topics.schema_data import CLIENT_SIDE, kind_of, parse_kind, shown_data, stored_data
+from ..topics.schemas import SchemaVersion, version_bytes
 from .messages import HttpError, Request, Response
-from .names import topic_name
 from .table import Route
 
 __all__ = ["ROUTES"]
 
-#: The admin interface's names of schema types, for names that are not only upper-cased.
-TYPE_NAMES = {
-    "ProtobufNative": "PROTOBUF_NATIVE",
-    "KeyValue": "KEY_VALUE",
-    "LocalDate": "LOCAL_DATE",
-    "LocalTime": "LOCAL_TIME",
-    "LocalDateTime": "LOCAL_DATE_TIME",
-}
+PAGE_TYPE = "text/html;charset=iso-8859-1"
+PAGE = """<html>
+<head>
+<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>
+<title>Error {status} {message}</title>
+</head>
+<body><h2>HTTP ERROR {status} {message}</h2>
+<table>
+<tr><th>URI:</th><td>{path}</td></tr>
+<tr><th>STATUS:</th><td>{status}</td></tr>
+<tr><th>MESSAGE:</th><td>{message}</td></tr>
+</table>
+<hr/>
+
+</body>
+</html>
+"""
+UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}"
 
 
 async def latest(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """The latest schema."""
-    return await _schema(request, tenant, namespace, topic, None)
+    name = _name(tenant, namespace, topic)
+    versions = await request.services.schemas.live(name)
+    if not versions:
+        raise HttpError(404, "Schema not found")
+    return Response.of_json(_shown(versions[-1]))
 
 
 async def by_version(
     request: Request, tenant: str, namespace: str, topic: str, version: str
 ) -> Response:
     """The schema of one version."""
-    if not version.isascii() or not version.isdigit() or len(version) > 18:
-        raise HttpError(400, f"{version[:40]!r} is not a schema version")
-    return await _schema(request, tenant, namespace, topic, version_bytes(int(version)))
-
-
-async def _schema(
-    request: Request, tenant: str, namespace: str, topic: str, version: bytes | None
-) -> Response:
-    name = topic_name(request, "persistent", tenant, namespace, topic)
+    name = _name(tenant, namespace, topic)
+    digits = version.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise HttpError(500, UNEXPECTED.format(f'For input string: "{version[:40]}"'))
     try:
-        schema, found = await request.services.schemas.find(name, version)
+        if version.startswith("-"):
+            raise HttpError(404, "Schema not found")
+        found = await request.services.schemas.find(name, version_bytes(int(version)))
     except RefusedError as refusal:
         raise HttpError(404, "Schema not found") from refusal
-    type_name = Schema.Type.Name(schema.type)
-    return Response.of_json(
-        {
-            "version": int.from_bytes(found, "big"),
-            "type": TYPE_NAMES.get(type_name, type_name.upper()),
-            "data": schema.schema_data.decode(errors="replace"),
-            "properties": {pair.key: pair.value for pair in schema.properties},
-        }
+    return Response.of_json(_shown(found))
+
+
+async def all_versions(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """All versions since the last deletion, oldest first."""
+    versions = await request.services.schemas.live(_name(tenant, namespace, topic))
+    return await Response.of_long_json(
+        {"getSchemaResponses": [_shown(one) for one in versions]}, request.services.topics.turns
     )
 
 
-SCHEMA = "/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema"
+async def metadata(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Which versions there are. They are in the catalog, so their places are all the same."""
+    versions = await request.services.schemas.versions(_name(tenant, namespace, topic))
+    if not versions:
+        return Response(200)
+    rows = [{"entryId": -1, "ledgerId": -1, "version": one.number} for one in versions]
+    return Response.of_json({"index": rows, "info": rows[-1]})
+
+
+async def register(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Register the schema of the body, and answer with its version."""
+    name = _name(tenant, namespace, topic)
+    try:
+        schema = _posted(request)
+        number = await request.services.schemas.register(name, schema)
+    except InvalidSchemaError as error:
+        return _page(request, 422, error.summary)
+    except IncompatibleSchemaError as error:
+        return _page(request, 409, error.message)
+    return Response.of_json({"version": {"version": number}})
+
+
+async def delete(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Delete the schema; with force=true all its versions, as if there had never been one."""
+    name = _name(tenant, namespace, topic)
+    number = await request.services.schemas.delete(name, force=request.flag("force"))
+    return Response.of_json({"version": number})
+
+
+async def compatibility(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Whether the schema of the body could be registered now."""
+    name, services = _name(tenant, namespace, topic), request.services
+    strategy = services.schemas.rules.strategy(name)
+    try:
+        schema = _posted(request)
+        existing = [one.schema for one in await services.schemas.live(name)]
+        check = partial(check_compatible, existing, schema, strategy)
+        await services.schemas.compare(check)
+    except (IncompatibleSchemaError, InvalidSchemaError) as error:
+        raise HttpError(500, UNEXPECTED.format(error.message)) from error
+    answer = {"compatibility": True, "schemaCompatibilityStrategy": strategy}
+    return Response.of_json(answer, 202)
+
+
+async def version_of(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """The version of the schema of the body; -1 if the topic does not have it."""
+    name = _name(tenant, namespace, topic)
+    try:
+        number = await request.services.schemas.version_of(name, _posted(request))
+    except InvalidSchemaError as error:
+        raise HttpError(500, UNEXPECTED.format(error.message)) from error
+    return Response.of_json({"version": -1 if number is None else number})
+
+
+def _name(tenant: str, namespace: str, topic: str) -> TopicName:
+    try:
+        return TopicName.parse(f"persistent://{tenant}/{namespace}/{topic}")
+    except InvalidTopicNameError as error:
+        raise HttpError(412, str(error)) from error
+
+
+def _posted(request: Request) -> Schema:
+    """The schema of the body: {"type": ..., "schema": ..., "properties": {...}}."""
+    body = request.json()
+    if not isinstance(body, dict):
+        raise HttpError(400 if body is not None else 500, "the body must be a JSON object")
+    text, kind, properties = body.get("schema"), body.get("type"), body.get("properties") or {}
+    if text is None or isinstance(text, (dict, list)):
+        raise HttpError(500 if text is None else 400, '"schema" must be the definition as text')
+    if not isinstance(kind, str):
+        raise HttpError(500, '"type" must be the name of a schema type')
+    if not isinstance(properties, dict):
+        raise HttpError(400, '"properties" must be a JSON object')
+    if kind in CLIENT_SIDE:
+        raise InvalidSchemaError(f"Schema {kind} is a client-side schema type")
+    number = parse_kind(kind)
+    if number is None:
+        raise HttpError(500, UNEXPECTED.format(f"there is no schema type {kind[:40]}"))
+    schema = Schema(name="", schema_data=stored_data(number, _text(text)))
+    schema.type = number  # type: ignore[assignment]
+    schema.properties.extend(KeyValue(key=k, value=_text(v)) for k, v in properties.items())
+    return schema
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _shown(found: SchemaVersion) -> dict[str, Any]:
+    return {
+        "version": found.number,
+        "type": kind_of(found.schema),
+        "timestamp": found.registered_ms,
+        "data": shown_data(found.schema),
+        "properties": {pair.key: pair.value for pair in found.schema.properties},
+    }
+
+
+def _page(request: Request, status: int, message: str) -> Response:
+    path = html.escape(request.target.partition("?")[0])
+    page = PAGE.format(status=status, message=_escaped(message), path=path)
+    return Response(status, page.encode("iso-8859-1", "xmlcharrefreplace"), PAGE_TYPE)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text).replace("&#x27;", "&apos;")
+
+
+BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", SCHEMA, latest),
-    Route("GET", f"{SCHEMA}/{{version}}", by_version),
+    Route("GET", f"{BASE}/schema", latest),
+    Route("POST", f"{BASE}/schema", register),
+    Route("DELETE", f"{BASE}/schema", delete),
+    Route("GET", f"{BASE}/schema/{{version}}", by_version),
+    Route("GET", f"{BASE}/schemas", all_versions),
+    Route("GET", f"{BASE}/metadata", metadata),
+    Route("POST", f"{BASE}/compatibility", compatibility),
+    Route("POST", f"{BASE}/version", version_of),
 )

@@ -10,6 +10,7 @@ from ..handlers.checks import check_name
 from ..statistics.stats import REPLICATED_PROPERTY, is_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
+from ..topics.creation import creates
 from ..topics.topic import Topic
 from .messages import HttpError, Request, Response
 from .names import existing_topic, open_logs, open_one_log, topic_name
@@ -52,7 +53,7 @@ async def _open_or_create(
 ) -> list[Topic]:
     topics = request.services.topics
     parsed = topic_name(request, domain, tenant, namespace, topic)
-    if not topics.exists(parsed) and topics.creates_topics:
+    if not topics.exists(parsed) and creates(topics, parsed):
         return [await topics.open(parsed, create=True)]
     return await open_logs(request, domain, tenant, namespace, topic)
 
@@ -132,8 +133,9 @@ async def skip(
     """Acknowledge the next `count` entries."""
     what = "Skip messages on a partitioned topic is not allowed"
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    if not count.isascii() or not count.isdigit() or len(count) > 9:
-        raise HttpError(400, f"{count[:40]!r} is not a number of entries")
+    digits = count.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+        raise HttpError(404, f"{count[:40]!r} is not a number of entries")
     await subscription.skip(int(count))
     return Response()
 

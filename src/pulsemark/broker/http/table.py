@@ -35,6 +35,11 @@ class Route:
         return self._parts
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the template, in the order of the values that `match` returns."""
+        return tuple(part[1:-1] for part in self._parts if part.startswith("{"))
+
+    @property
     def size(self) -> int:
         """How many segments its paths have."""
         return len(self._parts)
@@ -48,7 +53,8 @@ class Route:
     def purpose(self) -> str:
         """What the route does: the first sentence of its handler's docstring."""
         handler = self.handler.func if isinstance(self.handler, partial) else self.handler
-        return " ".join((handler.__doc__ or "").partition("\n\n")[0].split())
+        text = handler.__doc__ or "Refused: the topic's kind does not have this."
+        return " ".join(text.partition("\n\n")[0].split())
 
     def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
         """The values of the template's names; None if the path does not match."""

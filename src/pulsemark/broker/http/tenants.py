@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..security.permissions import InvalidPermissionError, check_roles
 from .clusters import cluster_names
 from .messages import HttpError, Request, Response
 from .names import is_valid_name
@@ -77,8 +78,12 @@ async def _settings(request: Request) -> dict[str, Any]:
         raise HttpError(412, "Clusters do not exist")
     if any(role != role.strip() for role in roles or ()):
         raise HttpError(412, "AdminRoles contains whitespace in the beginning or end.")
-    shown = {} if roles is None else {"adminRoles": roles}
-    return {**shown, "allowedClusters": clusters}
+    if roles is None:
+        return {"allowedClusters": clusters}
+    try:
+        return {"adminRoles": check_roles(roles), "allowedClusters": clusters}
+    except InvalidPermissionError as error:
+        raise HttpError(400, f"adminRoles: {error}") from error
 
 
 def _names(body: dict[str, Any], field: str) -> list[str] | None:

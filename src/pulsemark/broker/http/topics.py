@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from ...ledger import LedgerError, Position
+from ..policies.properties import PROPERTIES
 from ..statistics.internal_stats import internal_stats, managed_ledger_info
 from ..statistics.stats import Pieces, StatsOptions, bytes_from, topic_stats
 from ..subscriptions.seek import SeekTarget
@@ -20,7 +21,7 @@ from .names import (
     open_topic,
     topic_name,
 )
-from .properties import PROPERTIES, text_properties
+from .properties import text_properties
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -55,7 +56,7 @@ async def create_topic(
         )
     await topics.open(name, create=True, explicit=True)
     if given:
-        await topics.policy_store.set_in_topic(name, PROPERTIES, given)
+        await topics.policies[PROPERTIES].set_for_topic(name, given)
     return Response()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 __all__ = [
     "ENTRY_SIZE_LIMITS_BYTES",
     "WRITE_LATENCY_LIMITS_MS",
+    "DropMeter",
     "Histogram",
     "RateMeter",
     "Rates",
@@ -86,3 +87,18 @@ class RateMeter:
         growth = [max(now - before, 0) for now, before in zip(totals, self._before, strict=True)]
         self.rates = Rates(*(amount / elapsed_s for amount in growth))
         self._before = totals
+
+
+class DropMeter:
+    """Computes the rate of dropped messages, for each period."""
+
+    __slots__ = ("_before", "rate")
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._before = 0
+
+    def update(self, total: int, elapsed_s: float) -> None:
+        """End a period, with all messages dropped until now."""
+        self.rate = max(total - self._before, 0) / elapsed_s
+        self._before = total

@@ -40,7 +40,7 @@ def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
         "waitingCursorsCount": sum(row["waitingReadOp"] for row in cursors.values()),
         "pendingAddEntriesCount": 0,
         "lastConfirmedEntry": _last(topic),
-        "state": "LedgerOpened",
+        "state": "LedgerOpened" if topic.terminated_at is None else "Terminated",
         "ledgers": listed,
         "cursors": cursors,
         "schemaLedgers": [],

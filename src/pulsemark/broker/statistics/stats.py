@@ -31,8 +31,10 @@ __all__ = [
     "Pieces",
     "StatsOptions",
     "bytes_from",
+    "consumer_stats",
     "is_replicated",
     "iso_time",
+    "publisher_stats",
     "segment_size_bytes",
     "storage_size_bytes",
     "topic_stats",
@@ -194,12 +196,13 @@ def segment_size_bytes(segment: Run) -> int:
 def _publishers(topic: Topic) -> Generator[None, None, list[dict[str, Any]]]:
     rows = []
     for producer in tuple(topic.producers.by_name.values()):
-        rows.append(_publisher(producer))
+        rows.append(publisher_stats(producer))
         yield
     return rows
 
 
-def _publisher(producer: Producer) -> dict[str, Any]:
+def publisher_stats(producer: Producer) -> dict[str, Any]:
+    """A producer's row."""
     return {
         "accessMode": ProducerAccessMode.Name(producer.access_mode),
         "msgRateIn": 0.0,
@@ -221,7 +224,7 @@ def _publisher(producer: Producer) -> dict[str, Any]:
 def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     consumers = []
     for consumer in tuple(subscription.consumers):
-        consumers.append(_consumer(subscription, consumer))
+        consumers.append(consumer_stats(subscription, consumer))
         yield
     start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
     backlog_bytes = yield from bytes_from(subscription.topic, start)
@@ -296,7 +299,8 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
     }
 
 
-def _consumer(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
+def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
+    """A consumer's row."""
     per_entry = consumer.messages_out // consumer.entries_out if consumer.entries_out else 0
     return {
         "msgRateOut": 0.0,

@@ -71,6 +71,7 @@ class Consumer:
         "consumer_id",
         "entries_out",
         "epoch",
+        "follows_schema",
         "has_left",
         "key_shared_meta",
         "last_acked_ms",
@@ -104,6 +105,8 @@ class Consumer:
         self.key_shared_meta.CopyFrom(command.keySharedMeta)
         #: Consumer epoch of Exclusive and Failover; -1: the client does not use epochs.
         self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
+        #: Whether it takes any schema of the topic (AUTO_CONSUME).
+        self.follows_schema = False
         self.properties = {pair.key: pair.value for pair in command.metadata}
         #: Whether it gets entries in Kafka's format as they are stored.
         self.wants_stored = STORED_PROPERTY in self.properties

@@ -26,11 +26,12 @@ class BeingConvertedError(Exception):
 
     def __init__(self, done: asyncio.Future[Any]) -> None:
         super().__init__("the next entry is being converted")
-        self._done = done
+        #: Done when reading can go on.
+        self.done = done
 
     def call_when_done(self, call: Callable[[], None]) -> asyncio.Handle | Waiting:
         """Call once, when reading can go on. The result can be cancelled."""
-        return Waiting(self._done, call)
+        return Waiting(self.done, call)
 
 
 class Waiting:

@@ -72,6 +72,12 @@ class DelayedEntries:
         self._set_timer()
         return True
 
+    def take_all(self) -> list[Position]:
+        """All entries, which need not wait any more."""
+        positions = [position for _, position in self._heap]
+        self.clear()
+        return positions
+
     def clear(self) -> None:
         """Forget everything."""
         self._heap.clear()

@@ -107,6 +107,10 @@ class Dispatcher(ABC):
         """Whether too many unacknowledged messages keep a consumer from getting more."""
         return False
 
+    def rules_changed(self) -> None:
+        """The topic's policies have changed: go on by the new ones."""
+        self.dispatch()
+
     def rewind(self) -> None:
         """Start again from the cursor."""
         self.read_position = self.cursor.first_unacked
@@ -139,7 +143,15 @@ class Dispatcher(ABC):
 
     def entries_for(self, permits: int) -> int:
         """How many entries to read for `permits` messages, by recent batch sizes."""
+        permits = self.subscription.rates.allowed(permits)
         return max(1, min(MAX_ENTRIES_PER_READ, round(permits / self._messages_per_entry)))
+
+    def is_throttled(self) -> bool:
+        """Whether a rate limit is exceeded; then dispatch goes on by itself when it is not."""
+        wait_s = self.subscription.rates.wait_s()
+        if wait_s and self._turn is None and not self._is_closed:
+            self._turn = asyncio.get_running_loop().call_later(wait_s, self._take_turn)
+        return wait_s > 0
 
     def cost_bytes(self, entry: Entry) -> int:
         """An entry's share of a round's bytes. A small entry counts as 1/ROUND_ENTRIES of it."""

@@ -145,7 +145,7 @@ class SharedDispatcher(Dispatcher):
         sent_bytes = self._send_waiting_chunks()
         while not self._all_blocked:
             consumer = self.ready.first()
-            if consumer is None:
+            if consumer is None or self.is_throttled():
                 return
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
@@ -235,9 +235,11 @@ class SharedDispatcher(Dispatcher):
 
     def is_wanted(self, entry: Entry) -> bool:
         """Whether to send a new entry now."""
-        return super().is_wanted(entry) and not self.delayed.holds_back(
-            entry.position, deliver_at_ms(entry.body)
-        )
+        if not super().is_wanted(entry):
+            return False
+        if not self.subscription.topic.rules.delays_delivery:
+            return True
+        return not self.delayed.holds_back(entry.position, deliver_at_ms(entry.body))
 
     def may_look_ahead(self) -> bool:
         """Whether few enough entries wait for their time or for a certain consumer."""
@@ -358,12 +360,24 @@ class SharedDispatcher(Dispatcher):
 
     # -- unacknowledged messages ----------------------------------------------------------------
 
+    def rules_changed(self) -> None:
+        """Unblock those whom the new limits do not block; without delays nothing waits."""
+        rules = self.subscription.topic.rules
+        for consumer in tuple(self._blocked):
+            if consumer.unacked_messages < rules.max_unacked_per_consumer:
+                self._blocked.discard(consumer)
+                self.ready.add(consumer)
+        self._all_blocked &= self.unacked_messages >= rules.max_unacked_per_subscription
+        if len(self.delayed) and not rules.delays_delivery:
+            self.wait_again(self.delayed.take_all())
+        super().rules_changed()
+
     def _unacked_changed(self, consumer: Consumer, change: int) -> None:
         if not change:
             return
         self.unacked_messages += change
-        limit = self.config.max_unacked_messages_per_consumer
-        limit_all = self.config.max_unacked_messages_per_subscription
+        rules = self.subscription.topic.rules
+        limit, limit_all = rules.max_unacked_per_consumer, rules.max_unacked_per_subscription
         if change > 0:
             if consumer.unacked_messages >= limit:
                 self._blocked.add(consumer)

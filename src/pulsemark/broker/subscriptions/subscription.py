@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
@@ -25,6 +24,7 @@ from ..errors import RefusedError
 from ..long_work import PIECE_IDS, LongWork
 from .closing import closing
 from .consumer import Consumer
+from .dispatch_rates import DispatchRates
 from .dispatcher import Dispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
 from .positions import count_open, position_of
@@ -70,6 +70,9 @@ class Subscription:
         self.last_expired_ms = 0
         self.last_flow_ms = 0
         self._is_stored = is_stored
+        self.rates = DispatchRates()
+        #: When it last had a consumer, by the broker's clock.
+        self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
         #: Acknowledgements and redeliveries of many messages.
@@ -101,6 +104,11 @@ class Subscription:
     def properties(self) -> dict[str, str]:
         """The properties that clients gave the subscription."""
         return self.cursor.subscription_properties
+
+    @property
+    def backlog_messages(self) -> int:
+        """Messages that are not acknowledged."""
+        return self.cursor.backlog_messages
 
     async def stored(self) -> None:
         """Return when the subscription is durable; `RefusedError` if that failed."""
@@ -159,6 +167,8 @@ class Subscription:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
             raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
+        if self._sole_consumer() is None:
+            self.topic.check_consumers(self)
 
     def _sole_consumer(self) -> Consumer | None:
         return self.dispatcher.sole_consumer if self.dispatcher is not None else None
@@ -179,6 +189,7 @@ class Subscription:
 
     def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
         """Disconnect consumers; the entries they held go to the others."""
+        self.last_used_ms = self.topic.config.clock.now_ms()
         for consumer in consumers:
             consumer.subscription = None
         if self.dispatcher is not None:
@@ -243,6 +254,12 @@ class Subscription:
         """End a seek: consumers may connect again."""
         self.is_fenced = False
 
+    def rules_changed(self) -> None:
+        """The topic's policies have changed: dispatch goes by the new ones."""
+        self.rates.change(self.topic)
+        if self.dispatcher is not None:
+            self.dispatcher.rules_changed()
+
     def is_blocked(self, consumer: Consumer) -> bool:
         """Whether too many unacknowledged messages keep a consumer from getting more."""
         return self.dispatcher is not None and self.dispatcher.is_blocked(consumer)
@@ -282,22 +299,11 @@ class Subscription:
         if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
             self.dispatcher.redeliver(consumer, positions)
 
-    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
-        """Deliver many entries again, in pieces.
-
-        A position that is named twice is delivered again and counted only once.
-        """
-        remaining = iter(positions)
-        named: set[Position] = set()
-        while piece := list(islice(remaining, PIECE_IDS)):
-            self.redeliver(consumer, [one for one in piece if one not in named])
-            named.update(piece)
-            yield
-
     def count_sent(self, messages: int, size_bytes: int) -> None:
         """Statistics of a sent entry."""
         self.messages_out += messages
         self.bytes_out += size_bytes
+        self.rates.sent(messages, size_bytes)
 
     def ack_set(self, position: Position) -> list[int]:
         """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""

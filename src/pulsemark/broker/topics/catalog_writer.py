@@ -82,15 +82,22 @@ class CatalogWriter:
             await self._run_blocking(self._catalog.write, changes)
 
     async def put(
-        self, kind: str, key: str, value: bytes | None, show: Callable[[], object] = lambda: None
+        self,
+        kind: str,
+        key: str,
+        value: bytes | None,
+        show: Callable[[], object] = lambda: None,
+        *others: Change,
     ) -> None:
         """A turn with one change: store ``value`` (None removes it), then call ``show``.
+
+        ``others`` are made in the same transaction.
 
         Raises CatalogError; then nothing has changed, and ``show`` was not called.
         """
 
         async def change() -> None:
-            await self.write((kind, key, value))
+            await self.write((kind, key, value), *others)
             show()
 
         await self.in_turn(change)

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
-from ..cleaning.policies import COMPACTION_THRESHOLD, INT_MAX, MIB, MINUTE_MS, RETENTION
+from ..cleaning.policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
+from ..policies.values import INT_MAX
 
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics

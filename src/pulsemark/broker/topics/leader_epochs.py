@@ -32,7 +32,9 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..background import Background
 from ..commits import durable
-from ..errors import BrokerError, RefusedError
+from ..errors import RefusedError
+from ..policies.levels import Levels
+from ..policies.policy import Place, Policy, PolicyValueError
 from .entry_formats import KAFKA_POLICY
 from .name_locks import NameLocks
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 __all__ = [
+    "EPOCHS",
     "LEADER_EPOCHS",
     "InvalidEpochPolicyError",
     "LeaderEpochs",
@@ -55,12 +58,11 @@ TOPICS_AT_ONCE = 64
 MAX_NAME_CHARACTERS = 60
 
 
-class InvalidEpochPolicyError(BrokerError, ValueError):
+class InvalidEpochPolicyError(PolicyValueError):
     """A value that the policy cannot have; `value` is the value given."""
 
     def __init__(self, value: object) -> None:
-        super().__init__(f"{LEADER_EPOCHS}: must be true or false, not {ascii(value)[:80]}")
-        self.value = value
+        super().__init__(LEADER_EPOCHS, value, f"must be true or false, not {ascii(value)[:80]}")
 
 
 def check_leader_epochs(value: Any) -> bool:
@@ -70,7 +72,19 @@ def check_leader_epochs(value: Any) -> bool:
     return value
 
 
-class LeaderEpochs:
+EPOCHS = Policy(
+    name=LEADER_EPOCHS,
+    key=LEADER_EPOCHS,
+    what="whether a leader epoch begins when a broker takes a topic over",
+    read=check_leader_epochs,
+    default=lambda config: config.leader_epochs_enabled,
+    namespace=Place(LEADER_EPOCHS, empty="null"),
+    topic=Place(LEADER_EPOCHS, empty="null"),
+    is_ours=True,
+)
+
+
+class LeaderEpochs(Levels[bool]):
     """The policy at all levels, and the epochs of the topics of one registry."""
 
     def __init__(
@@ -82,9 +96,8 @@ class LeaderEpochs:
         leader: str,
     ) -> None:
         """`leader` names this broker in the epochs that it begins, in the `background`."""
-        self.default = topics.config.leader_epochs_enabled
+        super().__init__(EPOCHS, topics.config.leader_epochs_enabled, topics.policy_store)
         self.leader = leader
-        self._store = topics.policy_store
         self._topics = topics
         self._run_blocking = run_blocking
         self._background = background
@@ -92,34 +105,16 @@ class LeaderEpochs:
 
     # -- the policy -----------------------------------------------------------------------------
 
-    def of_namespace(self, namespace: str) -> bool | None:
-        """The policy set for a namespace; None if none is set."""
-        value: bool | None = self._store.in_namespace(namespace, LEADER_EPOCHS)
-        return value
-
-    def of_topic(self, name: TopicName) -> bool | None:
-        """The policy set for a topic; None if none is set."""
-        value: bool | None = self._store.in_topic(name, LEADER_EPOCHS)
-        return value
-
-    def applied(self, name: TopicName) -> bool:
-        """The policy that applies to a topic."""
-        for value in (self.of_topic(name), self.of_namespace(name.namespace)):
-            if value is not None:
-                return value
+    def default_of(self, name: TopicName) -> bool:
+        """The broker's value; topics that take Kafka's record sets have epochs."""
         return self.default or self._store.in_topic(name, KAFKA_POLICY) is not None
 
-    async def set_for_namespace(self, namespace: str, value: bool | None) -> None:
-        """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._store.set_in_namespace(namespace, LEADER_EPOCHS, value)
+    async def changed_in_namespace(self, namespace: str) -> None:
+        """Begin the epochs that are due in a namespace."""
         await self._begin_in(self._topics.names_in(namespace))
 
-    async def set_for_topic(self, name: TopicName, value: bool | None) -> None:
-        """Set a topic's policy, not a partition's; None unsets it.
-
-        Raises `RefusedError` if the topic does not exist, and `LedgerError`.
-        """
-        await self._store.set_in_topic(name, LEADER_EPOCHS, value)
+    async def changed_in_topic(self, name: TopicName) -> None:
+        """Begin the epochs that are due in a topic and its partitions."""
         await self.begin_in_topic(name)
 
     async def begin_in_topic(self, name: TopicName) -> None:
@@ -144,7 +139,7 @@ class LeaderEpochs:
 
         Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
         """
-        if self.applied(topic.topic_name):
+        if topic.terminated_at is None and self.applied(topic.topic_name):
             # To its end: the next caller must not begin another one while this one is stored.
             await self._background.run_to_end(self._begin_alone(topic))
 

@@ -12,22 +12,20 @@ from typing import Any
 
 from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
 from ...wire import TopicName
-from ..errors import BrokerError
-from .policy_store import PolicyStore
+from ..policies.levels import Levels
+from ..policies.policy import Place, Policy, PolicyValueError
 
-__all__ = ["MIRROR_SOURCES", "InvalidSourcesError", "MirrorPolicies", "check_sources"]
+__all__ = ["MIRRORS", "MIRROR_SOURCES", "InvalidSourcesError", "MirrorPolicies", "check_sources"]
 
 MIRROR_SOURCES = "mirrorSources"
 MAX_SOURCES = 100
 
 
-class InvalidSourcesError(BrokerError, ValueError):
+class InvalidSourcesError(PolicyValueError):
     """A value that the policy cannot have: `value`, with the `reason`."""
 
     def __init__(self, value: object, reason: str) -> None:
-        super().__init__(f"{MIRROR_SOURCES}: {reason}")
-        self.value = value
-        self.reason = reason
+        super().__init__(MIRROR_SOURCES, value, reason)
 
 
 def check_sources(value: Any) -> list[str]:
@@ -43,41 +41,21 @@ def check_sources(value: Any) -> list[str]:
     return sorted(set(value))
 
 
-class MirrorPolicies:
-    """The policy at all levels. Everything runs on the event loop."""
+MIRRORS = Policy(
+    name=MIRROR_SOURCES,
+    key=MIRROR_SOURCES,
+    what="the clusters from which mirrors may publish",
+    read=check_sources,
+    default=lambda config: list(config.mirror_sources),
+    namespace=Place(MIRROR_SOURCES, empty="null"),
+    topic=Place(MIRROR_SOURCES, empty="null"),
+    is_ours=True,
+)
 
-    def __init__(self, default: tuple[str, ...], store: PolicyStore) -> None:
-        self.default = tuple(default)
-        self._store = store
 
-    def of_namespace(self, namespace: str) -> list[str] | None:
-        """The value set for a namespace; None if none is set."""
-        found: list[str] | None = self._store.in_namespace(namespace, MIRROR_SOURCES)
-        return found
-
-    def of_topic(self, name: TopicName) -> list[str] | None:
-        """The value set for a topic; None if none is set."""
-        found: list[str] | None = self._store.in_topic(name, MIRROR_SOURCES)
-        return found
-
-    def applied(self, name: TopicName) -> list[str]:
-        """The value that applies to a topic."""
-        for found in (self.of_topic(name), self.of_namespace(name.namespace)):
-            if found is not None:
-                return found
-        return list(self.default)
+class MirrorPolicies(Levels[list[str]]):
+    """The policy at all levels."""
 
     def sources_of(self, name: TopicName) -> frozenset[str]:
         """The clusters from which a topic accepts mirrors."""
         return frozenset(self.applied(name))
-
-    async def set_for_namespace(self, namespace: str, value: list[str] | None) -> None:
-        """Set a namespace's value; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._store.set_in_namespace(namespace, MIRROR_SOURCES, value)
-
-    async def set_for_topic(self, name: TopicName, value: list[str] | None) -> None:
-        """Set a topic's value, not a partition's; None unsets it.
-
-        Raises `RefusedError` if the topic does not exist, and `LedgerError`.
-        """
-        await self._store.set_in_topic(name, MIRROR_SOURCES, value)

@@ -31,6 +31,8 @@ class Namespaces(Mapping[str, Settings]):
         self._catalog = catalog
         self._writer = writer
         self._settings: dict[str, Settings] = {}
+        #: Called after each change that is shown, with the namespace; None: a tenant changed.
+        self.on_change: list[Callable[[str | None], None]] = []
 
     def load(self) -> None:
         """Read the catalog; a new folder gets public/default. Blocks."""
@@ -69,12 +71,18 @@ class Namespaces(Mapping[str, Settings]):
 
         def show() -> None:
             self.tenants[tenant] = settings
+            self._tell(None)
 
         await self._writer.put("tenant", tenant, _stored(settings), show)
 
     async def delete_tenant(self, tenant: str) -> None:
         """Delete a tenant that has no namespaces."""
-        await self._writer.put("tenant", tenant, None, lambda: self.tenants.pop(tenant, None))
+
+        def show() -> None:
+            self.tenants.pop(tenant, None)
+            self._tell(None)
+
+        await self._writer.put("tenant", tenant, None, show)
 
     async def put(self, namespace: str, settings: Settings) -> None:
         """Create a namespace, or change its settings."""
@@ -82,6 +90,7 @@ class Namespaces(Mapping[str, Settings]):
 
         def show() -> None:
             self._settings[namespace] = settings
+            self._tell(namespace)
 
         await self._writer.put("namespace", namespace, _stored(settings), show)
 
@@ -99,12 +108,19 @@ class Namespaces(Mapping[str, Settings]):
             settings = change(self._settings[namespace])
             await self._writer.write(("namespace", namespace, _stored(settings)))
             self._settings[namespace] = settings
+            self._tell(namespace)
 
         await self._writer.in_turn(turn)
 
+    def _tell(self, namespace: str | None) -> None:
+        for call in self.on_change:
+            call(namespace)
+
     def withdraw(self, namespace: str) -> Settings | None:
         """Begin to delete a namespace: it is hidden from now on. None: it does not exist."""
-        return self._settings.pop(namespace, None)
+        settings = self._settings.pop(namespace, None)
+        self._tell(namespace)
+        return settings
 
     def restore(self, namespace: str, settings: Settings) -> None:
         """Show a withdrawn namespace again, after its deletion failed."""

@@ -31,6 +31,8 @@ __all__ = ["TOPIC_POLICY_KIND", "Concerns", "PolicyStore", "stored_policies"]
 
 TOPIC_POLICY_KIND = "topic-policy"
 
+_NO_POLICIES: Mapping[str, Any] = {}
+
 Concerns = Callable[[TopicName], bool]
 """Whether a change concerns a topic."""
 
@@ -78,9 +80,18 @@ class PolicyStore:
         """The policy set for a topic; None if none is set."""
         return self.of_topics.get(str(name.partitioned), {}).get(policy)
 
+    def policies_of_topic(self, name: TopicName) -> Mapping[str, Any]:
+        """All policies set for a topic; those of a partition are the partitioned topic's."""
+        return self.of_topics.get(str(name.partitioned), _NO_POLICIES)
+
     def owners(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
         """A copy of all namespaces and topics with their settings. Call it from any thread."""
         return (*self._namespaces.snapshot(), *tuple(self.of_topics.items()))
+
+    def is_set(self, policy: str) -> bool:
+        """Whether any namespace or topic has a value of this policy."""
+        keys = (policy, f"global:{policy}")
+        return any(key in values for _, values in self.owners() for key in keys)
 
     # -- changing -------------------------------------------------------------------------------
 

@@ -53,6 +53,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Pulsar's message; clients show it to their users.
+TERMINATED = (
+    "org.apache.pulsar.broker.service.BrokerServiceException$TopicTerminatedException: "
+    "Topic was already terminated"
+)
 #: The highest topic epoch that a client may claim. Pulsar's epochs are signed 64-bit numbers, so
 #: this leaves half of them for later epochs.
 CLAIMED_EPOCH_MAX = 1 << 62
@@ -101,6 +106,8 @@ class Producer:
     reservation: Reservation | None = None
     #: The facts about it that stampers get.
     sender: Sender | None = None
+    #: Whether it encrypts its messages.
+    is_encrypted: bool = False
     #: What it may do as a mirror; None: it is an ordinary producer.
     mirror: Mirror | None = None
     #: The topic's producers while this one is among them, added or waiting.
@@ -134,6 +141,7 @@ class Producer:
             user_provided_name=command.user_provided_producer_name,
             topic_epoch=command.topic_epoch if command.HasField("topic_epoch") else None,
             connected_since_ms=now_ms,
+            is_encrypted=command.encrypted,
             properties={pair.key: pair.value for pair in command.metadata},
         )
 
@@ -142,8 +150,12 @@ class TopicProducers:
     """The producers of one topic."""
 
     def __init__(
-        self, topic_epoch: int | None, store_epoch: Callable[[int], Awaitable[None]]
+        self,
+        topic_epoch: int | None,
+        store_epoch: Callable[[int], Awaitable[None]],
+        topic: str = "",
     ) -> None:
+        self._topic = topic
         #: The added producers; an exclusive one also while its epoch is being stored.
         self.by_name: dict[str, Producer] = {}
         #: The producers that wait for exclusive access; the longest waiting is first.
@@ -152,6 +164,8 @@ class TopicProducers:
         self._store_epoch = store_epoch
         self._exclusive: Producer | None = None
         self._is_closed = False
+        #: Whether the topic was terminated: no producer may enter.
+        self.is_terminated = False
         self._storing = asyncio.Lock()
         self._background = Background()
 
@@ -160,11 +174,17 @@ class TopicProducers:
         """The exclusive producer, if there is one."""
         return self._exclusive
 
-    async def add(self, producer: Producer) -> bool:
-        """Add a producer (True) or let it wait (False), or raise `RefusedError`."""
+    async def add(self, producer: Producer, *, most: int = 0) -> bool:
+        """Add a producer (True) or let it wait (False), or raise `RefusedError`.
+
+        `most` is how many producers the topic may have; 0: without limit.
+        """
         await self._free_name(producer)
         # No `await` from here until the producer was added: nothing can change.
         self._check_can_enter(producer)
+        if most and len(self.by_name) + len(self.waiting) >= most:
+            reason = f"Topic '{self._topic}' reached max producers limit"
+            raise RefusedError(ServerError.ProducerBusy, reason)
         if producer.access_mode == ProducerAccessMode.Shared:
             if self._exclusive is not None or self.waiting:
                 raise RefusedError(
@@ -219,6 +239,17 @@ class TopicProducers:
             producer.connection.close_producer(producer)
             yield
 
+    def disconnect_those(self, concerned: Callable[[Producer], bool]) -> None:
+        """Close some producers from the broker's side; their clients may open them again."""
+        chosen = [
+            each for each in (*self.waiting.values(), *self.by_name.values()) if concerned(each)
+        ]
+        for producer in chosen:
+            producer.may_publish = False
+            producer.is_disconnected = True
+            self.remove(producer)
+            producer.connection.close_producer(producer)
+
     def close(self) -> None:
         """The topic or the broker closes: no producer is added or promoted any more."""
         self._is_closed = True
@@ -231,6 +262,8 @@ class TopicProducers:
     # -- places ---------------------------------------------------------------------------------
 
     def _check_can_enter(self, producer: Producer) -> None:
+        if self.is_terminated:
+            raise RefusedError(ServerError.TopicTerminatedError, TERMINATED)
         if self._is_closed:
             raise RefusedError(ServerError.ServiceNotReady, "the topic is being closed; try again")
         if producer.has_left:

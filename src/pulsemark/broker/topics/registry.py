@@ -13,10 +13,10 @@ topic and is refused; it never uses a deleted one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from functools import cached_property
+from functools import partial
 from typing import Any, TypeVar
 
-from ...ledger import LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
+from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError, TopicStore
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
@@ -25,18 +25,28 @@ from ..background import Background
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..long_work import Turns
+from ..policies.catalogue import POLICIES
+from ..policies.levels import Policies
+from ..subscriptions.end_of_topic import tell_if_ended
 from .catalog_writer import CatalogWriter
+from .creation import check_room
+from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
 from .leader_epochs import LeaderEpochs, leader_name
-from .mirror_policies import MirrorPolicies
+from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
+from .non_persistent import NonPersistentTopic, NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
-from .producers import CLAIMED_EPOCH_MAX
+from .rule_keeping import RuleKeeping
+from .schema_kinds import STORED_KINDS
+from .shared_subscriptions import share_subscriptions
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
+from .topic_marks import TopicMarks
 from .topic_names import TopicNames
+from .topic_rules import rules_of
 
 __all__ = ["Topics"]
 
@@ -49,8 +59,8 @@ MAX_PARTITIONS = 10_000
 class Topics:
     """The registry of topics.
 
-    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `stamp_policies`;
-    `leader_epochs`;
+    Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
+    those with effects: `stamp_policies`, `mirror_policies`, `leader_epochs`;
     `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
     that is opened.
     """
@@ -80,30 +90,30 @@ class Topics:
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
-        self.stamp_policies = StampPolicies(
-            StampPolicy(config.stampers, stampers),
-            self.policy_store,
-            self.open_topics,
-            self.names,
-            self._partitioned,
-            self.turns,
-            broker_name=broker_name,
+        self.non_persistent = NonPersistentTopics(
+            config, partitioned, self._check_namespace, lambda name: rules_of(self.policies, name)
         )
-        self.entry_formats = EntryFormats(self.policy_store, self.open_topics, self._partitioned)
-        self.mirror_policies = MirrorPolicies(config.mirror_sources, self.policy_store)
         self._store = store
         self._run_blocking = run_blocking
-        self._topic_epochs: dict[str, int] = {}
+        self._marks = TopicMarks(catalog_writer, run_blocking)
         self._locks = NameLocks()
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
+        self._make_policies(stampers, broker_name)
 
-    @cached_property
-    def leader_epochs(self) -> LeaderEpochs:
-        """The policy `leaderEpochs`, and the epochs that this broker begins."""
-        leader = leader_name(self.stamp_policies.broker_name, self._store.owner_id)
-        return LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+    def _make_policies(self, stampers: StamperChain, broker_name: str) -> None:
+        config, store = self.config, self.policy_store
+        self.policies = Policies(POLICIES, config, store)
+        places = (store, self.open_topics, self.names, self._partitioned, self.turns)
+        default = StampPolicy(config.stampers, stampers)
+        self.stamp_policies = StampPolicies(default, *places, broker_name=broker_name)
+        self.entry_formats = EntryFormats(store, self.open_topics, self._partitioned)
+        self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)
+        leader = leader_name(broker_name, self._store.owner_id)
+        self.leader_epochs = LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
+        self.rule_keeping = RuleKeeping(self, self._run_blocking)
+        self.policies.use(self.stamp_policies, self.mirror_policies, self.leader_epochs)
 
     async def load(self) -> None:
         """Read the catalog; a new folder gets public/default."""
@@ -114,7 +124,7 @@ class Topics:
             self.names.add(name)
         self._partitioned.load()
         self._finish_deletions()
-        self._topic_epochs = self._stored_epochs()
+        self._marks.load(self.catalog, self.names)
         self.namespaces.load()
         self.policy_store.load(self.catalog)
         self.stamp_policies.check_stored()
@@ -127,19 +137,9 @@ class Topics:
                 if partition in self.names:
                     self._store.delete_topic(partition)
                     self.names.discard(partition)
-            self.catalog.delete("schema", str(name))
+            for kind in STORED_KINDS:
+                self.catalog.delete(kind, str(name))
             self._partitioned.finish(name)
-
-    def _stored_epochs(self) -> dict[str, int]:
-        """Each topic's epoch. The epochs of deleted topics, left by a crash, are removed."""
-        epochs: dict[str, int] = {}
-        for key, value in self.catalog.items("topic-epoch"):
-            if key in self.names:
-                # Earlier versions stored any epoch that a client claimed.
-                epochs[key] = int(value) if int(value) < 1 << 63 else CLAIMED_EPOCH_MAX
-            else:
-                self.catalog.delete("topic-epoch", key)
-        return epochs
 
     @property
     def catalog(self) -> MetadataStore:
@@ -147,11 +147,6 @@ class Topics:
         return self._store.catalog
 
     # -- names ----------------------------------------------------------------------------------
-
-    @property
-    def creates_topics(self) -> bool:
-        """Whether a topic is created when a client produces to it or subscribes."""
-        return self.config.allow_auto_topic_creation
 
     def wake_committer(self) -> None:
         """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
@@ -172,15 +167,18 @@ class Topics:
 
     def exists(self, name: TopicName) -> bool:
         """Whether the topic, partitioned or not, exists."""
-        return str(name) in self.names or name in self._partitioned
+        names = self.names if name.is_persistent else self.non_persistent.names
+        return str(name) in names or name in self._partitioned
 
     def partitions_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
         return self._partitioned.count_of(name)
 
     def names_in(self, namespace: str) -> list[str]:
-        """Full names of a namespace's topics, sorted, with each partition."""
-        return self.names.of(namespace)
+        """Full names of a namespace's topics, with each partition: the persistent ones, sorted,
+        and then the non-persistent ones.
+        """
+        return self.names.of(namespace) + self.non_persistent.names.of(namespace)
 
     def partitioned_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's partitioned topics, sorted."""
@@ -202,6 +200,12 @@ class Topics:
             self._open_alone(name, create=create, explicit=explicit)
         )
 
+    def open_non_persistent(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
+        """The open non-persistent topic; created if `create` allows. Raises `RefusedError`."""
+        if self.partitions_of(name) and not create:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        return self.non_persistent.open(name, create=create)
+
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
         async with self._locks.held(str(name)):
             topic = self.open_topics.get(str(name))
@@ -222,6 +226,8 @@ class Topics:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if str(name) not in self.names:
+            check_room(self, name.namespace, 1)
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
             raise RefusedError(
                 ServerError.NotAllowedError,
@@ -230,13 +236,6 @@ class Topics:
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)
-
-        async def store_epoch(epoch: int) -> None:
-            def show() -> None:
-                self._topic_epochs[full] = epoch
-
-            await self.catalog_writer.put("topic-epoch", full, str(epoch).encode(), show)
-
         try:
             ledger = await self._run_blocking(self._store.open_topic, full)
         except TopicNotFoundError as error:
@@ -247,11 +246,13 @@ class Topics:
             name,
             ledger,
             self.config,
-            topic_epoch=self._topic_epochs.get(full),
-            store_epoch=store_epoch,
+            topic_epoch=self._marks.epoch_of(full),
+            store_epoch=partial(self._marks.store_epoch, full),
         )
+        await self._marks.take_over(topic)
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
+        await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
         for call in self.on_open:
             call(topic)
@@ -273,7 +274,6 @@ class Topics:
 
         A new one may have `policies`; they are stored in the same change.
         """
-        _check_persistent(name)
         await self._background.run_to_end(
             self._create_partitioned_alone(name, partitions, policies)
         )
@@ -290,8 +290,11 @@ class Topics:
                 change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
                 await self._partitioned.put(name, partitions, change)
                 self.policy_store.show(name, policies)
-        for index in range(partitions):
-            await self.open(name.partition(index), create=True)
+        if name.is_persistent:
+            opened = [
+                await self.open(name.partition(index), create=True) for index in range(partitions)
+            ]
+            await share_subscriptions(opened)
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
@@ -302,15 +305,20 @@ class Topics:
             if name not in self._partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             indexes = range(self.partitions_of(name))
-            opened = [
+            opened: list[Topic] = [
                 self.open_topics[full]
                 for full in (str(name.partition(index)) for index in indexes)
                 if full in self.open_topics
             ]
+            if not name.is_persistent:
+                opened += self.non_persistent.partitions(name, indexes)
             if not force:
                 for topic in opened:
                     topic.check_is_unused()
-            notifying = [self._close(topic) for topic in opened]
+            if name.is_persistent:
+                notifying = [self._close(topic) for topic in opened]
+            else:
+                notifying = [self.non_persistent.remove(t.topic_name, force=True) for t in opened]
             # Clients are notified after this: they must not bring partitions back.
             await self._partitioned.retire(name)
             for pieces in notifying:
@@ -322,8 +330,25 @@ class Topics:
             await self._after_delete(name)
             await self._partitioned.forget(name)
 
+    async def terminate(self, topic: Topic) -> Position:
+        """End a topic for ever and close its producers; the last entry's position."""
+        return await self._background.run_to_end(self._terminate(topic))
+
+    async def _terminate(self, topic: Topic) -> Position:
+        async with self._locks.held(topic.name):
+            topic.check_is_open()
+            end = await self._marks.terminate(topic)
+            await self.turns.work(topic.producers.disconnecting())
+            for subscription in tuple(topic.subscriptions.values()):
+                tell_if_ended(subscription)
+            return end
+
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with all its data. Raises `TopicInUseError`, `RefusedError`."""
+        if not name.is_persistent:
+            await self.turns.work(self.non_persistent.remove(name, force=force))
+            await self._after_delete(name)
+            return
         await self._background.run_to_end(self._delete_alone(name, force=force))
 
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
@@ -339,9 +364,7 @@ class Topics:
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
-            await self.catalog_writer.put(
-                "topic-epoch", full, None, lambda: self._topic_epochs.pop(full, None)
-            )
+            await self._marks.forget(full, (SNAPSHOT_KIND, full, None))
             self.names.discard(full)
             await self.policy_store.forget(name)
             await self._after_delete(name)
@@ -384,6 +407,7 @@ class Topics:
 
     async def close(self) -> None:
         """Close every topic. After this nothing more is written for producers."""
+        self.non_persistent.close()
         topics = tuple(self.open_topics.values())
         self.open_topics.clear()
         for topic in topics:

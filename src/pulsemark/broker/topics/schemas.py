@@ -1,41 +1,77 @@
 """The schemas of each topic, by version.
 
 A schema is registered once: registering it again returns its version. Versions count from 0 and are
-sent as 8 bytes, big-endian. They are stored in the catalog under the topic's name; all partitions
-of a partitioned topic share them.
+sent as 8 bytes, big-endian. They are stored in the catalog under the topic's name without its
+domain: all partitions of a partitioned topic share them, and so do the persistent and the
+non-persistent topic of a name, as in Pulsar.
 
-There is one check: a topic's schema type never changes (IncompatibleSchema). Whether two Avro or
-JSON definitions are compatible is not checked: every definition of the topic's type is accepted, as
-with Pulsar's strategy ALWAYS_COMPATIBLE.
+Deleting a schema adds a version that says so. The versions before it are neither found nor compared
+any more, and counting goes on after it. Deleting with force removes all versions.
+
+Whether a new schema fits is decided by `schema_compatibility`, in a thread, one comparison of the
+whole broker at a time. Only then the catalog's turn begins. If the topic's versions have changed
+meanwhile, the schema is compared again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 import struct
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
-from ..errors import RefusedError
+from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
+from .avro_schemas import AvroDefinition
 from .catalog_writer import CatalogWriter
+from .schema_compatibility import (
+    ALWAYS_COMPATIBLE,
+    check_compatible,
+    check_consumer,
+)
+from .schema_data import AVRO_KINDS, check_schema_data, kind_of
+from .schema_kinds import FACTS_KIND, SCHEMA_KIND
+from .schema_rules import SchemaRules
 from .topic import Topic
 
-__all__ = ["Schemas", "version_bytes"]
+__all__ = ["SchemaVersion", "Schemas", "schema_id", "version_bytes"]
 
-SCHEMA_KIND = "schema"
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
+#: A definition that is larger is refused: it would be read while nothing else runs.
+MAX_DEFINITION_BYTES = 1 << 20
+MAX_VERSIONS = 1_000
 
 _VERSION = struct.Struct(">Q")
-
-#: Types that take any data, or follow the topic: they are never registered.
-UNTYPED = (Schema.Type.Value("None"), Schema.AutoConsume)
 
 
 def version_bytes(version: int) -> bytes:
     """A schema version in its wire format."""
     return _VERSION.pack(version)
+
+
+def schema_id(name: TopicName) -> str:
+    """Pulsar's name of a topic's schema: the topic without domain and partition."""
+    return str(name.partitioned).partition("://")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One version of a topic's schema; a deletion has an empty schema of type None."""
+
+    number: int
+    schema: Schema
+    registered_ms: int = 0
+    is_deletion: bool = False
+    #: Two Avro definitions with the same one are equal to Avro.
+    fingerprint: str = ""
 
 
 class Schemas:
@@ -45,41 +81,237 @@ class Schemas:
     A topic without schemas takes no memory.
     """
 
-    def __init__(self, writer: CatalogWriter, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        writer: CatalogWriter,
+        config: BrokerConfig,
+        run_blocking: Callable[..., Awaitable[Any]],
+    ) -> None:
         self._writer = writer
-        self._max_cache_bytes = config.max_schema_cache_bytes
-        self._max_topic_bytes = config.max_schema_bytes_per_topic
+        self._config = config
+        self._run_blocking = run_blocking
+        self._comparing = asyncio.Lock()
+        self._rules: SchemaRules | None = None
         #: The most recently used topic is last.
-        self._by_topic: dict[str, list[Schema]] = {}
+        self._by_topic: dict[str, list[SchemaVersion]] = {}
         self._sizes_bytes: dict[str, int] = {}
         self._cached_bytes = 0
 
-    async def versions(self, topic: TopicName) -> list[Schema]:
-        """All schemas of a topic, by version."""
-        key = str(topic.partitioned)
+    def use_rules(self, rules: SchemaRules) -> None:
+        """Go by these rules from now on."""
+        self._rules = rules
+
+    @property
+    def rules(self) -> SchemaRules:
+        """The rules of topics and namespaces."""
+        assert self._rules is not None, "rules are set before the first command"
+        return self._rules
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    async def versions(self, topic: TopicName) -> list[SchemaVersion]:
+        """All versions of a topic, with deletions, by number."""
+        key = _key(topic)
         known = self._by_topic.get(key)
         if known is None:
             return await self._writer.in_turn(lambda: self._load(key))
         self._by_topic[key] = self._by_topic.pop(key)
         return known
 
-    async def _load(self, key: str) -> list[Schema]:
-        """Within a turn: all stored schemas of a topic."""
+    async def live(self, topic: TopicName) -> list[SchemaVersion]:
+        """The versions since the last deletion."""
+        return _live(await self.versions(topic))
+
+    async def find(self, topic: TopicName, version: bytes | None) -> SchemaVersion:
+        """A topic's schema of that version (None: the latest). Raises `RefusedError`.
+
+        As in Pulsar the latest one may be a deletion; others are found only if they are live.
+        """
+        versions = await self.versions(topic)
+        if version is None and versions:
+            return versions[-1]
+        number = _VERSION.unpack(version)[0] if version and len(version) == _VERSION.size else -1
+        for one in _live(versions):
+            if one.number == number:
+                return one
+        raise RefusedError(ServerError.TopicNotFound, f"Topic not found or no-schema {topic}")
+
+    # -- registering ----------------------------------------------------------------------------
+
+    async def register(self, name: TopicName, schema: Schema, topic: Topic | None = None) -> int:
+        """Register a schema and return its version; durable on return. Raises `RefusedError`.
+
+        Nothing is stored for a ``topic`` that was closed meanwhile, as it may be being deleted.
+        """
+        strategy = self.rules.strategy(name)
+        check = partial(check_compatible, new=schema, strategy=strategy)
+        known: int | None
+        while True:
+            versions = await self.versions(name)
+            known = _same_bytes(_live(versions), schema)
+            if known is not None:
+                return known
+            if len(schema.schema_data) > MAX_DEFINITION_BYTES:
+                raise InvalidSchemaError(
+                    f"the schema has {len(schema.schema_data)} bytes; "
+                    f"at most {MAX_DEFINITION_BYTES} are allowed"
+                )
+            mark, known = await self.compare(_examine, _live(versions), schema)
+            if known is not None:
+                return known
+            if topic is not None and not self.rules.allows_update(name):
+                raise IncompatibleSchemaError(
+                    "Schema not found and schema auto updating is disabled."
+                )
+            await self.compare(check, [one.schema for one in _live(versions)])
+            added = partial(self._add, name, versions, _copy(schema), mark, topic)
+            number = await self._writer.in_turn(added)
+            if number is not None:
+                return number
+
+    async def version_of(self, topic: TopicName, schema: Schema) -> int | None:
+        """The version of a schema; None if the topic does not have it.
+
+        As in Pulsar the definition has to be the same byte for byte.
+        """
+        return _same_bytes(await self.live(topic), schema)
+
+    async def compare(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a comparison in a thread, one at a time."""
+        async with self._comparing:
+            return await self._run_blocking(function, *arguments)
+
+    async def _add(
+        self,
+        name: TopicName,
+        expected: list[SchemaVersion],
+        schema: Schema,
+        fingerprint: str,
+        topic: Topic | None,
+    ) -> int | None:
+        """Within a turn: add a schema that was compared with these versions; None: they changed."""
+        key = _key(name)
+        versions = await self._load(key)
+        if versions != expected:
+            return None
+        if topic is not None:
+            # The deletion of a topic first closes it, and removes its schemas in a later turn.
+            topic.check_is_open()
+        number = len(versions)
+        added = SchemaVersion(number, schema, self._config.clock.now_ms(), False, fingerprint)
+        await self._store(key, [*versions, added])
+        return number
+
+    async def _store(self, key: str, versions: list[SchemaVersion]) -> None:
+        size_bytes = sum(one.schema.ByteSize() for one in versions)
+        limit_bytes = self._config.max_schema_bytes_per_topic
+        if size_bytes > limit_bytes:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"the topic's schemas would have {size_bytes} bytes, at most "
+                f"{limit_bytes} are allowed",
+            )
+        if len(versions) > MAX_VERSIONS:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"the topic's schema would have {len(versions)} versions, at most "
+                f"{MAX_VERSIONS} are allowed",
+            )
+        packed = pack_schemas([one.schema for one in versions])
+        await self._writer.write((SCHEMA_KIND, key, packed), (FACTS_KIND, key, _facts_of(versions)))
+        self._remember(key, versions)
+
+    # -- producers and consumers ----------------------------------------------------------------
+
+    async def for_producer(self, topic: Topic, schema: Schema | None) -> bytes:
+        """The schema version for a new producer; b"" without a schema. Raises `RefusedError`."""
+        name = topic.topic_name
+        if schema is not None:
+            return version_bytes(await self.register(name, schema, topic))
+        if self.rules.is_enforced(name) and await self.live(name):
+            raise IncompatibleSchemaError(
+                "Producers cannot connect or send message without a schema to topics with a schema"
+                "when SchemaValidationEnforced is enabled"
+            )
+        return b""
+
+    async def for_consumer(self, topic: Topic, schema: Schema | None, *, in_use: bool) -> None:
+        """Check a consumer's schema. It becomes the topic's if the topic was never used.
+
+        Raises `RefusedError`.
+        """
+        if schema is None or schema.type == Schema.AutoConsume:
+            return
+        name = topic.topic_name
+        versions = await self.live(name)
+        if not versions and not in_use:
+            await self.register(name, schema, topic)
+            return
+        strategy = self.rules.strategy(name)
+        if strategy == ALWAYS_COMPATIBLE:
+            return
+        if not versions:
+            raise IncompatibleSchemaError(
+                "Failed to add schema to an active topic with empty(BYTES) schema: new schema type "
+                f"{kind_of(schema)}"
+            )
+        check = partial(check_consumer, new=schema, strategy=strategy)
+        await self.compare(check, [one.schema for one in versions])
+
+    # -- deleting -------------------------------------------------------------------------------
+
+    async def delete(self, topic: TopicName, *, force: bool = False) -> int:
+        """Delete a topic's schema and return the version of the deletion; durable on return.
+
+        With ``force`` all versions are removed, and the answer is -1.
+        """
+        key = _key(topic)
+        if force:
+            await self.forget(topic)
+            return -1
+
+        async def turn() -> int:
+            versions = await self._load(key)
+            nothing = Schema(name="", type="None", schema_data=b"")
+            now_ms = self._config.clock.now_ms()
+            await self._store(key, [*versions, SchemaVersion(len(versions), nothing, now_ms, True)])
+            return len(versions)
+
+        return await self._writer.in_turn(turn)
+
+    async def forget(self, topic: TopicName) -> None:
+        """Forget the schemas of a deleted topic. A partition has none of its own."""
+        if topic.partition_index >= 0:
+            return
+        key = _key(topic)
+
+        async def turn() -> None:
+            await self._writer.write((SCHEMA_KIND, key, None), (FACTS_KIND, key, None))
+            self._drop(key)
+
+        await self._writer.in_turn(turn)
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    async def _load(self, key: str) -> list[SchemaVersion]:
+        """Within a turn: all stored versions of a topic."""
         known = self._by_topic.get(key)
         if known is None:
-            known = unpack_schemas(await self._writer.read(SCHEMA_KIND, key) or b"")
+            schemas = unpack_schemas(await self._writer.read(SCHEMA_KIND, key) or b"")
+            facts = json.loads(await self._writer.read(FACTS_KIND, key) or b"[]") if schemas else []
+            known = _versions(schemas, facts)
             if known:
                 self._remember(key, known)
         return known
 
-    def _remember(self, key: str, schemas: list[Schema]) -> None:
-        """Keep a topic's stored schemas in memory; the least recently used ones are dropped."""
+    def _remember(self, key: str, versions: list[SchemaVersion]) -> None:
+        """Keep a topic's stored versions in memory; the least recently used ones are dropped."""
         self._drop(key)
-        size_bytes = sum(SCHEMA_BYTES + schema.ByteSize() for schema in schemas)
-        self._by_topic[key], self._sizes_bytes[key] = schemas, size_bytes
+        size_bytes = sum(SCHEMA_BYTES + one.schema.ByteSize() for one in versions)
+        self._by_topic[key], self._sizes_bytes[key] = versions, size_bytes
         self._cached_bytes += size_bytes
         for oldest in list(self._by_topic):
-            if self._cached_bytes <= self._max_cache_bytes or oldest == key:
+            if self._cached_bytes <= self._config.max_schema_cache_bytes or oldest == key:
                 return
             self._drop(oldest)
 
@@ -87,78 +319,71 @@ class Schemas:
         self._by_topic.pop(key, None)
         self._cached_bytes -= self._sizes_bytes.pop(key, 0)
 
-    async def find(self, topic: TopicName, version: bytes | None) -> tuple[Schema, bytes]:
-        """A topic's schema of that version (None: the latest), with its version."""
-        schemas = await self.versions(topic)
-        number = len(schemas) - 1
-        if version:
-            number = _VERSION.unpack(version)[0] if len(version) == _VERSION.size else -1
-        if not 0 <= number < len(schemas):
-            raise RefusedError(ServerError.TopicNotFound, "Topic not found or no-schema")
-        return schemas[number], version_bytes(number)
 
-    async def register(self, topic: Topic, schema: Schema, *, may_be_first: bool = True) -> bytes:
-        """Register a schema and return its version; durable on return. Raises `RefusedError`.
+def _key(topic: TopicName) -> str:
+    return f"persistent://{schema_id(topic)}"
 
-        Nothing is stored for a topic that was closed meanwhile, since it may be being deleted.
-        """
-        key = str(topic.topic_name.partitioned)
-        known = _version_in(self._by_topic.get(key, []), schema)
-        if known is None:
-            known = await self._writer.in_turn(lambda: self._add(topic, schema, may_be_first))
-        return version_bytes(known)
 
-    async def _add(self, topic: Topic, schema: Schema, may_be_first: bool) -> int:
-        """Within a turn: return the version of a schema; add it if it is new."""
-        key = str(topic.topic_name.partitioned)
-        schemas = await self._load(key)
-        known = _version_in(schemas, schema)
-        if known is not None:
-            return known
-        if not schemas and not may_be_first:
-            raise RefusedError(
-                ServerError.IncompatibleSchema, "Topic does not have a schema to check"
-            )
-        if schemas and schemas[-1].type != schema.type:
-            raise RefusedError(
-                ServerError.IncompatibleSchema,
-                f"the topic's schema is {_type_name(schemas[-1])}, not {_type_name(schema)}",
-            )
-        grown = [*schemas, _copy(schema)]
-        size_bytes = sum(known.ByteSize() for known in grown)
-        if size_bytes > self._max_topic_bytes:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"the topic's schemas would have {size_bytes} bytes, at most "
-                f"{self._max_topic_bytes} are allowed",
-            )
-        # The deletion of a topic first closes it, and removes its schemas in a later turn.
-        topic.check_is_open()
-        await self._writer.write((SCHEMA_KIND, key, pack_schemas(grown)))
-        self._remember(key, grown)
-        return len(schemas)
+def _live(versions: Sequence[SchemaVersion]) -> list[SchemaVersion]:
+    after = max((one.number + 1 for one in versions if one.is_deletion), default=0)
+    return list(versions[after:])
 
-    async def for_producer(self, topic: Topic, schema: Schema | None) -> bytes:
-        """The schema version for a new producer; b"" without a schema."""
-        if schema is None or schema.type in UNTYPED:
-            return b""
-        return await self.register(topic, schema)
 
-    async def for_consumer(self, topic: Topic, schema: Schema | None) -> None:
-        """Check a consumer's schema. It becomes the topic's if the topic was never used."""
-        if schema is None or schema.type in UNTYPED:
-            return
-        in_use = (
-            topic.producers.by_name
-            or topic.ledger.last_position is not None
-            or any(subscription.consumers for subscription in tuple(topic.subscriptions.values()))
+def _versions(schemas: list[Schema], facts: list[dict[str, Any]]) -> list[SchemaVersion]:
+    """The versions; those that an earlier version of this project stored have no facts."""
+    return [
+        SchemaVersion(
+            number,
+            schema,
+            fact.get("registered_ms", 0),
+            fact.get("is_deletion", False),
+            fact.get("fingerprint", ""),
         )
-        await self.register(topic, schema, may_be_first=not in_use)
+        for number, schema in enumerate(schemas)
+        for fact in (facts[number] if number < len(facts) else {},)
+    ]
 
-    async def forget(self, topic: TopicName) -> None:
-        """Forget the schemas of a deleted topic."""
-        key = str(topic)
-        await self._writer.put(SCHEMA_KIND, key, None, lambda: self._drop(key))
+
+def _facts_of(versions: Sequence[SchemaVersion]) -> bytes:
+    return json.dumps(
+        [
+            {
+                "registered_ms": one.registered_ms,
+                "is_deletion": one.is_deletion,
+                "fingerprint": one.fingerprint,
+            }
+            for one in versions
+        ]
+    ).encode()
+
+
+def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None:
+    for one in versions:
+        if one.schema.type == wanted.type and one.schema.schema_data == wanted.schema_data:
+            return one.number
+    return None
+
+
+def _examine(versions: Sequence[SchemaVersion], wanted: Schema) -> tuple[str, int | None]:
+    """In a thread: the fingerprint of a valid schema, and the version that is equal to it."""
+    check_schema_data(wanted)
+    mark = _fingerprint(wanted)
+    for one in versions:
+        if not mark or one.schema.type != wanted.type:
+            continue
+        if mark == (one.fingerprint or _fingerprint(one.schema)):
+            return mark, one.number
+    return mark, None
+
+
+def _fingerprint(schema: Schema) -> str:
+    if kind_of(schema) not in AVRO_KINDS:
+        return ""
+    try:
+        compared = AvroDefinition(schema.schema_data, kind_of(schema)).compared
+    except InvalidSchemaError:
+        return ""
+    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
 
 def _copy(schema: Schema) -> Schema:
@@ -166,14 +391,3 @@ def _copy(schema: Schema) -> Schema:
     copy = Schema()
     copy.CopyFrom(schema)
     return copy
-
-
-def _version_in(schemas: list[Schema], wanted: Schema) -> int | None:
-    for number, schema in enumerate(schemas):
-        if schema.type == wanted.type and schema.schema_data == wanted.schema_data:
-            return number
-    return None
-
-
-def _type_name(schema: Schema) -> str:
-    return Schema.Type.Name(schema.type)

@@ -42,8 +42,9 @@ from ...metadata import (
     field_number_of,
 )
 from ...wire import TopicName
-from ..errors import BrokerError
 from ..long_work import Turns
+from ..policies.levels import Levels
+from ..policies.policy import Place, Policy, PolicyValueError
 from .policy_store import PolicyStore
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from .topic import Topic
     from .topic_names import TopicNames
 
-__all__ = ["POLICY_NAME", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
+__all__ = ["POLICY_NAME", "STAMPS", "InvalidPolicyError", "StampPolicies", "StampPolicy"]
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ MAX_NAME_LENGTH = 4_096
 _NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class InvalidPolicyError(BrokerError, ValueError):
+class InvalidPolicyError(PolicyValueError):
     """A value that the policy cannot have.
 
     `value` is the value given, `reason` says what is wrong, with the name of the stamper if one is
@@ -71,9 +72,7 @@ class InvalidPolicyError(BrokerError, ValueError):
     """
 
     def __init__(self, value: object, reason: str) -> None:
-        super().__init__(f"{POLICY_NAME}: {reason}")
-        self.value = value
-        self.reason = reason
+        super().__init__(POLICY_NAME, value, reason)
 
 
 @lru_cache(maxsize=256)
@@ -185,7 +184,24 @@ class _Unavailable:
         )
 
 
-class StampPolicies:
+def _read(value: Any) -> Any:
+    return StampPolicy.from_json(value).to_json()
+
+
+STAMPS = Policy(
+    name=POLICY_NAME,
+    key=POLICY_NAME,
+    what="the stampers of the entries, and the stamps that consumers get",
+    read=_read,
+    default=lambda config: {"stampers": list(config.stampers)},
+    namespace=Place(POLICY_NAME, empty="null"),
+    topic=Place(POLICY_NAME, empty="null"),
+    is_ours=True,
+    read_blocks=True,
+)
+
+
+class StampPolicies(Levels[StampPolicy]):
     """The policy at all levels, for the topics of one registry."""
 
     def __init__(
@@ -199,8 +215,7 @@ class StampPolicies:
         *,
         broker_name: str = "",
     ) -> None:
-        self.default = default
-        self._store = store
+        super().__init__(STAMPS, default, store)
         self._open_topics = open_topics
         self._names = names
         self._partitioned = partitioned
@@ -224,17 +239,13 @@ class StampPolicies:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def of_namespace(self, namespace: str) -> StampPolicy | None:
-        """The policy set for a namespace; None if none is set."""
-        return _stored(self._store.in_namespace(namespace, POLICY_NAME))
+    def parse(self, stored: Any) -> StampPolicy:
+        """The policy from its stored value."""
+        return StampPolicy.stored(stored)
 
-    def of_topic(self, name: TopicName) -> StampPolicy | None:
-        """The policy set for a topic; None if none is set."""
-        return _stored(self._store.in_topic(name, POLICY_NAME))
-
-    def applied(self, name: TopicName) -> StampPolicy:
-        """The policy that applies to a topic."""
-        return self.of_topic(name) or self.of_namespace(name.namespace) or self.default
+    def show(self, value: StampPolicy) -> Any:
+        """The policy's JSON."""
+        return value.to_json()
 
     def apply_to(self, topic: Topic) -> None:
         """Apply its policy to a topic: its stampers, delivered fields and tombstone property."""
@@ -245,18 +256,10 @@ class StampPolicies:
 
     # -- changing -------------------------------------------------------------------------------
 
-    async def set_for_namespace(self, namespace: str, policy: StampPolicy | None) -> None:
-        """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
-        await self._store.set_in_namespace(namespace, POLICY_NAME, _shown(policy))
+    async def changed_in_namespace(self, namespace: str) -> None:
+        """Apply the new policy to a namespace's topics."""
         # A topic that is opened meanwhile already gets the new policy.
         await self._turns.work(self._applying_in(namespace))
-
-    async def set_for_topic(self, name: TopicName, policy: StampPolicy | None) -> None:
-        """Set a topic's policy, not a partition's; None unsets it.
-
-        Raises `RefusedError` if the topic does not exist, and `LedgerError`.
-        """
-        await self._store.set_in_topic(name, POLICY_NAME, _shown(policy))
 
     def _changed(self, policy: str, name: TopicName) -> None:
         """A topic's policy has changed: a new one holds for it and its partitions."""
@@ -274,11 +277,3 @@ class StampPolicies:
         for full in self._names.of(namespace):
             self._apply(full)
             yield
-
-
-def _stored(value: Any) -> StampPolicy | None:
-    return None if value is None else StampPolicy.stored(value)
-
-
-def _shown(policy: StampPolicy | None) -> dict[str, list[str]] | None:
-    return None if policy is None else policy.to_json()

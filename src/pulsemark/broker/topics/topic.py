@@ -30,15 +30,20 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
 from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.conversions import Conversions
+from ..subscriptions.conversions import BeingConvertedError, Conversions
 from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
+from ..topic_rates import DispatchLimit
+from .admission import Admission
+from .deduplication import Deduplication
 from .producers import TopicProducers
+from .subscribe_limits import SubscribeLimits
+from .topic_rules import NO_RULES, TopicRules
 
 __all__ = ["Topic", "TopicInUseError"]
 
@@ -62,6 +67,8 @@ class TopicInUseError(Exception):
 class Topic:
     """An open persistent topic."""
 
+    is_persistent = True
+
     def __init__(
         self,
         topic_name: TopicName,
@@ -80,7 +87,7 @@ class Topic:
         self.rate_meter = RateMeter()
         self.conversions = Conversions()
         self.cleaning = TopicCleaning()
-        self.producers = TopicProducers(topic_epoch, store_epoch)
+        self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.subscriptions: dict[str, Subscription] = {
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
             for name, cursor in ledger.cursors.items()
@@ -88,6 +95,14 @@ class Topic:
         self.is_open = True
         #: When the broker opened it; when it was created is not stored.
         self.opened_ms = config.clock.now_ms()
+        #: The last entry of a terminated topic; None: the topic goes on.
+        self.terminated_at: Position | None = None
+        #: The policies that apply, and what they make necessary (see rule_keeping).
+        self.rules: TopicRules = NO_RULES
+        self.deduplication: Deduplication | None = None
+        self.admission: Admission | None = None
+        self.dispatch_limit: DispatchLimit | None = None
+        self.subscribe_limits = SubscribeLimits()
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
         #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).
@@ -106,6 +121,8 @@ class Topic:
         self.is_open = False
         self.cleaning.compaction.stop.set()
         self.producers.close()
+        if self.admission is not None and self.admission.publish_limit is not None:
+            self.admission.publish_limit.end()
         self.ledger.on_confirmed.remove(self._entries_confirmed)
 
     def check_is_open(self) -> None:
@@ -121,6 +138,15 @@ class Topic:
         consumers = sum(len(s.consumers) for s in tuple(self.subscriptions.values()))
         if producers or consumers:
             raise TopicInUseError(self.name, producers, consumers)
+
+    def check_consumers(self, subscription: Subscription | None = None) -> None:
+        """Raise `RefusedError` (ConsumerBusy) if there are all consumers that there may be."""
+        most = self.rules.max_consumers
+        if most and sum(len(s.consumers) for s in tuple(self.subscriptions.values())) >= most:
+            raise RefusedError(ServerError.ConsumerBusy, "Topic reached max consumers limit")
+        most = self.rules.max_consumers_per_subscription
+        if most and subscription is not None and len(subscription.consumers) >= most:
+            raise RefusedError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
 
     def disconnect(self) -> Iterator[None]:
         """Disconnect every producer and consumer from the broker's side, at once.
@@ -215,8 +241,9 @@ class Topic:
         Raises `RefusedError`.
         """
         self.check_is_open()
-        if len(self.subscriptions) >= self.config.max_subscriptions_per_topic:
-            raise RefusedError(
+        limit = self.rules.max_subscriptions or self.config.max_subscriptions_per_topic
+        if len(self.subscriptions) >= limit:
+            raise LimitReachedError(
                 ServerError.NotAllowedError,
                 f"Exceed the maximum number of subscriptions of the topic: {self.name}",
             )
@@ -225,6 +252,7 @@ class Topic:
         )
         subscription = Subscription(self, name, cursor, durable=durable, is_stored=not durable)
         self.subscriptions[name] = subscription
+        subscription.rules_changed()
         return subscription
 
     def start_of(
@@ -269,8 +297,10 @@ class Topic:
 
     def finding_last_id(
         self, compacted: CompactedLog | None = None
-    ) -> Generator[None, None, MessageId]:
+    ) -> Generator[object, None, MessageId]:
         """The id of the last message consumers can get, in pieces; (-1, -1) if there is none.
+
+        A piece that gives a future is done with it: a large entry is converted in a thread.
 
         `batch_index` is set for a batch. Control entries at the end are not messages. They are
         skipped backwards, one in each piece, and only once: the result is remembered. With
@@ -289,23 +319,23 @@ class Topic:
             if known is not None and at <= known[0]:
                 found = known[1]
             elif (
-                entry := self._entry_at(self.ledger, at)
+                entry := (yield from self._entry_at(self.ledger, at))
             ) is not None and entry.kind is EntryKind.DATA:
                 size = batch_size_of(entry.body)
                 found = MessageId(*at, self.partition_index, -1 if size is None else size - 1)
             else:
                 at = self.ledger.previous_position(at)
-            yield
+            yield None
         # The message found before may have been trimmed meanwhile.
         if found is None or first is None or found[:2] < first:
             found = MessageId(*EARLIEST, self.partition_index)
         self._last_id = None if last is None else (last, found, cuts)
         return found
 
-    def _finding_last_id_in(self, log: CompactedLog) -> Generator[None, None, MessageId]:
+    def _finding_last_id_in(self, log: CompactedLog) -> Generator[object, None, MessageId]:
         first, at, horizon = log.first_position, log.last_position, log.horizon
         while at is not None and first is not None and at >= first:
-            entry = self._entry_at(log, at)
+            entry = yield from self._entry_at(log, at)
             if entry is not None and entry.kind is EntryKind.DATA:
                 size = batch_size_of(entry.body)
                 last = -1 if size is None else size - 1
@@ -313,16 +343,24 @@ class Topic:
                     last = last_kept_index(entry, last)
                 return MessageId(*at, self.partition_index, last)
             at = log.previous_position(at)
-            yield
+            yield None
         return MessageId(*EARLIEST, self.partition_index)
 
-    def _entry_at(self, log: ManagedLedger | CompactedLog, position: Position) -> Entry | None:
-        try:
-            entries = read_entries(self, log, position, max_entries=1, max_bytes=1)
-        except CorruptEntryError:
-            # No consumer can get it any more, so it is not the last message.
-            return None
-        return entries[0] if entries and entries[0].position == position else None
+    def _entry_at(
+        self, log: ManagedLedger | CompactedLog, position: Position
+    ) -> Generator[object, None, Entry | None]:
+        while True:
+            try:
+                entries = read_entries(
+                    self, log, position, max_entries=1, max_bytes=1, may_wait=True
+                )
+            except BeingConvertedError as wait:
+                yield wait.done
+            except CorruptEntryError:
+                # No consumer can get it any more, so it is not the last message.
+                return None
+            else:
+                return entries[0] if entries and entries[0].position == position else None
 
 
 def last_kept_index(entry: Entry, last: int) -> int:

@@ -57,6 +57,10 @@ class TopicNames:
         """The names of a namespace, sorted."""
         return list(self._by_namespace.get(namespace, ()))
 
+    def count_of(self, namespace: str) -> int:
+        """How many names a namespace has."""
+        return len(self._by_namespace.get(namespace, ()))
+
     def counts(self) -> Mapping[str, int]:
         """The number of names of each namespace that has some."""
         return {namespace: len(names) for namespace, names in self._by_namespace.items()}

@@ -19,12 +19,9 @@ from .member import Joining, JoinResult, Member, SyncResult
 from .offsets import Offsets
 from .rebalance import Clock, Rebalancing
 
-__all__ = ["SESSION_TIMEOUTS_MS", "Coordinator"]
+__all__ = ["Coordinator"]
 
 log = logging.getLogger(__name__)
-
-SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
-"""What a member may ask for (group.min.session.timeout.ms, group.max.session.timeout.ms)."""
 
 CLIENT_ID_LENGTH = 255
 """So much of a client's id is a part of its member id."""
@@ -69,7 +66,8 @@ class Coordinator:
         options = self._options
         if not joining.group:
             return Code.INVALID_GROUP_ID
-        if joining.session_timeout_ms not in SESSION_TIMEOUTS_MS:
+        least, most = options.group_min_session_timeout_ms, options.group_max_session_timeout_ms
+        if not least <= joining.session_timeout_ms <= most:
             return Code.INVALID_SESSION_TIMEOUT
         group = self.groups.get(joining.group)
         if group is None and len(self.groups) >= options.max_groups:

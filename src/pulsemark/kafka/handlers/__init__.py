@@ -7,10 +7,30 @@ happens (`KafkaSession.block`).
 from __future__ import annotations
 
 from ..session import Handler
-from . import committing, configs, discovery, fetching, grouping, offsets, producing, topics
+from . import (
+    authenticating,
+    committing,
+    configs,
+    discovery,
+    fetching,
+    grouping,
+    offsets,
+    producing,
+    topics,
+)
 
 __all__ = ["HANDLERS"]
 
 HANDLERS: dict[int, Handler] = {}
-for _module in (committing, configs, discovery, fetching, grouping, offsets, producing, topics):
+for _module in (
+    authenticating,
+    committing,
+    configs,
+    discovery,
+    fetching,
+    grouping,
+    offsets,
+    producing,
+    topics,
+):
     HANDLERS.update(_module.HANDLERS)

@@ -8,6 +8,7 @@ from typing import Any
 from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchResponse
 
 from ...ledger import LedgerError
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..groups.offsets import Committed, Partition
 from ..session import Handler, KafkaSession
@@ -28,7 +29,7 @@ def offset_commit(session: KafkaSession, request: Request) -> None:
     body, endpoint, version = request.body, session.endpoint, request.version
     group = body.group_id or ""
     codes = dict.fromkeys(_partitions(body), Code.NONE)
-    code = endpoint.groups.check_commit(
+    code = session.access.group_code(group) or endpoint.groups.check_commit(
         group,
         body.generation_id_or_member_epoch if version >= 1 else -1,
         (body.member_id or "") if version >= 1 else "",
@@ -79,7 +80,9 @@ def _checked(
         for each in topic.partitions or ():
             at = name, each.partition_index
             text = each.committed_metadata or ""
-            if not 0 <= each.partition_index < count:
+            if not session.access.may(Operation.READ, name):
+                codes[at] = Code.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= each.partition_index < count:
                 codes[at] = Code.UNKNOWN_TOPIC_OR_PARTITION
             elif len(text.encode()) > MAX_METADATA_BYTES:
                 codes[at] = Code.OFFSET_METADATA_TOO_LARGE
@@ -108,32 +111,45 @@ def _answer(session: KafkaSession, request: Request, codes: Mapping[Partition, C
 
 def offset_fetch(session: KafkaSession, request: Request) -> None:
     """A group's committed offsets; without a list of topics, all of them."""
-    offsets = session.endpoint.offsets.of_group(request.body.group_id or "")
+    group = request.body.group_id or ""
+    code = session.access.group_code(group)
+    offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
     if request.body.topics is None:
         asked: dict[str, list[int]] = {}
         for topic, index in offsets:
-            asked.setdefault(topic, []).append(index)
+            if session.access.may(Operation.DESCRIBE, topic):
+                asked.setdefault(topic, []).append(index)
     else:
         asked = {t.name or "": list(t.partition_indexes or ()) for t in request.body.topics}
     topics = [
         _FetchedTopic(
             name=topic,
-            partitions=[_fetched(index, offsets.get((topic, index))) for index in indexes],
+            partitions=[
+                _fetched(index, offsets.get((topic, index)), _code(session, code, topic))
+                for index in indexes
+            ],
         )
         for topic, indexes in asked.items()
     ]
-    response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=Code.NONE)
+    response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)
     session.answer(request, response)
 
 
-def _fetched(index: int, committed: Committed | None) -> Any:
-    found = NOT_COMMITTED if committed is None else committed
+def _code(session: KafkaSession, code: Code, topic: str) -> Code:
+    """The error of one topic: the group's, or that of a topic that the client may not see."""
+    if code is Code.NONE and not session.access.may(Operation.DESCRIBE, topic):
+        return Code.TOPIC_AUTHORIZATION_FAILED
+    return code
+
+
+def _fetched(index: int, committed: Committed | None, code: Code) -> Any:
+    found = NOT_COMMITTED if committed is None or code is not Code.NONE else committed
     return _FetchedTopic.OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=found.offset,
         committed_leader_epoch=found.leader_epoch,
         metadata=found.metadata,
-        error_code=Code.NONE,
+        error_code=code,
     )
 
 

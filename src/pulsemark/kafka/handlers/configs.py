@@ -14,6 +14,7 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsResponse,
 )
 
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
@@ -55,9 +56,12 @@ def describe_configs(session: KafkaSession, request: Request) -> None:
 def _describe(session: KafkaSession, resource: Any) -> list[Any]:
     keys = resource.configuration_keys
     if resource.resource_type == BROKER:
+        session.access.check_broker()
         shown = [
             _config(name, value, STATIC, None) for name, value in _of_broker(session, resource)
         ]
+        address = f"{session.security_protocol}://{session.options.host}:{session.port}"
+        shown.append(_config("advertised.listeners", address, DEFAULT, None))
     else:
         settings = _settings_of(session, resource.resource_type, resource.resource_name)
         shown = [
@@ -87,6 +91,8 @@ def _of_broker(session: KafkaSession, resource: Any) -> list[tuple[str, str]]:
         ("fetch.max.bytes", str(options.max_fetch_bytes)),
         ("group.max.size", str(options.max_group_members)),
         ("group.initial.rebalance.delay.ms", str(options.group_initial_rebalance_delay_ms)),
+        ("group.min.session.timeout.ms", str(options.group_min_session_timeout_ms)),
+        ("group.max.session.timeout.ms", str(options.group_max_session_timeout_ms)),
     ]
 
 
@@ -106,6 +112,10 @@ def _config(name: str, value: str, source: int, setting: Setting | None) -> Any:
 
 def _settings_of(session: KafkaSession, kind: int, name: str | None) -> Mapping[str, str]:
     """A topic's own settings. Raises KafkaError."""
+    if kind == BROKER:
+        session.access.check_broker()
+    else:
+        session.access.check(Operation.ADMINISTER, name)
     if kind != TOPIC:
         raise KafkaError(
             Code.INVALID_REQUEST, f"resources of type {kind} have no settings that can be changed"

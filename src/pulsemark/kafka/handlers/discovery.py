@@ -1,7 +1,7 @@
-"""ApiVersions, Metadata, FindCoordinator, and the place of SASL.
+"""ApiVersions, Metadata and FindCoordinator.
 
-The broker is alone: it leads every partition and coordinates every group. SASL is not served yet:
-the handshake says so, and a client without credentials needs none.
+The broker is alone: it leads every partition and coordinates every group. Clients see only the
+topics and groups that they may use.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kafka.protocol.metadata import (
     FindCoordinatorResponse,
     MetadataResponse,
 )
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
-from ..wire import APIS, Request, encode
+from ..wire import APIS, Request
 from ..wire.apis import API_VERSIONS
 
 __all__ = ["HANDLERS", "NODE_ID"]
@@ -69,10 +69,13 @@ async def metadata(session: KafkaSession, request: Request) -> None:
         creates = session.options.auto_create and (
             version < 4 or bool(request.body.allow_auto_topic_creation)
         )
-        topics = [await _topic(session, name, version, creates=creates) for name in names]
+        topics = [
+            await _topic(session, name, version, creates=creates)
+            async for name in session.in_turns(names)
+        ]
     options = session.options
     broker = MetadataResponse.MetadataResponseBroker(
-        node_id=NODE_ID, host=options.host, port=options.port, rack=None
+        node_id=NODE_ID, host=options.host, port=session.port, rack=None
     )
     response = MetadataResponse(
         throttle_time_ms=0,
@@ -81,11 +84,7 @@ async def metadata(session: KafkaSession, request: Request) -> None:
         controller_id=NODE_ID,
         topics=topics,
     )
-    if len(topics) <= TOPICS_PER_TURN:
-        session.answer(request, response)
-    else:
-        run_blocking = session.endpoint.ports.run_blocking
-        session.answer_frame(request, await run_blocking(encode, request, response))
+    await session.answer_by_size(request, response, sum(1 + len(t.partitions) for t in topics))
 
 
 async def _all_topics(session: KafkaSession) -> list[Any]:
@@ -95,12 +94,15 @@ async def _all_topics(session: KafkaSession) -> list[Any]:
     for number, name in enumerate(port.names()):
         if not number % TOPICS_PER_TURN:
             await asyncio.sleep(0)
-        described.append(_described(session, name, port.partitions_of(name)))
+        if session.access.may(Operation.DESCRIBE, name):
+            described.append(_described(session, name, port.partitions_of(name)))
     return described
 
 
 async def _topic(session: KafkaSession, name: str | None, version: int, *, creates: bool) -> Any:
     port = session.endpoint.ports.topics
+    if not session.access.may(Operation.DESCRIBE, name or ""):
+        return _unknown(name, Code.TOPIC_AUTHORIZATION_FAILED)
     if name is None or not is_name(name):
         return _unknown(name, Code.INVALID_TOPIC_EXCEPTION)
     count = port.partitions_of(name)
@@ -155,43 +157,27 @@ def find_coordinator(session: KafkaSession, request: Request) -> None:
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif kind != GROUP:
         code = Code.INVALID_REQUEST
+    else:
+        code = session.access.group_code(request.body.key or "")
     response = FindCoordinatorResponse(
         throttle_time_ms=0,
         error_code=code,
-        error_message=None if code is Code.NONE else "this broker coordinates groups only",
+        error_message=_reason(code),
         node_id=NODE_ID if code is Code.NONE else -1,
         host=options.host if code is Code.NONE else "",
-        port=options.port if code is Code.NONE else -1,
+        port=session.port if code is Code.NONE else -1,
     )
     session.answer(request, response)
 
 
-def sasl_handshake(session: KafkaSession, request: Request) -> None:
-    """No mechanism is served: the broker does not authenticate clients yet."""
-    log.info("%s: asked for SASL %r", session.address, request.body.mechanism)
-    session.answer(
-        request,
-        SaslHandshakeResponse(error_code=Code.UNSUPPORTED_SASL_MECHANISM, mechanisms=[]),
-    )
-
-
-def sasl_authenticate(session: KafkaSession, request: Request) -> None:
-    """There was no handshake."""
-    session.answer(
-        request,
-        SaslAuthenticateResponse(
-            error_code=Code.ILLEGAL_SASL_STATE,
-            error_message="this broker does not authenticate clients",
-            auth_bytes=b"",
-            session_lifetime_ms=0,
-        ),
-    )
+def _reason(code: Code) -> str | None:
+    if code is Code.GROUP_AUTHORIZATION_FAILED:
+        return "Group authorization failed."
+    return None if code is Code.NONE else "this broker coordinates groups only"
 
 
 HANDLERS: dict[int, Handler] = {
     3: metadata,
     10: find_coordinator,
-    17: sasl_handshake,
     API_VERSIONS: api_versions,
-    36: sasl_authenticate,
 }

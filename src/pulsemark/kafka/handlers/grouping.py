@@ -32,6 +32,10 @@ _Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
 def join_group(session: KafkaSession, request: Request) -> None:
     """A member joins; the answer waits for the others."""
     body = request.body
+    code = session.access.group_code(body.group_id or "")
+    if code is not Code.NONE:
+        _joined(session, request, JoinResult(member_id=body.member_id or "", code=code))
+        return
     timeout_ms = body.session_timeout_ms
     rebalance_ms = body.rebalance_timeout_ms if request.version >= 1 else timeout_ms
     session.block(request, _nothing)
@@ -78,6 +82,10 @@ def _joined(session: KafkaSession, request: Request, result: JoinResult) -> None
 def sync_group(session: KafkaSession, request: Request) -> None:
     """A member asks for its assignment; the leader brings all of them."""
     body = request.body
+    code = session.access.group_code(body.group_id or "")
+    if code is not Code.NONE:
+        _synced(session, request, SyncResult(code=code))
+        return
     session.block(request, _nothing)
     session.endpoint.groups.sync(
         body.group_id or "",
@@ -99,8 +107,9 @@ def _synced(session: KafkaSession, request: Request, result: SyncResult) -> None
 def heartbeat(session: KafkaSession, request: Request) -> None:
     """A sign of life."""
     body = request.body
-    code = session.endpoint.groups.heartbeat(
-        body.group_id or "",
+    group = body.group_id or ""
+    code = session.access.group_code(group) or session.endpoint.groups.heartbeat(
+        group,
         body.generation_id,
         body.member_id or "",
         body.group_instance_id if request.version >= 3 else None,
@@ -112,19 +121,20 @@ def leave_group(session: KafkaSession, request: Request) -> None:
     """Members leave."""
     body, groups = request.body, session.endpoint.groups
     group = body.group_id or ""
+    refused = session.access.group_code(group)
     if request.version < 3:
-        code = groups.leave(group, body.member_id or "", None)
+        code = refused or groups.leave(group, body.member_id or "", None)
         session.answer(request, LeaveGroupResponse(throttle_time_ms=0, error_code=code))
         return
     members = [
         LeaveGroupResponse.MemberResponse(
             member_id=each.member_id,
             group_instance_id=each.group_instance_id,
-            error_code=groups.leave(group, each.member_id or "", each.group_instance_id),
+            error_code=refused or groups.leave(group, each.member_id or "", each.group_instance_id),
         )
         for each in body.members or ()
     ]
-    response = LeaveGroupResponse(throttle_time_ms=0, error_code=Code.NONE, members=members)
+    response = LeaveGroupResponse(throttle_time_ms=0, error_code=refused, members=members)
     session.answer(request, response)
 
 
@@ -139,16 +149,17 @@ def describe_groups(session: KafkaSession, request: Request) -> None:
 
 def _description(session: KafkaSession, name: str) -> Any:
     coordinator = session.endpoint.groups
-    group = coordinator.groups.get(name)
+    code = session.access.group_code(name)
+    group = coordinator.groups.get(name) if code is Code.NONE else None
     members = [] if group is None else [_member(group, each) for each in group.members]
     if group is not None:
         state, kind, protocol = group.state.value, group.protocol_type, group.protocol or ""
-    elif coordinator.offsets.of_group(name):
+    elif code is Code.NONE and coordinator.offsets.of_group(name):
         state, kind, protocol = "Empty", coordinator.offsets.types[name], ""
     else:
-        state, kind, protocol = "Dead", "", ""
+        state, kind, protocol = "Dead" if code is Code.NONE else "", "", ""
     return DescribeGroupsResponse.DescribedGroup(
-        error_code=Code.NONE,
+        error_code=code,
         group_id=name,
         group_state=state,
         protocol_type=kind,
@@ -171,10 +182,11 @@ def _member(group: Group, member_id: str) -> Any:
 
 
 def list_groups(session: KafkaSession, request: Request) -> None:
-    """All groups."""
+    """All groups that the client may use."""
     groups = [
         ListGroupsResponse.ListedGroup(group_id=name, protocol_type=kind)
         for name, kind in session.endpoint.groups.names()
+        if session.access.may_use_group(name)
     ]
     response = ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
     session.answer(request, response)
@@ -186,7 +198,7 @@ def delete_groups(session: KafkaSession, request: Request) -> None:
     codes: dict[str, Code] = {}
     deleted = []
     for name in dict.fromkeys(name or "" for name in request.body.groups_names or ()):
-        codes[name] = endpoint.groups.deletable(name)
+        codes[name] = session.access.group_code(name) or endpoint.groups.deletable(name)
         if codes[name] is Code.NONE:
             deleted.append(name)
     waiting = len(deleted)

@@ -10,6 +10,7 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 
 from ...finder import Finder, Found
 from ...ledger import LedgerError
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition
 from ..session import Handler, KafkaSession
@@ -30,9 +31,11 @@ async def list_offsets(session: KafkaSession, request: Request) -> None:
     topics = []
     for topic in request.body.topics or ():
         name = topic.name or ""
-        found = [await _list_one(session, request, name, each) for each in topic.partitions or ()]
+        asked = session.in_turns(topic.partitions or ())
+        found = [await _list_one(session, request, name, each) async for each in asked]
         topics.append(_Listed(name=name, partitions=found))
-    session.answer(request, ListOffsetsResponse(throttle_time_ms=0, topics=topics))
+    response = ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
 async def _list_one(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
@@ -45,6 +48,7 @@ async def _list_one(session: KafkaSession, request: Request, topic: str, asked: 
         leader_epoch=-1,
     )
     try:
+        session.access.check(Operation.DESCRIBE, topic)
         partition = await session.endpoint.partitions.open(topic, asked.partition_index)
         if request.version >= 4:
             partition.check_epoch(asked.current_leader_epoch)
@@ -104,11 +108,11 @@ async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> No
     topics = []
     for topic in request.body.topics or ():
         name = topic.topic or ""
-        answers = [
-            await _end_of_epoch(session, request, name, each) for each in topic.partitions or ()
-        ]
+        asked = session.in_turns(topic.partitions or ())
+        answers = [await _end_of_epoch(session, request, name, each) async for each in asked]
         topics.append(_Epochs(topic=name, partitions=answers))
-    session.answer(request, OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics))
+    response = OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
 async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
@@ -116,6 +120,7 @@ async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, ask
         error_code=Code.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1
     )
     try:
+        session.access.check(Operation.DESCRIBE, topic)
         partition = await session.endpoint.partitions.open(topic, asked.partition)
         if request.version >= 2:
             partition.check_epoch(asked.current_leader_epoch)
@@ -141,6 +146,7 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
     )
     endpoint = session.endpoint
     try:
+        session.access.check(Operation.ADMINISTER, topic)
         partition = await endpoint.partitions.open(topic, asked.partition_index)
         end = partition.end_offset
         offset = end if asked.offset == -1 else asked.offset

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
 
 from ...ledger import LedgerError
-from ..errors import Code
-from ..publishing import Part, Publish
+from ..access import Operation
+from ..errors import Code, KafkaError
+from ..publishing import AT_ONCE_PARTS, Part, Publish
 from ..session import Handler, KafkaSession
 from ..wire import Request
 
@@ -24,24 +26,43 @@ _Partition = _Topic.PartitionProduceResponse
 def produce(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
     """Store record sets; answered when all of them are durable, also with acks=1."""
     body = request.body
-    parts = [
-        Part(topic.name or "", each.index, each.records)
-        for topic in body.topic_data or ()
-        for each in topic.partition_data or ()
-    ]
-    publish = Publish(session, request.version, request.client_id, parts)
-    if body.acks not in ACKS or (request.version >= 3 and body.transactional_id is not None):
-        code = Code.INVALID_REQUIRED_ACKS
-        if body.acks in ACKS:
-            code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        for part in parts:
-            part.refuse(code, f"acks={body.acks}: must be -1, 0 or 1")
+    if sum(len(topic.partition_data or ()) for topic in body.topic_data or ()) > AT_ONCE_PARTS:
+        return _produce_many(session, request)
+    publish = _publish(session, request, list(_parts(session, request)))
+    refusal = _refusal(request)
+    if refusal is not None:
+        for part in publish.parts:
+            part.refuse(*refusal)
         _answer(session, request, publish)
         return None
     if publish.needs_no_wait():
         _run(session, request, publish)
         return None
     return _prepare_and_run(session, request, publish)
+
+
+def _publish(session: KafkaSession, request: Request, parts: list[Part]) -> Publish:
+    return Publish(session, request.version, request.client_id, parts)
+
+
+def _parts(session: KafkaSession, request: Request) -> Iterator[Part]:
+    """The sets of a request; those that the client may not write are refused."""
+    for topic in request.body.topic_data or ():
+        for each in topic.partition_data or ():
+            part = Part(topic.name or "", each.index, each.records)
+            if not session.access.may(Operation.WRITE, part.topic):
+                part.refuse(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+            yield part
+
+
+def _refusal(request: Request) -> tuple[Code, str] | None:
+    """Why no set of the request can be stored."""
+    body = request.body
+    if body.acks not in ACKS:
+        return Code.INVALID_REQUIRED_ACKS, f"acks={body.acks}: must be -1, 0 or 1"
+    if request.version >= 3 and body.transactional_id is not None:
+        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions"
+    return None
 
 
 async def _prepare_and_run(session: KafkaSession, request: Request, publish: Publish) -> None:
@@ -55,6 +76,30 @@ def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
         return
     publish.run(lambda: _close_if_refused(session, publish))
     session.answer_nothing(request)
+
+
+async def _produce_many(session: KafkaSession, request: Request) -> None:
+    """Sets for very many partitions: all steps in turns. Later requests wait for the answer."""
+    publish = _publish(
+        session, request, [part async for part in session.in_turns(_parts(session, request))]
+    )
+    refusal = _refusal(request)
+    if refusal is not None:
+        async for part in session.in_turns(publish.parts):
+            part.refuse(*refusal)
+    else:
+        await publish.prepare()
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    await publish.run_in_turns(lambda: None if done.done() else done.set_result(None))
+    await done
+    if not request.body.acks:
+        session.answer_nothing(request)
+        _close_if_refused(session, publish)
+        return
+    answer = _Answer()
+    async for part in session.in_turns(publish.parts):
+        answer.add(part)
+    await session.answer_by_size(request, answer.response(), len(publish.parts))
 
 
 def _close_if_refused(session: KafkaSession, publish: Publish) -> None:
@@ -71,9 +116,20 @@ def _answer(session: KafkaSession, request: Request, publish: Publish) -> None:
         session.answer_nothing(request)
         _close_if_refused(session, publish)
         return
-    by_topic: dict[str, list[Any]] = {}
+    answer = _Answer()
     for part in publish.parts:
-        by_topic.setdefault(part.topic, []).append(
+        answer.add(part)
+    session.answer(request, answer.response())
+
+
+class _Answer:
+    """What became of each set, by topic."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, list[Any]] = {}
+
+    def add(self, part: Part) -> None:
+        self._topics.setdefault(part.topic, []).append(
             _Partition(
                 index=part.index,
                 error_code=part.code,
@@ -84,8 +140,11 @@ def _answer(session: KafkaSession, request: Request, publish: Publish) -> None:
                 error_message=part.message,
             )
         )
-    responses = [_Topic(name=name, partition_responses=each) for name, each in by_topic.items()]
-    session.answer(request, ProduceResponse(responses=responses, throttle_time_ms=0))
+
+    def response(self) -> Any:
+        topics = self._topics.items()
+        responses = [_Topic(name=name, partition_responses=each) for name, each in topics]
+        return ProduceResponse(responses=responses, throttle_time_ms=0)
 
 
 async def init_producer_id(session: KafkaSession, request: Request) -> None:
@@ -95,7 +154,10 @@ async def init_producer_id(session: KafkaSession, request: Request) -> None:
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:
         try:
+            session.access.check_writes_somewhere()
             producer_id = await session.endpoint.producer_ids.take()
+        except KafkaError as refusal:
+            code = refusal.code
         except LedgerError:
             code = Code.COORDINATOR_NOT_AVAILABLE
     response = InitProducerIdResponse(

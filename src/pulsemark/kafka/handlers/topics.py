@@ -12,6 +12,7 @@ from kafka.protocol.admin import (
 )
 
 from ...ledger import LedgerError
+from ..access import Operation
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
@@ -51,6 +52,7 @@ def _flag(request: Request) -> bool:
 
 async def _create(session: KafkaSession, topic: Any, version: int, *, only_check: bool) -> None:
     port, name = session.endpoint.ports.topics, topic.name
+    session.access.check(Operation.ADMINISTER, name)
     if not is_name(name):
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic's name")
     if port.partitions_of(name):
@@ -110,6 +112,7 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
     for name in dict.fromkeys(request.body.topic_names or ()):
         code = Code.NONE
         try:
+            session.access.check(Operation.ADMINISTER, name)
             if not is_name(name) or not endpoint.ports.topics.partitions_of(name):
                 raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             await endpoint.ports.topics.delete(name)
@@ -141,6 +144,7 @@ async def create_partitions(session: KafkaSession, request: Request) -> None:
 
 async def _add_partitions(session: KafkaSession, topic: Any, *, only_check: bool) -> None:
     port, name = session.endpoint.ports.topics, topic.name
+    session.access.check(Operation.ADMINISTER, name)
     count = port.partitions_of(name) if is_name(name) else 0
     if not count:
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")

@@ -3,8 +3,20 @@
 The codecs of requests and responses are those of kafka-python's `kafka.protocol`.
 """
 
-from .apis import APIS, Api
-from .connection import Connection, Request, encode
+from .apis import APIS, RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
+from .connection import Connection, Request, decode_body, encode
 from .splicing import RECORDS_MARK, splice
 
-__all__ = ["APIS", "RECORDS_MARK", "Api", "Connection", "Request", "encode", "splice"]
+__all__ = [
+    "APIS",
+    "RAW_SASL",
+    "RECORDS_MARK",
+    "SASL_AUTHENTICATE",
+    "SASL_HANDSHAKE",
+    "Api",
+    "Connection",
+    "Request",
+    "decode_body",
+    "encode",
+    "splice",
+]

@@ -11,10 +11,19 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
-__all__ = ["APIS", "API_VERSIONS", "PRODUCE", "Api"]
+__all__ = [
+    "APIS",
+    "API_VERSIONS",
+    "PRODUCE",
+    "RAW_SASL",
+    "SASL_AUTHENTICATE",
+    "SASL_HANDSHAKE",
+    "Api",
+]
 
 KIB = 1024
 PRODUCE, API_VERSIONS = 0, 18
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ APIS = {
         _api(14, 3, consumer, "SyncGroup"),
         _api(15, 4, admin, "DescribeGroups"),
         _api(16, 2, admin, "ListGroups"),
-        _api(17, 1, sasl, "SaslHandshake", limit_bytes=4 * KIB),
+        _api(SASL_HANDSHAKE, 1, sasl, "SaslHandshake", limit_bytes=4 * KIB),
         _api(API_VERSIONS, 3, metadata, "ApiVersions", limit_bytes=4 * KIB),
         _api(19, 4, admin, "CreateTopics"),
         _api(20, 3, admin, "DeleteTopics"),
@@ -66,10 +75,15 @@ APIS = {
         _api(23, 3, consumer, "OffsetForLeaderEpoch"),
         _api(32, 3, admin, "DescribeConfigs"),
         _api(33, 1, admin, "AlterConfigs"),
-        _api(36, 1, sasl, "SaslAuthenticate", limit_bytes=64 * KIB),
+        _api(SASL_AUTHENTICATE, 1, sasl, "SaslAuthenticate", limit_bytes=64 * KIB),
         _api(37, 1, admin, "CreatePartitions"),
         _api(42, 1, admin, "DeleteGroups"),
         _api(44, 0, admin, "IncrementalAlterConfigs"),
     )
 }
 """By key. The order is that of ApiVersions' answer."""
+
+RAW_SASL = Api(
+    -1, 0, 0, sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse, limit_bytes=64 * KIB
+)
+"""A frame after a SaslHandshake of version 0: bytes of the mechanism, without a header."""

@@ -24,13 +24,25 @@ from kafka.protocol.api_header import RequestHeader
 
 from ...metadata import Buffer
 from ..errors import ProtocolError
-from .apis import API_VERSIONS, APIS, Api
+from .apis import (
+    API_VERSIONS,
+    APIS,
+    RAW_SASL,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Api,
+)
 
-__all__ = ["Connection", "Request"]
+__all__ = ["Connection", "Request", "decode_body", "encode"]
+
+#: A larger body can be ten thousand small structs, which take long to decode.
+DECODED_AT_ONCE_BYTES = 256 * 1024
 
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
 _HEAD_BYTES = 8
+BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
+MAX_RAW_SASL_BYTES = 64 * 1024
 #: What kafka-python's decoders raise for bytes that are not well formed.
 _DECODE_ERRORS = (error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
 
@@ -46,6 +58,8 @@ class Request:
     #: Decoded by kafka-python; None for ApiVersions in a version that is not served.
     body: Any
     size_bytes: int
+    #: The bytes of a body that is not decoded yet, because it is large; see `decode_body`.
+    undecoded: memoryview | None = field(default=None, repr=False)
     #: What is sent for it; None until it is answered.
     answer: Sequence[Buffer] | None = field(default=None, repr=False)
 
@@ -58,6 +72,10 @@ class Connection:
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self.takes_raw_sasl = False
+        """The next frame has bytes of a SASL mechanism instead of a request."""
+        self.is_admitted = True
+        """Whether the client may send requests other than ApiVersions and SASL's."""
         self._input = bytearray()
         self._taken = 0
         """How many bytes of the input were taken."""
@@ -87,6 +105,7 @@ class Connection:
     def take(self) -> Request | None:
         """The next complete request; None if there is none.
 
+        A large body is left undecoded, for another thread (`decode_body`).
         Raises ProtocolError, after which nothing can be taken any more.
         """
         end = self._frame_end(self._taken)
@@ -106,6 +125,10 @@ class Connection:
         if received < 4:
             return None
         (size,) = _SIZE.unpack_from(self._input, at)
+        if self.takes_raw_sasl:
+            if not 0 <= size <= MAX_RAW_SASL_BYTES:
+                raise ProtocolError(f"{size} bytes of SASL: at most {MAX_RAW_SASL_BYTES}")
+            return at + 4 + size if received >= 4 + size else None
         if not _HEAD_BYTES <= size <= self.max_frame_bytes:
             raise ProtocolError(
                 f"a request of {size} bytes: at least {_HEAD_BYTES} and at most "
@@ -114,6 +137,8 @@ class Connection:
         if received >= 8:
             key, version = _KEY_VERSION.unpack_from(self._input, at + 4)
             api = _served(key, version)
+            if not self.is_admitted and key not in BEFORE_AUTHENTICATION:
+                raise ProtocolError(f"{api.name} before the client was authenticated")
             if api.limit_bytes is not None and size > api.limit_bytes:
                 raise ProtocolError(
                     f"a {api.name} request of {size} bytes: at most {api.limit_bytes} are allowed"
@@ -121,6 +146,8 @@ class Connection:
         return at + 4 + size if received >= 4 + size else None
 
     def _request(self, frame: bytes) -> Request:
+        if self.takes_raw_sasl:
+            return self._waiting(Request(RAW_SASL, 0, 0, "", frame, len(frame)))
         key, version = _KEY_VERSION.unpack_from(frame)
         api = APIS[key]
         is_served = version <= api.highest
@@ -129,18 +156,19 @@ class Connection:
         try:
             source = BytesIO(frame)
             header = RequestHeader.decode(source, flexible=flexible)
-            body = None
-            if is_served:
-                body = _decode(api, version, memoryview(frame)[source.tell() :])
         except _DECODE_ERRORS as problem:
-            raise ProtocolError(
-                f"a {api.name} request, version {version}, cannot be decoded: {problem}"
-            ) from problem
-        request = Request(
-            api, version, header.correlation_id, header.client_id or "", body, len(frame)
-        )
+            raise _undecodable(api, version, problem) from problem
+        client_id = header.client_id or ""
+        request = Request(api, version, header.correlation_id, client_id, None, len(frame))
+        if is_served:
+            request.undecoded = memoryview(frame)[source.tell() :]
+            if len(frame) <= DECODED_AT_ONCE_BYTES:
+                decode_body(request)
+        return self._waiting(request)
+
+    def _waiting(self, request: Request) -> Request:
         self._unanswered.append(request)
-        self.waiting_bytes += len(frame)
+        self.waiting_bytes += request.size_bytes
         return request
 
     # -- out ------------------------------------------------------------------------------------
@@ -154,6 +182,20 @@ class Connection:
         while self._unanswered and self._unanswered[0].answer is not None:
             ready.extend(self._unanswered.popleft().answer or ())
         return ready
+
+
+def decode_body(request: Request) -> None:
+    """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
+    if request.undecoded is not None:
+        try:
+            request.body = _decode(request.api, request.version, request.undecoded)
+        except _DECODE_ERRORS as problem:
+            raise _undecodable(request.api, request.version, problem) from problem
+        request.undecoded = None
+
+
+def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:
+    return ProtocolError(f"a {api.name} request, version {version}, cannot be decoded: {problem}")
 
 
 def encode(request: Request, response: Any) -> bytes:

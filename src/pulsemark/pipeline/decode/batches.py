@@ -21,6 +21,7 @@ from .headers import Headers, read_headers
 from .message_ids import message_ids
 from .messages import HEADER_FIELDS, Messages, open_messages
 from .protoscan import Ints, Want
+from .record_sets import with_messages_of_sets
 from .tags import tag_maps
 
 BATCH_ROWS = 65_536
@@ -97,6 +98,7 @@ def _all_rows(table: EntryTable, form: BatchForm, on_bad_entry: OnBadEntry) -> I
     if depth is Depth.LEDGER or not len(table):
         yield from _windows(table, form)
         return
+    table = with_messages_of_sets(table, form.limits.max_uncompressed_bytes, on_bad_entry)
     wanted = _OUTER_FIELDS if depth is Depth.HEADER else _OUTER_FIELDS | HEADER_FIELDS
     headers = read_headers(table, wanted)
     for row in np.flatnonzero(~headers.good).tolist():

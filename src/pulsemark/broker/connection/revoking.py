@@ -1,0 +1,73 @@
+"""Closes producers and consumers whose role has lost its permission, as Pulsar does.
+
+A change of permissions, of a tenant's administrators or of a namespace's existence makes one round
+over all connections, in pieces. The client gets CLOSE_PRODUCER or CLOSE_CONSUMER. It will try to
+open it again, and is refused then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..background import Background
+from ..security.authorization import Target
+from ..security.needs import topic
+
+if TYPE_CHECKING:
+    from ..services import Services
+    from .session import Session
+
+__all__ = ["Revoking"]
+
+PRODUCE, CONSUME = topic("PRODUCE"), topic("CONSUME")
+
+
+class Revoking:
+    """The rounds of one broker."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._background = Background()
+        self._is_due = False
+        self._runs = False
+        services.authorizer.on_change.append(self._changed)
+
+    def _changed(self, _: str | None) -> None:
+        self._is_due = True
+        if not self._runs:
+            self._runs = True
+            self._background.start(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._is_due:
+                self._is_due = False
+                await self._services.topics.turns.work(self._round())
+        finally:
+            self._runs = False
+
+    def _round(self) -> Iterator[None]:
+        for session in tuple(self._services.sessions):
+            yield from self._check(session)
+            yield
+
+    def _check(self, session: Session) -> Iterator[None]:
+        allows, principal = self._services.authorizer.allows, session.principal
+        for producer, home in tuple(session.producers.values()):
+            if not allows(principal, PRODUCE, Target.of_topic(home.topic_name)):
+                producer.leave()
+                session.close_producer(producer)
+            yield
+        for consumer in tuple(session.consumers.values()):
+            place = consumer.subscription
+            if place is not None:
+                target = Target.of_topic(place.topic.topic_name, place.name)
+                if not allows(principal, CONSUME, target):
+                    consumer.leave()
+                    session.close_consumer(consumer)
+            yield
+
+    async def settled(self) -> None:
+        """Return when no round runs."""
+        await self._background.settled()

@@ -1,0 +1,82 @@
+"""Who may make which gRPC call: the broker's roles and permissions, for the seek service.
+
+A call is authenticated as an HTTP request is: `authorization: Bearer TOKEN` or `Basic ...`, or the
+client's certificate. Then it needs what `NEEDS` says, about the topic that its request names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+
+from ..finder.admission import Admit, Caller, CallRefusedError
+from ..wire import InvalidTopicNameError, TopicName
+from .security.authentication import Authenticated, AuthenticationFailed
+from .security.authorization import Target
+from .security.identity import InvalidRoles, check_roles
+from .security.needs import AUTHENTICATED, Need, topic
+from .security.principal import Principal
+from .services import Services
+
+__all__ = ["NEEDS", "admitting"]
+
+_READ = topic("PEEK_MESSAGES")
+#: What each call needs. Others, such as reflection, need only a role.
+NEEDS: Mapping[str, Need] = {
+    "SeekByTime": _READ,
+    "SeekByIndex": _READ,
+    "Range": _READ,
+    "ReadEntries": _READ,
+    "Epochs": _READ,
+    "Audit": topic("GET_STATS"),
+    "ResetCursor": topic("RESET_CURSOR"),
+    # It begins leader epochs, so it is for the tenant's administrators.
+    "AppendControl": topic("APPEND_CONTROL"),
+}
+ORIGINAL_HEADER = "x-original-principal"
+
+
+def admitting(services: Services) -> Admit:
+    """Checks a call before it begins."""
+
+    async def admit(caller: Caller, request: Any) -> None:
+        principal = await _principal_of(services, caller)
+        need = NEEDS.get(caller.method, AUTHENTICATED)
+        if not services.authorizer.allows(principal, need, _target(request)):
+            text = f"this role may not call {caller.method} for this topic"
+            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
+
+    return admit
+
+
+async def _principal_of(services: Services, caller: Caller) -> Principal:
+    authenticator = services.authenticator
+    assert authenticator is not None, "calls are asked about with authentication only"
+    name = caller.common_name
+    certificate = None if name is None else {"subject": ((("commonName", name),),)}
+
+    def check() -> Authenticated:
+        return authenticator.authenticate_http(caller.headers, certificate)
+
+    original_role = caller.headers.get(ORIGINAL_HEADER) or None
+    try:
+        if authenticator.is_slow and "authorization" in caller.headers:
+            own = await authenticator.in_thread(check)
+        else:
+            own = check()
+        check_roles(services.config.security, own.role, original_role)
+    except (AuthenticationFailed, InvalidRoles) as refusal:
+        text = "credentials are needed in 'authorization', or wrong"
+        raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text) from refusal
+    return Principal(own.role, original_role)
+
+
+def _target(request: Any) -> Target:
+    """The topic that a request names. Without a valid name only super users are let in."""
+    try:
+        name = TopicName.parse(getattr(request, "topic", ""))
+    except InvalidTopicNameError:
+        return Target()
+    return Target.of_topic(name, getattr(request, "subscription", None) or None)

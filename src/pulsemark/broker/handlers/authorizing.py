@@ -1,0 +1,182 @@
+"""What each command of Pulsar's protocol needs, and how a refusal of it is answered.
+
+Every command in `handlers.COMMANDS` has a row here, else the import fails. The commands of a
+producer or consumer that the connection has already (SEND, FLOW, ACK, SEEK ...) need nothing more:
+it was authorised when it was made, and is closed when its role loses the permission.
+
+With authorisation switched on, a command is checked before its handler sees it. A topic's name that
+cannot be parsed is refused here, too, so no handler gets a name that was not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
+from ...wire import InvalidTopicNameError, TopicName, check_namespace, commands
+from ..errors import RefusedError
+from ..security.authorization import Target
+from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
+
+if TYPE_CHECKING:
+    from ..connection.session import Session
+
+__all__ = ["COMMAND_NEEDS", "CommandNeed", "authorize", "check_again", "check_complete"]
+
+Answer = Callable[[int, ServerError, str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandNeed:
+    """What a command needs: of a topic, of a namespace, or nothing."""
+
+    needs: Callable[[Any], Iterable[tuple[Need, str | None]]]
+    """The needs of a command's body, each with the subscription that it is about."""
+    #: What the client gets as text.
+    message: str = ""
+    #: Pulsar's response to this command, with an error; None: an ERROR.
+    answer: Answer | None = None
+    shown: tuple[Need, ...] = field(default=())
+    """The needs as documentation shows them."""
+
+
+def _always(need: Need, message: str = "", answer: Answer | None = None) -> CommandNeed:
+    return CommandNeed(lambda _: ((need, None),), message, answer, (need,))
+
+
+def _of_producer(command: Any) -> Iterable[tuple[Need, str | None]]:
+    yield topic("PRODUCE"), None
+    if command.initial_subscription_name:
+        yield topic("SUBSCRIBE"), command.initial_subscription_name
+
+
+_T = BaseCommand
+OWN_COMMAND = _always(OWN)
+
+COMMAND_NEEDS: dict[int, CommandNeed] = {
+    _T.CONNECT: _always(OPEN),
+    _T.PING: _always(OPEN),
+    _T.PONG: _always(OPEN),
+    _T.AUTH_RESPONSE: _always(OPEN),
+    _T.PARTITIONED_METADATA: _always(
+        topic("LOOKUP"),
+        "Client is not authorized to Get Partition Metadata",
+        commands.partitioned_metadata_error,
+    ),
+    _T.LOOKUP: _always(
+        topic("LOOKUP"), "Client is not authorized to Lookup", commands.lookup_error
+    ),
+    _T.GET_TOPICS_OF_NAMESPACE: _always(
+        namespace("GET_TOPICS"), "Client is not authorized to GetTopicsOfNamespace"
+    ),
+    _T.PRODUCER: CommandNeed(
+        _of_producer,
+        "Client is not authorized to Produce",
+        shown=(topic("PRODUCE"), topic("SUBSCRIBE")),
+    ),
+    _T.SUBSCRIBE: CommandNeed(
+        lambda command: ((topic("CONSUME"), command.subscription),),
+        "Client is not authorized to subscribe",
+        shown=(topic("CONSUME"),),
+    ),
+    _T.GET_SCHEMA: _always(
+        topic("GET_METADATA"), "Client is not authorized to get schema", commands.get_schema_error
+    ),
+    _T.GET_OR_CREATE_SCHEMA: _always(
+        topic("PRODUCE"),
+        "Client is not authorized to get or create schema",
+        commands.get_or_create_schema_error,
+    ),
+    _T.WATCH_TOPIC_LIST: _always(
+        namespace("GET_TOPICS"), "Proxy Client is not authorized to watchTopicList"
+    ),
+    # Transactions are not served; every client may be told so.
+    **dict.fromkeys(
+        (
+            _T.TC_CLIENT_CONNECT_REQUEST,
+            _T.NEW_TXN,
+            _T.ADD_PARTITION_TO_TXN,
+            _T.ADD_SUBSCRIPTION_TO_TXN,
+            _T.END_TXN,
+            _T.END_TXN_ON_PARTITION,
+            _T.END_TXN_ON_SUBSCRIPTION,
+        ),
+        _always(AUTHENTICATED, "Client is not authorized to use transactions"),
+    ),
+    **dict.fromkeys(
+        (
+            _T.CLOSE_PRODUCER,
+            _T.FLOW,
+            _T.ACK,
+            _T.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+            _T.SEEK,
+            _T.GET_LAST_MESSAGE_ID,
+            _T.CLOSE_CONSUMER,
+            _T.UNSUBSCRIBE,
+            _T.CONSUMER_STATS,
+            _T.WATCH_TOPIC_LIST_CLOSE,
+        ),
+        OWN_COMMAND,
+    ),
+}
+
+
+def check_complete(served: Collection[int]) -> None:
+    """Raise LookupError if a command that is served has no row."""
+    missing = [BaseCommand.Type.Name(kind) for kind in served if kind not in COMMAND_NEEDS]
+    if missing:
+        raise LookupError(f"COMMAND_NEEDS does not say what these commands need: {missing}")
+
+
+def authorize(session: Session, kind: int, body: Any) -> bool:
+    """Whether the client may have this command handled. If not, it is answered here.
+
+    Raises RefusedError for a refusal that is answered with an ERROR.
+    """
+    row = COMMAND_NEEDS[kind]
+    if row is OWN_COMMAND:
+        return True
+    refusal = _refusal(session, row, body)
+    if refusal is None:
+        return True
+    if row.answer is None:
+        raise refusal
+    session.write(row.answer(body.request_id, refusal.code, refusal.message))
+    return False
+
+
+def check_again(session: Session, kind: int, body: Any, generation: int) -> None:
+    """Raise RefusedError if the permission was revoked after `authorize`, at `generation`."""
+    authorizer = session.services.authorizer
+    if authorizer.is_on and authorizer.generation != generation:
+        refusal = _refusal(session, COMMAND_NEEDS[kind], body)
+        if refusal is not None:
+            raise refusal
+
+
+def _refusal(session: Session, row: CommandNeed, body: Any) -> RefusedError | None:
+    authorizer = session.services.authorizer
+    for need, subscription in row.needs(body):
+        try:
+            target = _target(need, body, subscription)
+        except InvalidTopicNameError as error:
+            return RefusedError(ServerError.InvalidTopicName, str(error))
+        if not authorizer.allows(session.principal, need, target):
+            tenants = session.services.topics.namespaces.tenants
+            if need.operation == "LOOKUP" and target.tenant not in tenants:
+                # As in Pulsar: clients report an absent tenant as an absent topic.
+                text = f"Tenant {target.tenant} does not exist"
+                return RefusedError(ServerError.TopicNotFound, text)
+            return RefusedError(ServerError.AuthorizationError, row.message)
+    return None
+
+
+def _target(need: Need, body: Any, subscription: str | None) -> Target:
+    if need.scope is Scope.TOPIC:
+        return Target.of_topic(TopicName.parse(body.topic), subscription)
+    if need.scope is Scope.NAMESPACE:
+        check_namespace(body.namespace)
+        return Target.of_namespace(body.namespace)
+    return Target()

@@ -1,0 +1,184 @@
+"""Permissions of namespaces, topics and subscriptions, and the mode of subscriptions' names.
+
+As in Apache Pulsar 4.0.8: a grant replaces the role's actions, a revocation of what was not granted
+succeeds, and a topic's permissions are shown together with its namespace's. Two answers differ: an
+unknown action is refused with 400 (Pulsar ignores it), and so is a role without a name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...wire import TopicName
+from ..security.permissions import (
+    AUTH_MODE,
+    NAMESPACE,
+    SUBSCRIPTION,
+    InvalidPermissionError,
+    check_actions,
+    check_auth_mode,
+    check_role,
+    check_roles,
+    grant_namespace,
+    grant_subscription,
+    grant_topic,
+    of_topic,
+    part_of,
+    revoke_subscription,
+)
+from .messages import HttpError, Request, Response
+from .names import existing_namespace, existing_topic
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+Policies = dict[str, Any]
+
+
+def _actions(request: Request) -> list[str]:
+    value = request.json()
+    if value is None:
+        raise HttpError(400, "Actions should not be null")
+    try:
+        return check_actions(value)
+    except InvalidPermissionError as error:
+        raise HttpError(400, str(error)) from error
+
+
+def _role(role: str) -> str:
+    try:
+        return check_role(role)
+    except InvalidPermissionError as error:
+        raise HttpError(400, str(error)) from error
+
+
+async def _change(request: Request, namespace: str, change: Any) -> Response:
+    try:
+        await request.services.topics.namespaces.change(namespace, change)
+    except InvalidPermissionError as error:
+        raise HttpError(412, str(error)) from error
+    return Response()
+
+
+# -- namespaces -----------------------------------------------------------------------------------
+
+
+async def of_namespace(request: Request, tenant: str, name: str) -> Response:
+    """The actions of each role."""
+    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
+    return Response.of_json(part_of(policies, NAMESPACE))
+
+
+async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
+    """Give a role exactly the actions in the body."""
+    namespace, actions = existing_namespace(request, tenant, name), _actions(request)
+    role = _role(role)
+    return await _change(request, namespace, lambda old: grant_namespace(old, role, actions))
+
+
+async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
+    """Take all actions in the namespace from a role."""
+    namespace = existing_namespace(request, tenant, name)
+    return await _change(request, namespace, lambda old: grant_namespace(old, role, None))
+
+
+async def of_subscriptions(request: Request, tenant: str, name: str) -> Response:
+    """The roles of each subscription that is restricted to some."""
+    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
+    return Response.of_json(part_of(policies, SUBSCRIPTION))
+
+
+async def grant_on_subscription(
+    request: Request, tenant: str, name: str, subscription: str
+) -> Response:
+    """Restrict a subscription to the roles in the body."""
+    namespace = existing_namespace(request, tenant, name)
+    try:
+        roles = check_roles(request.json())
+    except InvalidPermissionError as error:
+        raise HttpError(400, str(error)) from error
+    subscription = _role(subscription)
+    return await _change(
+        request, namespace, lambda old: grant_subscription(old, subscription, roles)
+    )
+
+
+async def revoke_on_subscription(
+    request: Request, tenant: str, name: str, subscription: str, role: str
+) -> Response:
+    """Take a role out of a subscription's roles. After the last one every consumer may use it."""
+    namespace = existing_namespace(request, tenant, name)
+    return await _change(
+        request, namespace, lambda old: revoke_subscription(old, subscription, role)
+    )
+
+
+async def auth_mode(request: Request, tenant: str, name: str) -> Response:
+    """Whether subscriptions' names must begin with their consumers' roles."""
+    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
+    return Response.of_json(policies.get(AUTH_MODE, "None"))
+
+
+async def set_auth_mode(request: Request, tenant: str, name: str) -> Response:
+    """Set that."""
+    namespace = existing_namespace(request, tenant, name)
+    try:
+        mode = check_auth_mode(request.json())
+    except InvalidPermissionError as error:
+        raise HttpError(400, str(error)) from error
+    return await _change(request, namespace, lambda old: {**old, AUTH_MODE: mode})
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+async def of_one_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The actions of each role on a topic: its own and its namespace's."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    policies = request.services.topics.namespaces[name.namespace]
+    return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
+
+
+async def grant_on_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
+) -> Response:
+    """Give a role exactly the actions in the body on a topic, with all its partitions."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    return await _set_on_topic(request, name, _role(role), _actions(request))
+
+
+async def revoke_on_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
+) -> Response:
+    """Take the actions on a topic from a role; those in the namespace stay."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    return await _set_on_topic(request, name, role, None)
+
+
+async def _set_on_topic(
+    request: Request, name: TopicName, role: str, actions: list[str] | None
+) -> Response:
+    return await _change(
+        request, name.namespace, lambda old: grant_topic(old, str(name), role, actions)
+    )
+
+
+NAMESPACES = "/admin/v2/namespaces/{tenant}/{namespace}"
+IN_NAMESPACE = f"{NAMESPACES}/permissions"
+ON_TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions"
+
+ROUTES = (
+    Route("GET", IN_NAMESPACE, of_namespace),
+    Route("GET", f"{IN_NAMESPACE}/subscription", of_subscriptions),
+    Route("POST", f"{IN_NAMESPACE}/subscription/{{subscription}}", grant_on_subscription),
+    Route("POST", f"{IN_NAMESPACE}/{{role}}", grant_in_namespace),
+    Route("DELETE", f"{IN_NAMESPACE}/{{role}}", revoke_in_namespace),
+    Route("DELETE", f"{IN_NAMESPACE}/{{subscription}}/{{role}}", revoke_on_subscription),
+    Route("GET", f"{NAMESPACES}/subscriptionAuthMode", auth_mode),
+    Route("POST", f"{NAMESPACES}/subscriptionAuthMode", set_auth_mode),
+    Route("GET", ON_TOPIC, of_one_topic),
+    Route("POST", f"{ON_TOPIC}/{{role}}", grant_on_topic),
+    Route("DELETE", f"{ON_TOPIC}/{{role}}", revoke_on_topic),
+)

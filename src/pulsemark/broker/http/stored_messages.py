@@ -1,0 +1,243 @@
+"""Messages over HTTP: the nth of a subscription's backlog, of a topic, or the one with an id.
+
+The body is the payload, decompressed; that of a batch is the batch. The headers `X-Pulsar-...` have
+what the message's metadata says. Reading acknowledges nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from ...ledger import CorruptEntryError, Entry, EntryKind, Position
+from ...metadata import (
+    MessageFormatError,
+    payload_of,
+    prefix_fields,
+    read_message_metadata,
+)
+from ...metadata.compression import (
+    CompressionUnavailableError,
+    DecompressionError,
+    compression_name,
+    decompress,
+)
+from ...proto.pulsar_api_pb2 import MessageMetadata
+from ..topics.topic import Topic
+from .messages import JSON_TYPE, HttpError, Request, Response
+from .names import open_one_log
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+#: A payload that says it is larger is not decompressed.
+MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
+
+#: Fields of the metadata that Pulsar shows as they are, with their headers, in Pulsar's order.
+PLAIN = (
+    ("producer_name", "producer-name"),
+    ("sequence_id", "sequence-id"),
+    ("replicated_from", "replicated-from"),
+    ("partition_key", "partition-key"),
+)
+MORE = (
+    ("uncompressed_size", "uncompressed-size"),
+    ("encryption_algo", "encryption-algo"),
+    ("encryption_param", "Base64-encryption-param"),
+    ("schema_version", "Base64-schema-version"),
+    ("partition_key_b64_encoded", "partition-key-b64-encoded"),
+    ("ordering_key", "Base64-ordering-key"),
+    ("marker_type", "marker-type"),
+    ("txnid_least_bits", "txnid-least-bits"),
+    ("txnid_most_bits", "txnid-most-bits"),
+    ("highest_sequence_id", "highest-sequence-id"),
+    ("uuid", "uuid"),
+    ("num_chunks_from_msg", "num-chunks-from-msg"),
+    ("total_chunk_msg_size", "total-chunk-msg-size"),
+    ("chunk_id", "chunk-id"),
+    ("null_partition_key", "null-partition-key"),
+)
+UNSAFE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
+
+
+async def peek(
+    request: Request,
+    domain: str,
+    tenant: str,
+    namespace: str,
+    topic: str,
+    name: str,
+    number: str,
+) -> Response:
+    """The nth message that a subscription has not acknowledged; the first one is 1."""
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what="Peek messages")
+    subscription = opened.subscriptions.get(name)
+    if subscription is None:
+        raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
+    wanted = _integer(number)
+    if wanted < 1:
+        raise HttpError(500, f"{wanted} is not the number of a message: the first one is 1")
+    cursor = subscription.cursor
+    position = cursor.nth_unacked(wanted) if subscription.backlog_messages else None
+    # Where there are fewer, the answer is the last one.
+    if position is None or (wanted > 1 and cursor.nth_unacked(wanted - 1) == position):
+        raise HttpError(404, "Message not found")
+    entry = await _read(request, opened, position)
+    if entry is None:
+        raise HttpError(404, "Message not found")
+    return await _answer(request, entry)
+
+
+async def examine(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The nth entry of a topic, from its first (initialPosition=earliest) or its last one."""
+    what = "Examine messages"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    number = max(_integer(request.query.get("messagePosition") or "1"), 1)
+    first, last = opened.ledger.first_position, opened.ledger.last_position
+    if first is None or last is None:
+        raise HttpError(412, "Could not examine messages due to the total message is zero")
+    count = opened.ledger.count_entries(first, opened.ledger.end_position)
+    if request.query.get("initialPosition") == "earliest":
+        before = min(number, count) - 1
+    elif number > count:
+        raise HttpError(500, f"the topic has {count} entries")
+    else:
+        before = count - number
+    entry = await _read(request, opened, opened.ledger.entry_after(first, before) or last)
+    if entry is None:
+        raise HttpError(404, "Message not found")
+    return await _answer(request, entry)
+
+
+async def by_id(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
+) -> Response:
+    """The message at a position."""
+    what = "GetMessageById"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    wanted = Position(_integer(ledger), _integer(entry))
+    if all(run.ledger_id != wanted.ledger_id for run in opened.ledger.segments()):
+        raise HttpError(404, "Message id not found")
+    found = await _read(request, opened, wanted) if wanted.entry_id >= 0 else None
+    if found is None:
+        last = opened.ledger.last_position
+        shown = "none" if last is None else f"{last.ledger_id}:{last.entry_id}"
+        raise HttpError(500, f"LastConfirmedEntry is {shown} when reading entry {wanted.entry_id}")
+    return await _answer(request, found)
+
+
+async def _read(request: Request, opened: Topic, position: Position) -> Entry | None:
+    read = partial(opened.ledger.read, position, max_entries=1)
+    try:
+        entries = await request.services.run_blocking(read)
+    except CorruptEntryError as error:
+        raise HttpError(500, str(error)) from error
+    if entries and entries[0].position == position and entries[0].kind is EntryKind.DATA:
+        found: Entry = entries[0]
+        return found
+    return None
+
+
+async def _answer(request: Request, entry: Entry) -> Response:
+    try:
+        response: Response = await request.services.run_blocking(_shown, entry)
+    except (MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
+        raise HttpError(500, f"the message at {entry.position} cannot be read: {error}") from error
+    return response
+
+
+def _shown(entry: Entry) -> Response:
+    metadata = read_message_metadata(entry.body)
+    payload: Any = payload_of(entry.body)
+    is_encrypted = bool(metadata.encryption_keys)
+    if metadata.compression and not is_encrypted:
+        payload = decompress(
+            metadata.compression, payload, metadata.uncompressed_size, MAX_PAYLOAD_BYTES
+        )
+    headers = [
+        (f"X-Pulsar-{name}", UNSAFE.sub("?", value)) for name, value in _headers(entry, metadata)
+    ]
+    return Response(200, bytes(payload), JSON_TYPE, tuple(headers))
+
+
+def _headers(entry: Entry, metadata: MessageMetadata) -> list[tuple[str, str]]:
+    properties = json.dumps({pair.key: pair.value for pair in metadata.properties})
+    found = [
+        ("Message-ID", f"{entry.position.ledger_id}:{entry.position.entry_id}"),
+        ("PROPERTY", properties),
+    ]
+    stamp = prefix_fields(entry.prefix)
+    if (time_ms := stamp.get("broker_timestamp")) is not None:
+        found.append(("Broker-Entry-METADATA-timestamp", _time(int(str(time_ms)))))
+    if (index := stamp.get("index")) is not None:
+        found.append(("Broker-Entry-METADATA-index", str(index)))
+    found.append(("publish-time", _time(metadata.publish_time)))
+    if metadata.event_time:
+        found.append(("event-time", _time(metadata.event_time)))
+    if metadata.HasField("deliver_at_time"):
+        found.append(("deliver-at-time", _time(metadata.deliver_at_time)))
+    if metadata.HasField("null_value"):
+        found.append(("null-value", _text(metadata.null_value)))
+    if metadata.HasField("num_messages_in_batch"):
+        found.append(("num-batch-message", str(metadata.num_messages_in_batch)))
+        found.append(("batch-size", str(len(entry.stored) - metadata.ByteSize())))
+    if metadata.HasField("num_chunks_from_msg"):
+        found.append(("PROPERTY-TOTAL-CHUNKS", str(metadata.num_chunks_from_msg)))
+        found.append(("PROPERTY-CHUNK-ID", str(metadata.chunk_id)))
+    found.append(("Is-Encrypted", _text(bool(metadata.encryption_keys))))
+    found += _set_fields(metadata, PLAIN)
+    if metadata.replicate_to:
+        found.append(("replicated-to", ",".join(metadata.replicate_to)))
+    if metadata.compression:
+        found.append(("compression", compression_name(metadata.compression)))
+    found += _set_fields(metadata, MORE)
+    found.append(("txn-uncommitted", "false"))
+    return found
+
+
+def _set_fields(
+    metadata: MessageMetadata, fields: tuple[tuple[str, str], ...]
+) -> list[tuple[str, str]]:
+    return [
+        (header, _text(getattr(metadata, name)))
+        for name, header in fields
+        if metadata.HasField(name)
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _time(time_ms: int) -> str:
+    """A time as Java shows it: without milliseconds if they are 0."""
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+    kind = "milliseconds" if time_ms % 1000 else "seconds"
+    return moment.isoformat(timespec=kind).replace("+00:00", "Z")
+
+
+def _integer(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise HttpError(404, f"{text[:40]!r} is not a number")
+    return int(text)
+
+
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+ROUTES = (
+    Route("GET", f"{TOPIC}/subscription/{{subscription}}/position/{{number}}", peek),
+    Route("GET", f"{TOPIC}/examinemessage", examine),
+    Route("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", by_id),
+)

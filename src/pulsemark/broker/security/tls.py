@@ -1,0 +1,197 @@
+"""TLS of the broker's ports: contexts from Pulsar's settings, and renewed certificates.
+
+Rules:
+
+1. TLS 1.2 and 1.3, unless `tlsProtocols` names fewer. Older versions are not served.
+2. With `tlsTrustCertsFilePath`, clients may show a certificate, and with
+   `tlsRequireTrustedClientCertOnConnect` they must. One that is not trusted ends the handshake.
+   Without the file no client is asked, and the machine's own list of authorities is not used: a
+   certificate of a public authority must not become a role.
+3. `tlsAllowInsecureConnection` asks for no client certificate, so an untrusted one never becomes a
+   role.
+4. Certificates of X.509 version 1 are accepted, as in Pulsar (no VERIFY_X509_STRICT).
+5. Files are read again after they changed (`tlsCertRefreshCheckDurationSec`). If the new ones
+   cannot be used, the old ones stay in use and a warning is logged. Connections keep theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..configuration.security_config import SecurityConfig
+from ..errors import ConfigError
+
+__all__ = ["RenewedContext", "look_at_files", "make_context", "make_http_context"]
+
+log = logging.getLogger(__name__)
+
+VERSIONS = {
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+#: The fields that name files.
+FILES = ("tls_certificate_file", "tls_key_file", "tls_trust_certs_file")
+#: OpenSSL's names of the ciphers that Java's names mean in other words.
+_SUITE = "TLS_"
+
+
+def make_context(config: SecurityConfig) -> ssl.SSLContext:
+    """The context of the binary protocol's, Kafka's and gRPC's ports. Raises ConfigError."""
+    return _context(config, config.tls_protocols, config.tls_ciphers)
+
+
+def make_http_context(config: SecurityConfig) -> ssl.SSLContext:
+    """The context of the HTTP port, which may have protocols and ciphers of its own."""
+    protocols = config.http_tls_protocols or config.tls_protocols
+    return _context(config, protocols, config.http_tls_ciphers or config.tls_ciphers)
+
+
+def _context(
+    config: SecurityConfig, protocols: Sequence[str], ciphers: Sequence[str]
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # A client could keep the broker busy with handshakes over one connection.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    _set_versions(context, protocols)
+    _set_ciphers(context, ciphers)
+    _load_certificate(context, config)
+    _load_trust(context, config)
+    return context
+
+
+def _set_versions(context: ssl.SSLContext, protocols: Sequence[str]) -> None:
+    for name in protocols:
+        if name not in VERSIONS:
+            known = ", ".join(VERSIONS)
+            raise ConfigError("tls_protocols", name, f"is not served; there are {known}")
+    versions = [VERSIONS[name] for name in protocols] or list(VERSIONS.values())
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+
+
+def _set_ciphers(context: ssl.SSLContext, ciphers: Sequence[str]) -> None:
+    older = []
+    for name in ciphers:
+        # Those of TLS 1.3 have other names, and OpenSSL has them always.
+        if name.startswith(_SUITE) and "_WITH_" not in name:
+            continue
+        older.append(_openssl_name(name))
+    if not older:
+        return
+    try:
+        context.set_ciphers(":".join(older))
+    except ssl.SSLError:
+        raise ConfigError("tls_ciphers", ",".join(ciphers), "OpenSSL knows none of them") from None
+    known = {cipher["name"] for cipher in context.get_ciphers()}
+    for name in older:
+        if name not in known and name.isupper():
+            raise ConfigError("tls_ciphers", name, "OpenSSL does not know this cipher")
+
+
+def _openssl_name(name: str) -> str:
+    """OpenSSL's name of a cipher with Java's name, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    if "_WITH_" not in name:
+        return name
+    exchange, _, rest = name.removeprefix(_SUITE).partition("_WITH_")
+    kinds = exchange.replace("_", "-").removeprefix("RSA")
+    rest = rest.replace("AES_128", "AES128").replace("AES_256", "AES256")
+    rest = rest.replace("_CBC", "").replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305")
+    return "-".join(filter(None, (kinds, rest.replace("_", "-"))))
+
+
+def _load_certificate(context: ssl.SSLContext, config: SecurityConfig) -> None:
+    certificate, key = config.tls_certificate_file, config.tls_key_file
+    if certificate is None or key is None:
+        missing = "tls_certificate_file" if certificate is None else "tls_key_file"
+        raise ConfigError(missing, None, "must be given for a port with TLS")
+    for name, path in (("tls_certificate_file", certificate), ("tls_key_file", key)):
+        _check_readable(name, path)
+    try:
+        # A key with a password would make OpenSSL ask for it at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(
+            "tls_key_file", key, f"does not fit {certificate}, or one is not PEM: {error}"
+        ) from error
+
+
+def _load_trust(context: ssl.SSLContext, config: SecurityConfig) -> None:
+    trust, is_required = (
+        config.tls_trust_certs_file,
+        config.tls_require_trusted_client_cert_on_connect,
+    )
+    if is_required and (trust is None or config.tls_allow_insecure_connection):
+        reason = "needs tls_trust_certs_file, and excludes tls_allow_insecure_connection"
+        raise ConfigError("tls_require_trusted_client_cert_on_connect", True, reason)
+    if trust is None or config.tls_allow_insecure_connection:
+        return
+    _check_readable("tls_trust_certs_file", trust)
+    try:
+        context.load_verify_locations(trust)
+    except ssl.SSLError as error:
+        raise ConfigError("tls_trust_certs_file", trust, f"is not PEM: {error}") from error
+    context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+
+
+def _check_readable(field: str, path: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(field, path, f"cannot be read: {error.strerror}") from error
+
+
+@dataclass(slots=True)
+class RenewedContext:
+    """A context that is made again after its files changed. Call it for each connection."""
+
+    config: SecurityConfig
+    make: Callable[[SecurityConfig], ssl.SSLContext]
+    now_s: Callable[[], float] = time.monotonic
+    _context: ssl.SSLContext = field(init=False)
+    _marks: tuple[object, ...] = field(init=False)
+    _checked_at_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        self._marks = look_at_files(self.config)
+        self._context = self.make(self.config)
+        self._checked_at_s = self.now_s()
+
+    def __call__(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        now_s = self.now_s()
+        if now_s - self._checked_at_s >= self.config.tls_cert_refresh_check_s:
+            self._checked_at_s = now_s
+            marks = look_at_files(self.config)
+            if marks != self._marks:
+                self._renew(marks)
+        return self._context
+
+    def _renew(self, marks: tuple[object, ...]) -> None:
+        try:
+            self._context = self.make(self.config)
+        except ConfigError as error:
+            # Tried again at the next check: files may be replaced one after the other.
+            log.warning("the new TLS certificate is not used, the old one stays: %s", error)
+            return
+        self._marks = marks
+        log.info("the TLS certificate was renewed from %s", self.config.tls_certificate_file)
+
+
+def look_at_files(config: SecurityConfig) -> tuple[object, ...]:
+    """What changes with the files."""
+    marks: list[object] = []
+    for name in FILES:
+        path = getattr(config, name)
+        try:
+            found = None if path is None else Path(path).stat()
+        except OSError:
+            found = None
+        marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(marks)

@@ -1,0 +1,47 @@
+"""The rate limits of one subscription's dispatch: its own, and its topic's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..topic_rates import DispatchLimit, dispatch_limit
+
+if TYPE_CHECKING:
+    from ..topics.topic import Topic
+
+__all__ = ["DispatchRates"]
+
+
+class DispatchRates:
+    """What a subscription may be sent now."""
+
+    __slots__ = ("_limits", "_own", "_rate")
+
+    def __init__(self) -> None:
+        self._rate: object = None
+        self._own: DispatchLimit | None = None
+        self._limits: tuple[DispatchLimit, ...] = ()
+
+    def change(self, topic: Topic) -> None:
+        """The topic's policies have changed. A limit that stays the same keeps its tokens."""
+        rate = topic.rules.subscription_dispatch_rate
+        if rate != self._rate:
+            self._rate = rate
+            self._own = dispatch_limit(dict(rate), topic.config.clock)
+        both = (self._own, topic.dispatch_limit)
+        self._limits = tuple(limit for limit in both if limit is not None)
+
+    def sent(self, messages: int, size_bytes: int) -> None:
+        """Count what was sent."""
+        for limit in self._limits:
+            limit.take(messages, size_bytes)
+
+    def allowed(self, permits: int) -> int:
+        """How many of these permits may be used now."""
+        for limit in self._limits:
+            permits = min(permits, limit.allowed())
+        return permits
+
+    def wait_s(self) -> float:
+        """How long to wait before anything may be sent; 0: something may be sent now."""
+        return max((limit.wait_s() for limit in self._limits if limit.is_exceeded()), default=0.0)

@@ -1,0 +1,235 @@
+"""Subscriptions of non-persistent topics: a message goes to who takes it now, or nowhere.
+
+There is no cursor, no log and no memory of what was sent. A message is dropped for a subscription
+if the consumer that is to get it has no permits, or if its connection does not accept data. So a
+slow consumer costs no memory. Acknowledgements and redeliveries have no effect, and a seek is a
+success that moves nothing.
+
+=====================  ==========================================================================
+Exclusive, Failover    the active consumer, or nobody
+Shared                 the next consumer, round robin, that can take the message; by priority level
+Key_Shared             the consumer of the key, or nobody
+=====================  ==========================================================================
+
+Permits count as in persistent topics: a batch may bring them below zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...ledger import Entry, Position
+from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData, ServerError
+from ..errors import RefusedError
+from ..long_work import LongWork
+from ..statistics.counters import DropMeter
+from .closing import closing
+from .consumer import Consumer
+from .positions import messages_in
+from .ranked_consumers import Rank, RankedConsumers
+from .sticky_keys import Selector, selector_for, slot_of
+from .subscription import Subscription
+
+if TYPE_CHECKING:
+    from ..topics.non_persistent import NonPersistentTopic
+
+__all__ = ["NonPersistentSubscription"]
+
+SubType = CommandSubscribe.SubType
+SINGLE = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
+
+
+class NonPersistentSubscription(Subscription):
+    """One subscription of a non-persistent topic. It has none of the base's cursor and log."""
+
+    def __init__(self, topic: NonPersistentTopic, command: CommandSubscribe) -> None:
+        self.topic = topic
+        self.name = command.subscription
+        self.durable = command.durable
+        self.sub_type: SubType | None = None
+        self.dispatcher = None
+        self.is_fenced = False
+        self.kept_until = None
+        self.messages_out = self.bytes_out = 0
+        self.messages_expired = self.last_expired_ms = 0
+        #: Messages that no consumer could take.
+        self.messages_dropped = 0
+        self.drop_meter = DropMeter()
+        self.work = LongWork()
+        self._properties = {pair.key: pair.value for pair in command.subscription_properties}
+        self._leaving = []
+        self._members = RankedConsumers(self._rank)
+        self._selector: Selector | None = None
+        self._next = 0
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties that the client gave when it created the subscription."""
+        return self._properties
+
+    @property
+    def backlog_messages(self) -> int:
+        """Always 0: nothing waits."""
+        return 0
+
+    def _rank(self, consumer: Consumer) -> Rank:
+        is_failover = self.sub_type == CommandSubscribe.Failover
+        return consumer.priority_level, consumer.name if is_failover else ""
+
+    # -- consumers ------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The connected consumers."""
+        self.remove_leaving()
+        return self._members
+
+    async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
+        """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
+        self._check_free(consumer, sub_type)
+        while self._members and self.sub_type == CommandSubscribe.Exclusive:
+            holder = self._members[0]
+            if holder.connection is consumer.connection or await holder.connection.is_alive():
+                raise RefusedError(
+                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
+                )
+            holder.leave()
+            self._check_free(consumer, sub_type)
+        # No `await` between the last check and connecting the consumer: nothing can change.
+        if not self._members:
+            self.sub_type = sub_type
+            is_keyed = sub_type == CommandSubscribe.Key_Shared
+            self._selector = selector_for(consumer.key_shared_meta) if is_keyed else None
+        if self._selector is not None:
+            self._selector.add(consumer)
+        self._members.add(consumer)
+        consumer.subscription = self
+
+    def _check_free(self, consumer: Consumer, sub_type: SubType) -> None:
+        if consumer.has_left:
+            raise RefusedError(
+                ServerError.ServiceNotReady, "the consumer was closed while it was being opened"
+            )
+        self.remove_leaving()
+        self.check_exists()
+        if self._members and self.sub_type != sub_type:
+            raise RefusedError(
+                ServerError.ConsumerBusy,
+                f"Subscription is of different type. Active subscription type of "
+                f"'{self.type_name}' is different than the connecting consumer's type "
+                f"'{CommandSubscribe.SubType.Name(sub_type)}'.",
+            )
+
+    def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
+        """Disconnect consumers."""
+        for consumer in consumers:
+            consumer.subscription = None
+        self._members.remove(consumers)
+        if self._selector is not None:
+            self._selector.remove(consumers)
+            if not self._members:
+                self._selector = None
+
+    def end_if_unused(self) -> None:
+        """Remove a reader's subscription with its last consumer."""
+        if not self.durable and not self._members:
+            self.topic.subscriptions.pop(self.name, None)
+
+    def detach_all(self) -> list[Consumer]:
+        """Disconnect every consumer at once; the caller notifies their clients."""
+        consumers = list(self.consumers)
+        self.remove_consumers(consumers)
+        return consumers
+
+    def disconnecting(self) -> Iterator[None]:
+        """Disconnect every consumer and notify their clients; the first piece disconnects all."""
+        consumers = self.detach_all()
+        yield
+        yield from closing(consumers)
+
+    def is_blocked(self, consumer: Consumer) -> bool:
+        """Never: there are no unacknowledged messages."""
+        return False
+
+    # -- delivery -------------------------------------------------------------------------------
+
+    def publish(self, entry: Entry) -> None:
+        """Send an entry to the consumer that is to get it, or drop it."""
+        if self._leaving:
+            self.remove_leaving()
+        count = max(1, entry.message_count)
+        messages = messages_in(entry.body, count) if count > 1 else 1
+        consumer = self._taker(entry)
+        if consumer is None:
+            self.messages_dropped += messages
+            return
+        frame = consumer.frame(entry, 0)
+        size_bytes = len(entry.stored)
+        consumer.count_sent(messages, size_bytes)
+        self.count_sent(messages, size_bytes)
+        consumer.connection.write_gathered(frame)
+
+    def _taker(self, entry: Entry) -> Consumer | None:
+        if not self._members:
+            return None
+        if self._selector is not None:
+            chosen = self._selector.select(slot_of(entry.body))
+        elif self.sub_type in SINGLE:
+            chosen = self._active()
+        else:
+            return self._next_ready()
+        return chosen if chosen is not None and _can_take(chosen) else None
+
+    def _active(self) -> Consumer:
+        """The consumer of lowest level and name; partition i goes to consumer i mod n."""
+        best = self._members[0].priority_level
+        of_best = sum(one.priority_level == best for one in self._members)
+        return self._members[max(self.topic.partition_index, 0) % of_best]
+
+    def _next_ready(self) -> Consumer | None:
+        """The next consumer of the best priority level at which one can take a message."""
+        ready = [one for one in self._members if _can_take(one)]
+        if not ready:
+            return None
+        best = [one for one in ready if one.priority_level == ready[0].priority_level]
+        chosen = best[self._next % len(best)]
+        self._next += 1
+        return chosen
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer granted `permits` more messages."""
+        consumer.permits += permits
+
+    # -- what has no effect ---------------------------------------------------------------------
+
+    def offered(self, consumer: Consumer) -> None:
+        """Nothing waits for a consumer."""
+
+    def dispatch(self) -> None:
+        """Nothing waits."""
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
+        """Nothing is kept, so nothing can be sent again."""
+
+    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
+        """As `redeliver`."""
+        return iter(())
+
+    def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
+        """As `ack_piece`."""
+        return iter(())
+
+    def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
+        """Nothing waits for an acknowledgement."""
+
+    def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
+        """Nothing waits for an acknowledgement."""
+
+    def when_persisted(self, callback: Callable[[BaseException | None], None]) -> None:
+        """There is nothing to store, so it is stored."""
+        callback(None)
+
+
+def _can_take(consumer: Consumer) -> bool:
+    return consumer.permits > 0 and consumer.connection.writable

@@ -1,0 +1,201 @@
+"""Avro schemas: reading a definition, and whether one can read what was written with another.
+
+AVRO, JSON and PROTOBUF definitions of Pulsar's clients are all Avro's. Pulsar asks Avro's
+`SchemaValidator`, which is more generous than Avro's `SchemaCompatibility`: the names of two
+records need not be equal, and an enum's reader may lack symbols of its writer. The resolution is
+that of `avro.compatibility`; `_Resolution` changes these two rules, and counts the steps.
+
+Definitions come from clients. So their size, their depth and the number of steps of a comparison
+are limited; above that the definition is refused. Nothing here waits, but a comparison can take
+some 100 ms: callers run it in a thread.
+
+The library is imported with the first definition. A broker without schemas does not load it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..errors import IncompatibleSchemaError, InvalidSchemaError
+
+if TYPE_CHECKING:
+    from avro.schema import Schema as AvroSchema
+
+__all__ = ["AvroDefinition", "check_reads"]
+
+#: Nested JSON values of a definition.
+MAX_DEPTH = 100
+#: JSON values of a definition.
+MAX_NODES = 50_000
+#: Pairs of reader and writer that one comparison looks at.
+MAX_STEPS = 200_000
+#: Parts of a definition that do not decide about reading.
+IGNORED = ("doc", "logicalType")
+#: A definition in a message is cut after so many characters.
+SHOWN_CHARACTERS = 16_384
+
+
+class AvroDefinition:
+    """A parsed definition. `parsed` is the library's object, `json` the JSON value,
+    `compared` is equal for definitions that are the same to Avro.
+
+    Raises `InvalidSchemaError` with ``kind``, Pulsar's name of the schema's type.
+    """
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        what = f"Invalid schema definition data for {kind} schema"
+        try:
+            # Pulsar, too, replaces what is not UTF-8; it is refused if it is no JSON after that.
+            self.json = json.loads(data.decode(errors="replace"))
+        except (ValueError, RecursionError) as error:
+            raise InvalidSchemaError(what, str(error)) from error
+        _check_size(self.json, what)
+        self.parsed = _parse(self.json, what)
+        #: What equal definitions have in common: texts and aliases do not count.
+        self.compared = _compared(self.json)
+
+    def __str__(self) -> str:
+        """As Avro's Java library prints it."""
+        return _pretty(self.json, 0)[:SHOWN_CHARACTERS]
+
+
+def check_reads(reader: AvroDefinition, writer: AvroDefinition, strategy: str) -> None:
+    """Raise `IncompatibleSchemaError` if ``reader`` cannot read what ``writer`` has written."""
+    from avro.compatibility import SchemaCompatibilityType
+
+    try:
+        result = _resolution().get_compatibility(reader.parsed, writer.parsed)
+    except RecursionError as error:
+        raise IncompatibleSchemaError("the schema is nested too deep to be compared") from error
+    if result.compatibility is SchemaCompatibilityType.incompatible:
+        raise IncompatibleSchemaError(
+            f"Error during schema compatibility check with strategy {strategy}: "
+            f"org.apache.avro.SchemaValidationException: Unable to read schema: \n{writer}\n"
+            f"using schema:\n{reader}"
+        )
+
+
+def _resolution() -> Any:
+    from avro.compatibility import (
+        CompatibleResult,
+        ReaderWriterCompatibilityChecker,
+        SchemaCompatibilityResult,
+        SchemaIncompatibilityType,
+        check_fixed_size,
+        incompatible,
+        merge,
+    )
+    from avro.schema import EnumSchema, FixedSchema, RecordSchema
+
+    class _Resolution(ReaderWriterCompatibilityChecker):
+        steps = 0
+
+        def calculate_compatibility(
+            self, reader: AvroSchema, writer: AvroSchema, location: list[str]
+        ) -> SchemaCompatibilityResult:
+            self.steps += 1
+            if self.steps > MAX_STEPS:
+                raise IncompatibleSchemaError(
+                    f"comparing the schemas takes more than {MAX_STEPS} steps"
+                )
+            result: SchemaCompatibilityResult
+            if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
+                result = self.check_reader_writer_record_fields(reader, writer, location)
+                return result
+            if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema):
+                return named(reader, writer, location)
+            if isinstance(reader, FixedSchema) and isinstance(writer, FixedSchema):
+                return merge(
+                    named(reader, writer, location), check_fixed_size(reader, writer, location)
+                )
+            result = super().calculate_compatibility(reader, writer, location)
+            return result
+
+    def named(
+        reader: EnumSchema | FixedSchema, writer: EnumSchema | FixedSchema, location: list[str]
+    ) -> SchemaCompatibilityResult:
+        aliases = reader.props.get("aliases")
+        known = aliases if isinstance(aliases, list) else []
+        if reader.fullname == writer.fullname or writer.fullname in known:
+            return CompatibleResult
+        kind = SchemaIncompatibilityType.name_mismatch
+        return incompatible(kind, f"expected: {writer.fullname}", location)
+
+    return _Resolution()  # type: ignore[no-untyped-call]
+
+
+def _check_size(value: Any, what: str) -> None:
+    """Count values and depth without recursion."""
+    nodes, level, depth = 0, [value], 0
+    while level:
+        nodes += len(level)
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise InvalidSchemaError(what, f"it is nested more than {MAX_DEPTH} deep")
+        if nodes > MAX_NODES:
+            raise InvalidSchemaError(what, f"it has more than {MAX_NODES} values")
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                below += one.values()
+            elif isinstance(one, list):
+                below += one
+        level = below
+
+
+def _parse(value: Any, what: str) -> AvroSchema:
+    from avro.errors import AvroException
+    from avro.schema import UnionSchema, make_avsc_object
+
+    try:
+        parsed = make_avsc_object(_without(value, IGNORED), None)
+    except (AvroException, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidSchemaError(what, str(error)) from error
+    except RecursionError as error:
+        raise InvalidSchemaError(what, "it is nested too deep") from error
+    if isinstance(parsed, UnionSchema):
+        raise InvalidSchemaError("Avro schema typed [UNION] is not supported")
+    return parsed
+
+
+def _without(value: Any, names: tuple[str, ...]) -> Any:
+    """A copy without properties of these names. Defaults are data, and stay as they are."""
+    if isinstance(value, list):
+        return [_without(one, names) for one in value]
+    if isinstance(value, dict):
+        return {
+            name: one if name == "default" else _without(one, names)
+            for name, one in value.items()
+            if name not in names
+        }
+    return value
+
+
+def _compared(value: Any) -> Any:
+    """What two equal definitions have in common."""
+    if isinstance(value, dict) and set(value) == {"type"} and isinstance(value["type"], str):
+        return value["type"]
+    if isinstance(value, dict):
+        return {
+            name: one if name == "default" else _compared(one)
+            for name, one in value.items()
+            if name not in ("doc", "aliases")
+        }
+    return [_compared(one) for one in value] if isinstance(value, list) else value
+
+
+def _pretty(value: Any, indent: int) -> str:
+    """JSON in the manner of Jackson's default printer."""
+    if isinstance(value, dict) and value:
+        inner = " " * (indent + 2)
+        members = (
+            f"{inner}{json.dumps(name, ensure_ascii=False)} : {_pretty(one, indent + 2)}"
+            for name, one in value.items()
+        )
+        return "{\n" + ",\n".join(members) + "\n" + " " * indent + "}"
+    if isinstance(value, dict):
+        return "{ }"
+    if isinstance(value, list):
+        return "[ " + ", ".join(_pretty(one, indent) for one in value) + " ]" if value else "[ ]"
+    return json.dumps(value, ensure_ascii=False)

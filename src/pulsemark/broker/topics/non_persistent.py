@@ -1,0 +1,202 @@
+"""Non-persistent topics: messages go to those who listen now, and nothing is stored.
+
+A topic exists from its first use until it is deleted, unloaded, or the broker ends. Partitioned
+non-persistent topics are stored in the catalog, as the persistent ones are; their partitions are
+made when they are used. A receipt says only that the broker has read the message: its id is always
+(0, 0), as in Pulsar.
+
+`NonPersistentTopic` has producers and subscriptions like any topic, but no ledger: what needs one
+asks `is_persistent` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ...ledger import Entry, EntryKind, Position
+from ...ledger.admission import body_check_of
+from ...metadata import Buffer
+from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
+from ...wire import TopicName
+from ..cleaning.figures import TopicCleaning
+from ..configuration.config import BrokerConfig
+from ..errors import RefusedError
+from ..statistics.counters import DropMeter, RateMeter, TopicCounters
+from ..subscriptions.conversions import Conversions
+from ..subscriptions.non_persistent import NonPersistentSubscription
+from .producers import TopicProducers
+from .subscribe_limits import SubscribeLimits
+from .topic import Topic
+from .topic_names import TopicNames
+from .topic_rules import NO_RULES, TopicRules
+
+if TYPE_CHECKING:
+    from .partitioned_topics import PartitionedTopics
+
+__all__ = ["NOWHERE", "NonPersistentTopic", "NonPersistentTopics"]
+
+#: The place of every message.
+NOWHERE = Position(0, 0)
+
+
+class NonPersistentTopic(Topic):
+    """An open non-persistent topic."""
+
+    is_persistent = False
+
+    def __init__(self, topic_name: TopicName, config: BrokerConfig) -> None:
+        self.topic_name = topic_name
+        self.name = str(topic_name)
+        self.partition_index = topic_name.partition_index
+        self.config = config
+        self.counters = TopicCounters()
+        self.rate_meter = RateMeter()
+        self.drop_meter = DropMeter()
+        self.conversions = Conversions()
+        self.cleaning = TopicCleaning()
+        self.producers = TopicProducers(None, _store_nothing)
+        self.subscriptions = {}
+        self.is_open = True
+        self.terminated_at = None
+        self.rules = NO_RULES
+        self.deduplication = None
+        self.admission = None
+        self.dispatch_limit = None
+        self.subscribe_limits = SubscribeLimits()
+        self.delivered_fields = frozenset()
+
+    @property
+    def listeners(self) -> list[NonPersistentSubscription]:
+        """The subscriptions."""
+        found = tuple(self.subscriptions.values())
+        return [one for one in found if isinstance(one, NonPersistentSubscription)]
+
+    @property
+    def messages_dropped(self) -> int:
+        """Messages that subscriptions could not deliver, over all subscriptions there are."""
+        return sum(one.messages_dropped for one in self.listeners)
+
+    def update_rates(self, elapsed_s: float) -> None:
+        """End a period of `elapsed_s`, and compute its rates."""
+        super().update_rates(elapsed_s)
+        self.drop_meter.update(self.messages_dropped, elapsed_s)
+        for subscription in self.listeners:
+            subscription.drop_meter.update(subscription.messages_dropped, elapsed_s)
+
+    def take(self, body: Buffer, message_count: int) -> Entry:
+        """Check and count a message. Raises `ChecksumError`."""
+        stored = bytes(body)
+        body_check_of(self.name, stored)
+        messages = max(1, message_count)
+        self.counters.messages_in += messages
+        self.counters.bytes_in += len(stored)
+        self.counters.entry_size_bytes.add(len(stored))
+        now_ms = self.config.clock.now_ms()
+        return Entry(NOWHERE, EntryKind.DATA, message_count, -1, now_ms, 0, memoryview(stored))
+
+    def deliver(self, entry: Entry) -> None:
+        """Send a message to every subscription that can take it."""
+        for subscription in self.listeners:
+            subscription.publish(entry)
+
+    def listener_for(self, command: CommandSubscribe) -> NonPersistentSubscription:
+        """The subscription for a SUBSCRIBE; created if it does not exist. Raises `RefusedError`."""
+        self.check_is_open()
+        if command.read_compacted:
+            raise RefusedError(
+                ServerError.NotAllowedError, "readCompacted only valid on persistent topics"
+            )
+        found = self.subscriptions.get(command.subscription)
+        if isinstance(found, NonPersistentSubscription):
+            found.remove_leaving()
+            if self.subscriptions.get(found.name) is found:
+                return found
+        if len(self.subscriptions) >= self.config.max_subscriptions_per_topic:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"Exceed the maximum number of subscriptions of the topic: {self.name}",
+            )
+        made = NonPersistentSubscription(self, command)
+        self.subscriptions[made.name] = made
+        return made
+
+    def close(self) -> None:
+        """Refuse new producers and consumers. The caller disconnects clients."""
+        self.is_open = False
+        self.producers.close()
+
+    def drop_subscription(self, subscription: NonPersistentSubscription) -> Iterator[None]:
+        """Remove a subscription; return what notifies its clients, in pieces."""
+        self.subscriptions.pop(subscription.name, None)
+        notifying = subscription.disconnecting()
+        next(notifying, None)
+        return notifying
+
+
+async def _store_nothing(epoch: int) -> None:
+    """A non-persistent topic's epoch ends with the topic."""
+
+
+class NonPersistentTopics:
+    """The open non-persistent topics of a broker. All of them are in memory only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        partitioned: PartitionedTopics,
+        check_namespace: Callable[[TopicName], None],
+        rules_of: Callable[[TopicName], TopicRules],
+    ) -> None:
+        self.open_topics: dict[str, NonPersistentTopic] = {}
+        self.names = TopicNames()
+        self._config = config
+        self._partitioned = partitioned
+        self._check_namespace = check_namespace
+        self._rules_of = rules_of
+
+    def open(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
+        """The open topic; created if `create` allows that. Raises `RefusedError`."""
+        topic = self.open_topics.get(str(name))
+        if topic is not None:
+            # Producers and consumers that come from now on meet the present policies.
+            topic.rules = self._rules_of(name)
+            return topic
+        self._check_namespace(name)
+        if name.partition_index >= 0:
+            self._partitioned.check_partition(name, exists=False, explicit=create)
+        is_partition = self._partitioned.count_of(name.partitioned) and name.partition_index >= 0
+        if not create and not is_partition:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if len(self.open_topics) >= self._config.max_topics:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"{name} cannot be created: the limit is {self._config.max_topics} topics",
+            )
+        topic = NonPersistentTopic(name, self._config)
+        topic.rules = self._rules_of(name)
+        self.open_topics[topic.name] = topic
+        self.names.add(topic.name)
+        return topic
+
+    def partitions(self, name: TopicName, indexes: Iterable[int]) -> list[NonPersistentTopic]:
+        """The open partitions of a partitioned topic."""
+        full = (str(name.partition(index)) for index in indexes)
+        return [self.open_topics[one] for one in full if one in self.open_topics]
+
+    def remove(self, name: TopicName, *, force: bool) -> Iterator[None]:
+        """Close a topic; return what notifies its clients. Raises `TopicInUseError`."""
+        topic = self.open_topics.get(str(name))
+        if topic is None:
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
+        if not force:
+            topic.check_is_unused()
+        del self.open_topics[topic.name]
+        self.names.discard(topic.name)
+        topic.close()
+        return topic.disconnect()
+
+    def close(self) -> None:
+        """The broker ends: close every topic."""
+        for topic in self.open_topics.values():
+            topic.close()

@@ -1,0 +1,137 @@
+"""Whether a topic takes a new schema: Pulsar's compatibility strategies.
+
+==================  ==========================================================================
+BACKWARD            the new schema reads what was written with the latest one
+FORWARD             the latest one reads what is written with the new schema
+FULL                both
+..._TRANSITIVE      the same, with every version of the topic instead of the latest one
+ALWAYS_COMPATIBLE   every schema, also of another type
+ALWAYS_INCOMPATIBLE only schemas that the topic has already
+==================  ==========================================================================
+
+UNDEFINED means the broker's strategy. AVRO, JSON and PROTOBUF are compared by Avro's rules,
+PROTOBUF_NATIVE by the name of its message, KEY_VALUE by key and value. Primitive types have
+no definition, so only their type counts. As in Pulsar, a consumer is checked with BACKWARD whatever
+the strategy, except with the ones for all versions and with ALWAYS_COMPATIBLE.
+
+The functions can take some 100 ms: call them in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...proto.pulsar_api_pb2 import Schema
+from ..errors import IncompatibleSchemaError
+from .avro_schemas import AvroDefinition, check_reads
+from .schema_data import (
+    AVRO_KINDS,
+    KEY_VALUE,
+    NATIVE,
+    kind_of,
+    parts_of,
+    root_message,
+)
+
+__all__ = [
+    "ALWAYS_COMPATIBLE",
+    "STRATEGIES",
+    "check_compatible",
+    "check_consumer",
+]
+
+ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
+ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
+STRATEGIES = (
+    "UNDEFINED",
+    ALWAYS_INCOMPATIBLE,
+    ALWAYS_COMPATIBLE,
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
+TRANSITIVE = "_TRANSITIVE"
+
+
+def check_compatible(schemas: Sequence[Schema], new: Schema, strategy: str) -> None:
+    """Raise `IncompatibleSchemaError` if ``new`` must not follow ``schemas``, oldest first."""
+    if not schemas or strategy == ALWAYS_COMPATIBLE:
+        return
+    _check_kind(schemas[-1], new)
+    compared = schemas if strategy.endswith(TRANSITIVE) else schemas[-1:]
+    for existing in reversed(compared):
+        _check_kind(existing, new)
+        if existing.schema_data != new.schema_data or strategy.endswith(TRANSITIVE):
+            _check_pair(existing, new, strategy)
+
+
+def check_consumer(schemas: Sequence[Schema], new: Schema, strategy: str) -> None:
+    """Raise `IncompatibleSchemaError` if a consumer with ``new`` must not read the topic."""
+    if strategy == ALWAYS_COMPATIBLE:
+        return
+    if strategy.endswith(TRANSITIVE):
+        check_compatible(schemas, new, strategy)
+    else:
+        check_compatible(schemas, new, "BACKWARD")
+
+
+def _check_kind(existing: Schema, new: Schema) -> None:
+    if existing.type != new.type:
+        raise IncompatibleSchemaError(
+            f"Incompatible schema: exists schema type {kind_of(existing)}, "
+            f"new schema type {kind_of(new)}"
+        )
+
+
+def _check_pair(existing: Schema, new: Schema, strategy: str) -> None:
+    kind = kind_of(new)
+    if kind in AVRO_KINDS:
+        _check_avro(existing, new, strategy)
+    elif kind == NATIVE:
+        _check_native(existing, new, strategy)
+    elif kind == KEY_VALUE:
+        _check_key_value(existing, new, strategy)
+    elif strategy == ALWAYS_INCOMPATIBLE:
+        raise IncompatibleSchemaError(f"Schema compatibility strategy is {ALWAYS_INCOMPATIBLE}")
+
+
+def _check_avro(existing: Schema, new: Schema, strategy: str) -> None:
+    kind = kind_of(new)
+    old, added = AvroDefinition(existing.schema_data, kind), AvroDefinition(new.schema_data, kind)
+    if strategy == ALWAYS_INCOMPATIBLE:
+        raise IncompatibleSchemaError(
+            f"Error during schema compatibility check with strategy {strategy}: "
+            f"org.apache.avro.SchemaValidationException: Unable to read schema: \n{added}\n"
+            f"using schema:\n{added}"
+        )
+    if strategy.startswith(("FORWARD", "FULL")):
+        check_reads(old, added, strategy)
+    if strategy.startswith(("BACKWARD", "FULL")):
+        check_reads(added, old, strategy)
+
+
+def _check_native(existing: Schema, new: Schema, strategy: str) -> None:
+    if strategy == ALWAYS_INCOMPATIBLE:
+        raise IncompatibleSchemaError("Unknown SchemaCompatibilityStrategy.")
+    before, after = root_message(existing), root_message(new)
+    if before != after:
+        raise IncompatibleSchemaError(
+            f"Protobuf root message change is not allowed under the '{strategy}' strategy. "
+            f"Original message name: '{before}', new message name: '{after}'."
+        )
+
+
+def _check_key_value(existing: Schema, new: Schema, strategy: str) -> None:
+    before, after = parts_of(existing), parts_of(new)
+    if before.key.type != after.key.type or before.value.type != after.value.type:
+        raise IncompatibleSchemaError(
+            "Key schemas or Value schemas are different schema type, "
+            f"from key schema type is {kind_of(before.key)} and to key schema is "
+            f"{kind_of(after.key)}, from value schema is {kind_of(before.value)} and to value "
+            f"schema is {kind_of(after.value)}"
+        )
+    _check_pair(before.key, after.key, strategy)
+    _check_pair(before.value, after.value, strategy)

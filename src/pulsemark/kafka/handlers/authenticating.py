@@ -1,0 +1,121 @@
+"""SaslHandshake and SaslAuthenticate: who a client is, at first and again (KIP-43, 152, 368).
+
+A client names a mechanism, then sends its credentials: in SaslAuthenticate requests after a
+handshake of version 1, and without a header (`RAW_SASL`) after one of version 0. A client that is
+refused gets the reason as Kafka tells it, and its connection is closed.
+
+Credentials may expire. SaslAuthenticate from version 1 on says after how long, and the client
+authenticates again in time, by the same mechanism and as the same role. If it does not, its next
+request of another kind closes the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+from ..errors import Code
+from ..ports import Admitted
+from ..sasl import SaslError, parse_claim
+from ..session import Handler, KafkaSession
+from ..wire import RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
+
+__all__ = ["HANDLERS"]
+
+log = logging.getLogger(__name__)
+
+_SIZE = struct.Struct(">i")
+LIFETIME_MAX_MS = 2**63 - 1
+
+
+def sasl_handshake(session: KafkaSession, request: Request) -> None:
+    """Choose a mechanism."""
+    mechanisms, asked = session.endpoint.ports.admission.mechanisms, request.body.mechanism
+    known = asked in mechanisms
+    if known and session.authenticated_by not in (None, asked):
+        session.close_because("SASL: another mechanism than before")
+        return
+    code = Code.NONE if known else Code.UNSUPPORTED_SASL_MECHANISM
+    response = SaslHandshakeResponse(error_code=code, mechanisms=list(mechanisms))
+    session.answer(request, response)
+    if not known:
+        log.info("%s: asked for SASL %r", session.address, str(asked)[:40])
+        return
+    session.sasl_mechanism = asked
+    session.connection.takes_raw_sasl = request.version == 0
+
+
+async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
+    """Check credentials."""
+    if session.sasl_mechanism is None:
+        message = "SaslAuthenticate request received after successful authentication"
+        if session.authenticated_by is None:
+            message = "SaslAuthenticate request received before SaslHandshake"
+        session.answer(request, _response(Code.ILLEGAL_SASL_STATE, message))
+        return
+    try:
+        admitted = await _authenticated(session, request.body.auth_bytes or b"")
+    except SaslError as failure:
+        log.info("%s: SASL: %s", session.address, failure)
+        message = (
+            f"Authentication failed during authentication due to invalid credentials with "
+            f"SASL mechanism {session.sasl_mechanism}"
+        )
+        session.answer(request, _response(Code.SASL_AUTHENTICATION_FAILED, message))
+        session.close_because("not authenticated")
+        return
+    lifetime_ms = _lifetime_ms(session, admitted)
+    _admit(session, admitted)
+    session.answer(request, _response(Code.NONE, None, lifetime_ms))
+
+
+async def raw_sasl(session: KafkaSession, request: Request) -> None:
+    """The same without a request's header. A refusal is only the end of the connection."""
+    session.connection.takes_raw_sasl = False
+    try:
+        admitted = await _authenticated(session, request.body)
+    except SaslError as failure:
+        session.close_because(f"SASL: {failure}")
+        return
+    _admit(session, admitted)
+    session.answer_frame(request, _SIZE.pack(0))
+
+
+async def _authenticated(session: KafkaSession, data: bytes) -> Admitted:
+    assert session.sasl_mechanism is not None
+    claim = parse_claim(session.sasl_mechanism, bytes(data))
+    admission = session.endpoint.ports.admission
+    admitted = await admission.with_sasl(claim, session.peer_certificate)
+    if claim.role is not None and claim.role != admitted.role:
+        raise SaslError("the credentials are of another role than the client names")
+    before = session.admitted
+    if session.authenticated_by is not None and before is not None and before.role != admitted.role:
+        raise SaslError("the role must not change when a client authenticates again")
+    return admitted
+
+
+def _admit(session: KafkaSession, admitted: Admitted) -> None:
+    session.authenticated_by, session.sasl_mechanism = session.sasl_mechanism, None
+    session.admit(admitted)
+
+
+def _lifetime_ms(session: KafkaSession, admitted: Admitted) -> int:
+    if admitted.expires_at_ms is None:
+        return 0
+    left_ms = admitted.expires_at_ms - session.endpoint.ports.now_ms()
+    return min(max(left_ms, 1), LIFETIME_MAX_MS)
+
+
+def _response(code: Code, message: str | None, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=lifetime_ms
+    )
+
+
+HANDLERS: dict[int, Handler] = {
+    SASL_HANDSHAKE: sasl_handshake,
+    SASL_AUTHENTICATE: sasl_authenticate,
+    RAW_SASL.key: raw_sasl,
+}

@@ -1,0 +1,182 @@
+"""Every REST route with every kind of credentials: nothing allowed that should not be.
+
+The rows are the broker's own table of routes, so a new route is tried here too, and fails without a
+value for the names in its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerThread
+from pulsemark.broker.http.needs import need_of
+from pulsemark.broker.http.routing import NEEDED, ROUTES
+from pulsemark.broker.http.table import Route
+from pulsemark.broker.security.needs import Need, Scope
+from pulsemark.testing.attackers import (
+    attacked_broker,
+    forged,
+    role_with,
+    roles_without,
+    signed,
+    state_of,
+)
+from pulsemark.testing.secured import rest, set_up
+
+#: A value for each name in a template.
+VALUES = {
+    "tenant": "acme",
+    "namespace": "ns",
+    "topic": "t",
+    "domain": "persistent",
+    "subscription": "s",
+    "role": "x",
+    "cluster": "standalone",
+    "time": "1",
+    "seconds": "1",
+    "count": "1",
+    "ledger": "0",
+    "entry": "0",
+    "version": "0",
+    "bundle": "0x00000000_0xffffffff",
+    "number": "1",
+    "position": "1",
+    "name": "x",
+    "domain_name": "x",
+    "key": "x",
+    "value": "x",
+    "group": "x",
+    "broker": "x",
+    "policy": "x",
+    "bookie": "x",
+    "allocator": "x",
+    "instance": "0",
+    "type": "function",
+    "package": "x",
+    "id": "0",
+    "timeout": "1",
+    "most": "0",
+    "least": "0",
+}
+#: Bodies that the route takes, so that a request that is let through does something.
+BODIES: dict[str, Any] = {
+    "permissions/{role}": ["consume"],
+    "permissions/subscription/{subscription}": ["x"],
+    "subscriptionAuthMode": "Prefix",
+    "partitions": 3,
+}
+REFUSED = (401, 403)
+
+
+@pytest.fixture(scope="module")
+def attacked() -> Iterator[BrokerThread]:
+    """A broker whose tenant has a topic with a subscription."""
+    with attacked_broker() as broker:
+        prepare(broker)
+        yield broker
+
+
+def prepare(broker: BrokerThread) -> None:
+    """Make what routes use, if it is not there (any more)."""
+    admin, boss, topic = signed("admin"), signed("boss"), "/admin/v2/persistent/acme/ns/t"
+    set_up(broker, admin)
+    rest(broker, "POST", "/admin/v2/tenants/acme", admin, {"adminRoles": ["boss"]})
+    rest(broker, "POST", "/admin/v2/namespaces/acme/ns/subscriptionAuthMode", boss, "None")
+    rest(broker, "DELETE", "/admin/v2/namespaces/acme/ns/permissions/s/x", boss)
+    rest(broker, "PUT", topic, boss)
+    rest(broker, "PUT", f"{topic}/subscription/s", boss)
+
+
+def path_of(route: Route) -> str:
+    """A path of a route."""
+    path = route.template
+    for name in route.names:
+        assert name in VALUES, f"VALUES needs a value for {{{name}}}, for {route.template}"
+        path = path.replace(f"{{{name}}}", VALUES[name])
+    return path
+
+
+def body_of(route: Route) -> Any:
+    """A body for a route."""
+    for end, body in BODIES.items():
+        if route.template.endswith(end) and route.method in ("PUT", "POST"):
+            return body
+    return None
+
+
+def row_id(row: Any) -> str:
+    """The name of a row in pytest's output."""
+    return f"{row[0].method} {row[0].template}" if isinstance(row, tuple) else str(row)
+
+
+def test_few_routes_need_no_permission() -> None:
+    """Only these show the same to every client; none of them changes anything."""
+    admin = "/admin/v2"
+    found = {
+        scope: {(route.method, route.template) for route, need in NEEDED if need.scope is scope}
+        for scope in (Scope.OPEN, Scope.AUTHENTICATED, Scope.OWN)
+    }
+    assert found[Scope.OPEN] <= {("GET", path) for path in ("/metrics", "/status.html")}
+    told = (f"{admin}/clusters", f"{admin}/brokers/ready", f"{admin}/brokers/version")
+    assert found[Scope.AUTHENTICATED] == {("GET", path) for path in told}
+    assert not found[Scope.OWN]
+
+
+@pytest.mark.parametrize("row", NEEDED, ids=row_id)
+def test_refused(attacked: BrokerThread, row: tuple[Route, Need]) -> None:
+    """Forged credentials and valid ones without the permission are refused, and change nothing."""
+    route, need = row
+    if need.scope is Scope.OPEN:
+        assert rest(attacked, route.method, path_of(route)).status == 200
+        return
+    before = state_of(attacked)
+    cells = [*forged().items(), *((role, signed(role)) for role in roles_without(need))]
+    for kind, token in cells:
+        answer = rest(attacked, route.method, path_of(route), token, body_of(route))
+        assert answer.status in REFUSED, f"{kind}: {answer.status} {answer.body[:200]!r}"
+        assert b"Traceback" not in answer.body
+        assert state_of(attacked) == before, kind
+
+
+@pytest.mark.parametrize("row", NEEDED, ids=row_id)
+def test_allowed(attacked: BrokerThread, row: tuple[Route, Need]) -> None:
+    """The role with just the right that it takes is let through, and so is a super user."""
+    route, need = row
+    for role in dict.fromkeys((role_with(need), "admin")):
+        prepare(attacked)
+        answer = rest(attacked, route.method, path_of(route), signed(role), body_of(route))
+        assert answer.status not in REFUSED, f"{role}: {answer.status} {answer.body[:200]!r}"
+    prepare(attacked)
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PATCH", "TRACE", "CONNECT", "get", "X"])
+def test_other_methods_change_and_show_nothing(attacked: BrokerThread, method: str) -> None:
+    """HEAD needs what GET needs; other methods never come to a handler."""
+    prepare(attacked)
+    before = state_of(attacked)
+    for route, need in NEEDED:
+        if need.scope is Scope.OPEN:
+            continue
+        for token in (None, signed("nobody"), forged()["alg none"]):
+            answer = rest(attacked, method, path_of(route), token)
+            open_to_all = need.scope is Scope.AUTHENTICATED and token == signed("nobody")
+            assert open_to_all or answer.status >= 400, (method, route.template)
+            assert not answer.body or method != "HEAD"
+    assert state_of(attacked) == before
+
+
+def test_a_route_without_a_stated_need_fails_at_import() -> None:
+    """Also a route that looks like a policy's, with a policy that is not named."""
+
+    async def handler(*_: Any) -> Any:
+        raise AssertionError
+
+    for template in ("/admin/v2/new", "/admin/v2/namespaces/{tenant}/{namespace}/newPolicy"):
+        with pytest.raises(LookupError, match="does not say"):
+            need_of(Route("GET", template, handler))
+    with pytest.raises(LookupError):
+        need_of(Route("POST", "/metrics", handler))
+    assert len(NEEDED) == len(ROUTES)

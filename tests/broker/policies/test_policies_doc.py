@@ -1,0 +1,63 @@
+"""docs/policies.md has a row for each policy, made from its description."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pulsemark.broker import BrokerConfig
+from pulsemark.broker.configuration.policy_defaults import POLICY_SETTINGS
+from pulsemark.broker.policies.backlog_quotas import BACKLOG_QUOTAS
+from pulsemark.broker.policies.catalogue import POLICIES
+from pulsemark.broker.policies.policy import Place, Policy
+from pulsemark.broker.policies.properties import PROPERTIES
+from pulsemark.cli.policies import POLICIES as OF_COMMAND
+
+TEXT = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
+HEAD = "| policy | namespace | topic | decides | in Pulsar's namespace policies |"
+
+
+def shown(place: Place | None, policy: Policy) -> str:
+    """A cell with a level's path, and the method that sets it."""
+    if policy in (BACKLOG_QUOTAS, PROPERTIES):
+        return "POST `backlogQuota`" if policy is BACKLOG_QUOTAS else "PUT `properties`"
+    return "-" if place is None else f"{place.method} `{place.path}`"
+
+
+def row(policy: Policy) -> str:
+    """A policy's row."""
+    what = f"{policy.what} (stored only)" if policy.is_stored_only else policy.what
+    levels = f"{shown(policy.namespace, policy)} | {shown(policy.topic, policy)}"
+    return f"| `{policy.name}` | {levels} | {what.replace('|', '/')} | `{policy.key}` |"
+
+
+def table() -> str:
+    """The whole table."""
+    return "\n".join([HEAD, "|---" * 5 + "|", *map(row, POLICIES)])
+
+
+def test_the_table_is_that_of_the_descriptions() -> None:
+    """Print `table()` to make it again."""
+    assert table() in TEXT
+
+
+def test_the_command_knows_every_policy() -> None:
+    """`pulsemark policies` has them all."""
+    assert {policy.name for policy in POLICIES} <= set(OF_COMMAND)
+
+
+def test_names_are_unique_and_defaults_are_valid() -> None:
+    """Each policy has a name and a key of its own; the broker's value can be read."""
+    assert len({policy.name for policy in POLICIES}) == len(POLICIES)
+    assert len({policy.key for policy in POLICIES}) == len(POLICIES)
+    config = BrokerConfig()
+    for policy in POLICIES:
+        default = policy.default(config)
+        if default is not None and policy.name != "entryFilters":
+            assert policy.read(default) == default, policy.name
+
+
+def test_each_setting_is_a_field() -> None:
+    """And has one name of Pulsar's."""
+    fields = [field for field, _ in POLICY_SETTINGS.values()]
+    assert len(set(fields)) == len(fields)
+    assert all(hasattr(BrokerConfig(), field) for field in fields)

@@ -1,0 +1,45 @@
+"""docs/authorization.md says of every command, route and call what it needs, as the code has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pulsemark.broker.grpc_admission import NEEDS
+from pulsemark.broker.handlers import COMMANDS
+from pulsemark.broker.handlers.authorizing import COMMAND_NEEDS
+from pulsemark.broker.http.routing import NEEDED
+from pulsemark.kafka.handlers import HANDLERS
+from pulsemark.kafka.wire import APIS
+from pulsemark.proto.pulsar_api_pb2 import BaseCommand
+
+PAGE = Path(__file__).parents[3] / "docs" / "authorization.md"
+BEGIN = "<!-- made by tests/broker/security/test_authorization_doc.py -->"
+END = "<!-- end -->"
+
+
+def made() -> str:
+    """The tables."""
+    lines = ["### Commands", "", "| command | needs |", "|---|---|", "| SEND | own producer |"]
+    for kind in sorted(COMMANDS):
+        needs = "; ".join(map(str, COMMAND_NEEDS[kind].shown))
+        lines.append(f"| {BaseCommand.Type.Name(kind)} | {needs} |")
+    lines += ["", "### Routes", "", "| method | path | needs |", "|---|---|---|"]
+    lines += [f"| {route.method} | `{route.template}` | {need} |" for route, need in NEEDED]
+    lines += ["", "### gRPC calls", "", "| call | needs |", "|---|---|"]
+    lines += [f"| {name} | {need} |" for name, need in sorted(NEEDS.items())]
+    return "\n".join(lines)
+
+
+def test_the_tables_are_those_of_the_code() -> None:
+    """A new command, route or call is in the tables. The failure shows what they must be."""
+    page = PAGE.read_text()
+    shown = page.partition(BEGIN)[2].partition(END)[0].strip()
+    assert shown == made(), f"docs/authorization.md must have:\n{made()}"
+
+
+def test_kafka_requests_are_all_named() -> None:
+    """The table of Kafka's requests is written by hand, and complete."""
+    part = PAGE.read_text().partition("### Kafka's requests")[2]
+    for key in HANDLERS:
+        if key in APIS:
+            assert APIS[key].name in part

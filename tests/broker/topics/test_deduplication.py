@@ -1,0 +1,331 @@
+"""Deduplication: receipts of duplicates, snapshots, restarts, kills, forgotten producers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerThread
+from pulsemark.ledger import EARLIEST, FolderReader, StoreOptions
+from pulsemark.metadata import payload_of
+from pulsemark.testing import RawClient, SettableClock, running_broker
+from pulsemark.testing.raw_messages import unbatched_message
+
+DUPLICATE = (-1, -1)
+TOPIC = "persistent://public/default/once"
+KIND = "deduplication"
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def deduplicating(tmp_path: Path) -> Iterator[Callable[..., BrokerThread]]:
+    """Starts brokers that deduplicate, one after another on the same folder."""
+    running: list[Any] = []
+
+    def start(**config: Any) -> BrokerThread:
+        stop()
+        made = running_broker(data_dir=tmp_path, broker_deduplication_enabled=True, **config)
+        broker = made.__enter__()
+        running.append(made)
+        return broker
+
+    def stop() -> None:
+        while running:
+            running.pop().__exit__(None, None, None)
+
+    yield start
+    stop()
+
+
+def payloads(broker: BrokerThread, topic: str = TOPIC) -> list[bytes]:
+    """What the log has."""
+
+    async def read(running: Any) -> list[bytes]:
+        ledger = running.services.topics.open_topics[topic].ledger
+        entries = ledger.read(EARLIEST, max_entries=10_000, max_bytes=1 << 30)
+        return [bytes(payload_of(entry.body)) for entry in entries]
+
+    found: list[bytes] = broker.call(read)
+    return found
+
+
+def snapshot_of(broker: BrokerThread, topic: str = TOPIC) -> Any:
+    """The stored snapshot."""
+    value = broker.broker.store.catalog.get(KIND, topic)
+    return None if value is None else json.loads(value)
+
+
+def eventually(holds: Callable[[], object], what: str) -> None:
+    """Return when something holds."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline_s, f"{what} did not come to hold"
+        time.sleep(0.02)
+
+
+def test_a_duplicate_is_answered_and_not_stored(deduplicating):
+    """Its receipt has the position (-1, -1), and it takes no index."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        assert producer.last_sequence_id == -1
+        for n in range(3):
+            assert producer.send(b"%d" % n, sequence_id=n)[1:3] != DUPLICATE
+        for n in range(3):
+            assert producer.send(b"again", sequence_id=n)[:3] == (n, *DUPLICATE)
+        assert producer.send(b"3", sequence_id=3)[1:3] != DUPLICATE
+        assert payloads(broker) == [b"0", b"1", b"2", b"3"]
+
+        async def next_index(running: Any) -> int:
+            return int(running.services.topics.open_topics[TOPIC].ledger.next_index)
+
+        assert broker.call(next_index) == 4
+        producer.close()
+        again = client.create_producer(TOPIC, producer_name="p")
+        assert again.last_sequence_id == 3
+        other = client.create_producer(TOPIC, producer_name="q")
+        assert other.last_sequence_id == -1
+        assert other.send(b"q", sequence_id=0)[1:3] != DUPLICATE
+
+
+def test_a_batch_counts_by_the_sequence_id_of_its_send(deduplicating):
+    """Its highest id is the one above which the next SEND must be."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        assert producer.send_batch([b"a", b"b", b"c"], sequence_id=4)[1:3] != DUPLICATE
+        receipt = producer.send_batch([b"b", b"c", b"d"], sequence_id=5)
+        assert receipt[:] == (5, *DUPLICATE, 7)
+        assert producer.send_batch([b"d", b"e"], sequence_id=7)[1:3] != DUPLICATE
+
+
+def test_of_a_chunked_message_the_last_chunk_counts(deduplicating):
+    """All chunks have one sequence id and are stored; when it is whole, its last is a duplicate."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+
+        def chunk(number: int) -> tuple[int, int]:
+            body = unbatched_message(
+                b"c%d" % number,
+                publish_time_ms=1,
+                sequence_id=5,
+                producer_name="p",
+                num_chunks_from_msg=3,
+                chunk_id=number,
+                uuid="u",
+                total_chunk_msg_size=6,
+            )
+            receipt = producer.send_raw(body, sequence_id=5, is_chunk=True)
+            return receipt.ledger_id, receipt.entry_id
+
+        assert DUPLICATE not in [chunk(0), chunk(1), chunk(2)]
+        assert chunk(2) == DUPLICATE
+        producer.close()
+        assert client.create_producer(TOPIC, producer_name="p").last_sequence_id == 5
+
+
+@pytest.mark.parametrize("entries_interval", [2, 1_000])
+def test_over_a_restart(deduplicating, entries_interval):
+    """The ids come from the snapshot and the entries after it, after one or without a later one."""
+    broker = deduplicating(broker_deduplication_entries_interval=entries_interval)
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        for n in range(5):
+            producer.send(b"%d" % n, sequence_id=10 * n)
+        if entries_interval == 2:
+            eventually(lambda: snapshot_of(broker)["producers"], "a snapshot with the producer")
+        producer.send(b"5", sequence_id=50)
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        assert producer.last_sequence_id == 50
+        assert producer.send(b"again", sequence_id=50)[1:3] == DUPLICATE
+        assert producer.send(b"6", sequence_id=51)[1:3] != DUPLICATE
+        assert payloads(broker) == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_what_is_removed_from_the_log_is_in_the_snapshot(deduplicating):
+    """After a truncation and a restart the ids are still known."""
+    broker = deduplicating(store_options=StoreOptions(segment_size_bytes=500))
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        for n in range(20):
+            producer.send(b"x" * 100, sequence_id=n)
+
+        async def truncate(running: Any) -> None:
+            services = running.services
+            await services.cleaning.truncate(services.topics.open_topics[TOPIC])
+
+        broker.call(truncate)
+        assert payloads(broker) == []
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        assert client.create_producer(TOPIC, producer_name="p").last_sequence_id == 19
+
+
+def test_producers_that_are_gone_are_forgotten(deduplicating):
+    """After the timeout, and above the most producers those that published first."""
+    clock = SettableClock()
+    broker = deduplicating(
+        clock=clock,
+        broker_deduplication_producer_inactivity_timeout_ms=60_000,
+        broker_deduplication_max_number_of_producers=2,
+    )
+
+    def store() -> dict[str, Any]:
+        async def work(running: Any) -> None:
+            topics = running.services.topics
+            await topics.rule_keeping.store_snapshot(topics.open_topics[TOPIC])
+
+        broker.call(work)
+        found: dict[str, Any] = snapshot_of(broker)["producers"]
+        return found
+
+    with RawClient.from_url(broker.service_url) as client:
+        stays = client.create_producer(TOPIC, producer_name="stays")
+        gone = client.create_producer(TOPIC, producer_name="gone")
+        stays.send(b"x", sequence_id=1)
+        gone.send(b"x", sequence_id=1)
+        gone.close()
+        assert set(store()) == {"stays", "gone"}
+        clock.advance(61_000)
+        assert set(store()) == {"stays"}
+        for name in ("a", "b"):
+            clock.advance(1)
+            client.create_producer(TOPIC, producer_name=name).send(b"x", sequence_id=1)
+        assert set(store()) == {"a", "b"}
+
+
+def test_it_goes_with_its_policy_and_its_topic(deduplicating):
+    """Off: duplicates are stored, and nothing is kept. A new topic of a name knows no producers."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        producer.send(b"x", sequence_id=5)
+
+        async def switch(running: Any, value: bool | None) -> None:
+            topics = running.services.topics
+            from pulsemark.broker.policies.delivery import DEDUPLICATION
+
+            levels = topics.policies[DEDUPLICATION]
+            await levels.set_for_topic(topics.parse(TOPIC), value)
+            await topics.rule_keeping.settled()
+
+        broker.call(lambda running: switch(running, False))
+        assert producer.send(b"y", sequence_id=5)[1:3] != DUPLICATE
+        assert snapshot_of(broker) is None
+        broker.call(lambda running: switch(running, None))
+        assert producer.send(b"z", sequence_id=5)[1:3] != DUPLICATE
+        assert producer.send(b"z", sequence_id=5)[1:3] == DUPLICATE
+        producer.close()
+
+        async def delete(running: Any) -> None:
+            topics = running.services.topics
+            await topics.delete(topics.parse(TOPIC))
+
+        broker.call(delete)
+        assert snapshot_of(broker) is None
+        assert client.create_producer(TOPIC, producer_name="p").last_sequence_id == -1
+
+
+def test_after_a_failed_write_nothing_is_lost_and_nothing_doubled(deduplicating):
+    """A message that failed may be sent again; one after it was not stored without it."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        producer.send(b"0", sequence_id=0)
+
+        async def fail(running: Any) -> tuple[bool, int]:
+            from pulsemark.broker.topics.deduplication import DuplicateMessageError, UncertainError
+            from pulsemark.proto.pulsar_api_pb2 import CommandSend
+
+            deduplication = running.services.topics.open_topics[TOPIC].deduplication
+
+            class Commit:
+                done = False
+                error: Exception | None = None
+
+            class Appended:
+                commit = Commit()
+                ledger_id = entry_id = 0
+
+            command = CommandSend(producer_id=1, sequence_id=1)
+            deduplication.appended("p", command, b"", Appended())
+            try:
+                deduplication.admit("p", command, b"")
+            except UncertainError:
+                refused = True
+            Commit.done, Commit.error = True, OSError("no")
+            follows = deduplication.admit("p", CommandSend(producer_id=1, sequence_id=2), b"")
+            assert follows.commit.error is not None
+            last = deduplication.opened("p")
+            try:
+                assert deduplication.admit("p", command, b"") is None
+            except DuplicateMessageError:
+                refused = False
+            return refused, last
+
+        assert broker.call(fail) == (True, 0)
+
+
+PROGRAM = """
+import asyncio, json, pathlib, sys
+from pulsemark.broker import Broker, BrokerConfig
+from pulsemark.ledger import StoreOptions
+
+async def main():
+    config = BrokerConfig(
+        data_dir=pathlib.Path(sys.argv[1]), port=0, http_port=None,
+        broker_deduplication_enabled=True, broker_deduplication_entries_interval=7,
+        store_options=StoreOptions(segment_size_bytes=2_000),
+    )
+    async with Broker(config) as broker:
+        print(json.dumps(broker.service_url), flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+KILLS = int(os.environ.get("PULSEMARK_KILLS", "6"))
+
+
+def test_killed_anywhere_each_message_is_stored_once(tmp_path):
+    """A producer that sends again all that was not acknowledged, over kills: exactly once."""
+    chance = random.Random(11)
+    acknowledged = highest = -1
+    for _ in range(KILLS):
+        with subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE
+        ) as program:
+            assert program.stdout is not None
+            url = json.loads(program.stdout.readline())
+            client = RawClient.from_url(url)
+            producer = client.create_producer(TOPIC, producer_name="p")
+            assert acknowledged <= producer.last_sequence_id <= highest
+            count = chance.randrange(20, 60)
+            for n in range(acknowledged + 1, acknowledged + 1 + count):
+                body = unbatched_message(
+                    b"%d" % n, publish_time_ms=n, sequence_id=n, producer_name="p"
+                )
+                producer.post(body, sequence_id=n)
+                highest = max(highest, n)
+            for receipt in producer.receipts(chance.randrange(1, count)):
+                acknowledged = receipt.sequence_id
+            program.send_signal(signal.SIGKILL)
+            program.wait(30)
+            client.close()
+    with FolderReader(tmp_path) as folder:
+        entries = folder.log(TOPIC).read(EARLIEST, max_entries=100_000, max_bytes=1 << 30)
+        stored = [int(bytes(payload_of(entry.body))) for entry in entries]
+    assert stored == list(range(len(stored)))
+    assert acknowledged < len(stored) <= highest + 1

@@ -1,0 +1,236 @@
+"""Official Kafka clients with SASL, with and without TLS, against a broker with permissions."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import aiokafka.abc
+import confluent_kafka
+import kafka
+import kafka.errors
+import pytest
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from pulsemark.broker import BrokerThread
+from pulsemark.testing.secured import rest, secured_broker, set_up, token_of
+
+WAIT_S = 60
+PERMISSIONS = "/admin/v2/namespaces/acme/ns/permissions"
+
+
+def make_certificates(folder: Path) -> None:
+    """A certificate of the broker, by itself, and one of a client, by the broker's key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("making certificates takes the openssl program")
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+    def run(*arguments: str) -> None:
+        subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)
+
+    run("req", "-x509", *new_key, "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out",
+        "ca.pem", "-addext", "basicConstraints=critical,CA:TRUE")  # fmt: skip
+    (folder / "san").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    for name in ("broker", "both"):
+        run("req", *new_key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out",
+            f"{name}.csr")  # fmt: skip
+        run("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+            "-CAcreateserial", "-days", "2", "-extfile", "san", "-out", f"{name}.pem")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificates."""
+    path = tmp_path_factory.mktemp("certificates")
+    make_certificates(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def secured(folder: Path) -> Iterator[BrokerThread]:
+    """A broker with Kafka's ports with and without TLS."""
+    settings = {
+        "authentication_providers": ("token", "tls"),
+        "kafka_tls_port": 0,
+        "tls_certificate_file": str(folder / "broker.pem"),
+        "tls_key_file": str(folder / "broker.key"),
+        "tls_trust_certs_file": str(folder / "ca.pem"),
+    }
+    with secured_broker(
+        settings,
+        kafka_port=0,
+        kafka_namespace="acme/ns",
+        kafka_group_initial_rebalance_delay_ms=0,
+    ) as broker:
+        set_up(broker)
+        yield broker
+
+
+def plain(role: str) -> dict[str, str]:
+    """The user and password of a role."""
+    return {"username": role, "password": f"token:{token_of(role)}"}
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives kafka-python a token."""
+
+    def token(self) -> str:
+        """A role that may write and read."""
+        return token_of("both")
+
+
+class AsyncTokens(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
+    """Gives aiokafka a token."""
+
+    async def token(self) -> str:
+        """A role that may write and read."""
+        return token_of("both")
+
+
+KAFKA_PYTHON: dict[str, dict[str, Any]] = {
+    "PLAIN": {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "both",
+        "sasl_plain_password": plain("both")["password"],
+    },
+    "OAUTHBEARER": {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": Tokens(),
+    },
+}
+
+
+@pytest.mark.parametrize("mechanism", KAFKA_PYTHON)
+def test_kafka_python(secured: BrokerThread, topic: str, mechanism: str) -> None:
+    """Writes, reads in a group, and commits."""
+    options = {"bootstrap_servers": secured.kafka_url, **KAFKA_PYTHON[mechanism]}
+    producer = kafka.KafkaProducer(**options)
+    assert producer.send(topic, b"v").get(WAIT_S).offset == 0
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        topic,
+        **options,
+        group_id="g" + topic,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=WAIT_S * 1000,
+        metadata_max_age_ms=1_000,
+    )
+    assert next(consumer).value == b"v"
+    consumer.commit()
+    consumer.close()
+
+
+def test_kafka_python_with_tls(secured: BrokerThread, topic: str, folder: Path) -> None:
+    """TLS with SASL inside, and TLS with a client's certificate alone."""
+    url, ca = secured.broker.kafka_url_tls, str(folder / "ca.pem")
+    with_sasl = {**KAFKA_PYTHON["PLAIN"], "security_protocol": "SASL_SSL", "ssl_cafile": ca}
+    with_certificate = {
+        "security_protocol": "SSL",
+        "ssl_cafile": ca,
+        "ssl_certfile": str(folder / "both.pem"),
+        "ssl_keyfile": str(folder / "both.key"),
+    }
+    for number, options in enumerate((with_sasl, with_certificate)):
+        producer = kafka.KafkaProducer(bootstrap_servers=url, **options)
+        assert producer.send(topic, b"v").get(WAIT_S).offset == number
+        producer.close()
+
+
+def test_aiokafka(secured: BrokerThread, topic: str, folder: Path) -> None:
+    """PLAIN over TLS, and OAUTHBEARER without."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    tls = {
+        "bootstrap_servers": secured.broker.kafka_url_tls,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": context,
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "both",
+        "sasl_plain_password": plain("both")["password"],
+    }
+
+    async def run() -> Any:
+        async with aiokafka.AIOKafkaProducer(**tls) as producer:
+            await producer.send_and_wait(topic, b"v")
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=secured.kafka_url,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=AsyncTokens(),
+            group_id="g" + topic,
+            auto_offset_reset="earliest",
+        )
+        async with consumer:
+            return (await asyncio.wait_for(consumer.getone(), WAIT_S)).value
+
+    assert asyncio.run(run()) == b"v"
+
+
+def bearer(_: str) -> tuple[str, float]:
+    """A token and when it expires, as librdkafka wants them."""
+    return token_of("both"), time.time() + 3_600
+
+
+LIBRDKAFKA: dict[str, dict[str, Any]] = {
+    "PLAIN": {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "both",
+        "sasl.password": plain("both")["password"],
+    },
+    "OAUTHBEARER": {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": bearer,
+    },
+}
+
+
+@pytest.mark.parametrize("mechanism", LIBRDKAFKA)
+def test_librdkafka(secured: BrokerThread, topic: str, mechanism: str) -> None:
+    """Writes as an idempotent producer, and reads in a group."""
+    options = {"bootstrap.servers": secured.kafka_url, **LIBRDKAFKA[mechanism]}
+    producer = confluent_kafka.Producer({**options, "enable.idempotence": True})
+    errors: list[Any] = []
+    producer.produce(topic, b"v", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert errors == [None]
+    consumer = confluent_kafka.Consumer(
+        {**options, "group.id": "g" + topic, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    until_s = time.monotonic() + WAIT_S
+    message = None
+    while message is None or message.error() is not None:
+        assert time.monotonic() < until_s
+        message = consumer.poll(1)
+    assert message.value() == b"v"
+    consumer.close()
+
+
+def test_clients_see_what_they_may_not_do(secured: BrokerThread, topic: str) -> None:
+    """A role that may only read gets the client's authorisation error, and nothing is stored."""
+    boss = token_of("boss")
+    assert rest(secured, "PUT", f"/admin/v2/persistent/acme/ns/{topic}", boss).status == 204
+    options = {
+        **KAFKA_PYTHON["PLAIN"],
+        "bootstrap_servers": secured.kafka_url,
+        "sasl_plain_username": "reader",
+        "sasl_plain_password": plain("reader")["password"],
+    }
+    producer = kafka.KafkaProducer(**options, enable_idempotence=False)
+    with pytest.raises(kafka.errors.TopicAuthorizationFailedError):
+        producer.send(topic, b"v").get(WAIT_S)
+    producer.close()
+    stats = rest(secured, "GET", f"/admin/v2/persistent/acme/ns/{topic}/stats", boss).json
+    assert stats["msgInCounter"] == 0

@@ -1,0 +1,204 @@
+"""Measures how long large requests of Kafka's clients block a broker's event loop.
+
+    python tools/loop_stalls_kafka.py [--only NAME ...] [--scale 1.0]
+
+As tools/loop_stalls.py: a broker process with a monitored loop for each scenario, and a row for
+each with the longest time that the loop was blocked. Exit code 1 if that was 50 ms or longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.admin import CreateTopicsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import ProduceRequest
+from kafka.record.memory_records import MemoryRecordsBuilder
+from monitored_broker import MonitoredBroker
+
+from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
+
+BOUND_MS = 50
+LISTED_MS = 20
+WAIT_S = 120
+MIB = 1024 * 1024
+
+_Produced = ProduceRequest.TopicProduceData
+_Fetched = FetchRequest.FetchTopic
+_Listed = ListOffsetsRequest.ListOffsetsTopic
+_Created = CreateTopicsRequest.CreatableTopic
+
+
+def record_set(size_bytes: int) -> bytes:
+    """A set of one record."""
+    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 24)
+    builder.append(timestamp=1, key=None, value=b"v" * size_bytes)
+    builder.close()
+    return bytes(builder.buffer())
+
+
+class Scene:
+    """A monitored broker and one connection to its Kafka port."""
+
+    def __init__(self, broker: MonitoredBroker, scale: float) -> None:
+        self.broker = broker
+        self.scale = scale
+        self.client = self.connect()
+        self.began_s = 0.0
+        self.stalls: list[dict[str, Any]] = []
+
+    def connect(self) -> RawKafka:
+        """Another connection."""
+        return RawKafka.from_url(self.broker.kafka_url, timeout_s=WAIT_S)
+
+    def scaled(self, count: int) -> int:
+        """A number, multiplied by the scale."""
+        return max(1, int(count * self.scale))
+
+    def create(self, topic: str, partitions: int) -> None:
+        """A topic."""
+        wanted = _Created(
+            name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+        )
+        fields = {"topics": [wanted], "timeout_ms": 60_000, "validate_only": False}
+        answer = self.client.call(CreateTopicsRequest, 4, **fields)
+        assert not answer.topics[0].error_code, answer
+
+    def begin(self) -> None:
+        """Begin to measure."""
+        time.sleep(0.3)
+        self.broker.stalls()
+        self.began_s = time.monotonic()
+
+    def end(self) -> str:
+        """End to measure; how long it took."""
+        took_s = time.monotonic() - self.began_s
+        time.sleep(0.3)
+        self.stalls = self.broker.stalls()
+        return f"{took_s:.1f} s"
+
+
+def produce_to_many(scene: Scene) -> str:
+    """One Produce with sets for 20,000 partitions of one topic that are open already."""
+    partitions, per_request = scene.scaled(2_000), 10
+    scene.create("many", partitions)
+    one = record_set(20)
+    for start in range(0, partitions, 500):
+        part = range(start, min(start + 500, partitions))
+        scene.client.call(ProduceRequest, 7, **produce_fields([("many", n, one) for n in part], -1))
+    data = _Produced.PartitionProduceData
+    every = [data(index=n % partitions, records=one) for n in range(partitions * per_request)]
+    fields = produce_fields([], -1) | {"topic_data": [_Produced(name="many", partition_data=every)]}
+    scene.begin()
+    answer = scene.client.call(ProduceRequest, 7, **fields)
+    took = scene.end()
+    assert all(not part.error_code for part in answer.responses[0].partition_responses)
+    return f"{len(every)} sets in {took}"
+
+
+def fetch_missing(scene: Scene) -> str:
+    """One Fetch that names 60,000 partitions that do not exist."""
+    parts = [
+        _Fetched.FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1)
+        for n in range(scene.scaled(60_000))
+    ]
+    fields = fetch_fields([], 0, 1, MIB) | {"topics": [_Fetched(topic="none", partitions=parts)]}
+    scene.begin()
+    answer = scene.client.call(FetchRequest, 0, **fields)
+    took = scene.end()
+    return f"{len(answer.responses[0].partitions)} partitions in {took}"
+
+
+def list_missing(scene: Scene) -> str:
+    """One ListOffsets that names 60,000 partitions that do not exist."""
+    parts = [
+        _Listed.ListOffsetsPartition(partition_index=n, timestamp=-1)
+        for n in range(scene.scaled(60_000))
+    ]
+    scene.begin()
+    answer = scene.client.call(
+        ListOffsetsRequest, 1, replica_id=-1, topics=[_Listed(name="none", partitions=parts)]
+    )
+    took = scene.end()
+    return f"{len(answer.topics[0].partitions)} partitions in {took}"
+
+
+def metadata_of_missing(scene: Scene) -> str:
+    """One Metadata that names 60,000 topics that do not exist."""
+    names = [
+        MetadataRequest.MetadataRequestTopic(name=f"n{n}") for n in range(scene.scaled(60_000))
+    ]
+    fields = {"topics": names, "allow_auto_topic_creation": False}
+    scene.begin()
+    answer = scene.client.call(MetadataRequest, 4, **fields)
+    took = scene.end()
+    return f"{len(answer.topics)} topics in {took}"
+
+
+def many_fetch_much(scene: Scene) -> str:
+    """200 connections fetch 5 MB each at once."""
+    scene.create("much", 1)
+    for _ in range(8):
+        scene.client.produce("much", record_set(1_000_000))
+    count = scene.scaled(200)
+    asked = [("much", 0, 0, 5_000_000, -1)]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(scene.connect()) for _ in range(count)]
+        scene.begin()
+        for client in clients:
+            client.send(FetchRequest, 11, **fetch_fields(asked, 0, 1, 5_000_000))
+        sizes = [
+            len(client.receive(FetchRequest, 11)[1].responses[0].partitions[0].records)
+            for client in clients
+        ]
+        took = scene.end()
+    return f"{count} clients, {sum(sizes):,} bytes in {took}"
+
+
+SCENARIOS: dict[str, Callable[[Scene], str]] = {
+    run.__name__: run
+    for run in (produce_to_many, fetch_missing, list_missing, metadata_of_missing, many_fetch_much)
+}
+
+
+def play(name: str, scale: float) -> bool:
+    """Run one; return whether the loop was not blocked for too long."""
+    settings = {"kafka_port": 0, "max_kafka_request_bytes": 64 * MIB}
+    with tempfile.TemporaryDirectory(prefix="pulsemark-stalls-") as folder:
+        broker = MonitoredBroker(
+            Path(folder) / "data", Path(folder) / "log", stall_ms=LISTED_MS, **settings
+        )
+        try:
+            scene = Scene(broker, scale)
+            note = SCENARIOS[name](scene)
+            scene.client.close()
+        finally:
+            broker.end()
+        worst = max(scene.stalls, key=lambda line: line["cpu_ms"], default=None)
+        longest_ms = worst["cpu_ms"] if worst else 0
+        errors = len(broker.uncaught())
+    where = worst["stall"] if worst else ""
+    print(f"{name:20} {longest_ms:4} ms {where}; {note}; {errors} errors", flush=True)
+    return longest_ms < BOUND_MS and not errors
+
+
+def main() -> int:
+    """Run the scenarios."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
+    parser.add_argument("--scale", type=float, default=1.0)
+    given = parser.parse_args()
+    held = [name for name in given.only if not play(name, given.scale)]
+    return 1 if held else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
