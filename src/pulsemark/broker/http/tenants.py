@@ -70,6 +70,8 @@ async def _settings(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object", as_text=True)
     roles, clusters = _names(body, "adminRoles"), _names(body, "allowedClusters")
+    if clusters is None and roles is not None:
+        clusters = [request.services.config.cluster]  # more generous than Pulsar
     if clusters is None:
         raise HttpError(412, "Clusters cannot be null")
     if not clusters or any(not name.strip() for name in clusters):
