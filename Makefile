@@ -86,6 +86,8 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
+	$(BIN)/python tools/kafka_campaigns.py kill --cycles 20
+	$(BIN)/python tools/kafka_campaigns.py full-disk --cycles 4
 
 pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/its/clone
 	$(BIN)/python tools/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)

@@ -1,10 +1,11 @@
 r"""Compare this broker with Apache Pulsar: the same commands and REST calls to both.
 
     python tools/compare_brokers.py --peer-service-url pulsar://127.0.0.1:6650 \
-        --peer-admin-url http://127.0.0.1:8080 [--only NAME ...] [--json FILE]
+        --peer-admin-url http://127.0.0.1:8080 [--only NAME ...] [--jobs N] [--json FILE]
 
 Starts a broker, runs every scenario of ``tools/differential`` against both brokers and prints each
-answer that differs, field by field. Exit code 1 if there is a difference.
+answer that differs, field by field. A NAME may have wildcards ("access_*"). Scenarios mostly wait:
+with ``--jobs`` several run at the same time. Exit code 1 if there is a difference.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.proto import pulsar_api_pb2 as pb
@@ -28,25 +32,15 @@ from differential.policy_scenarios import POLICY_SCENARIOS
 from differential.rest_scenarios import CLUSTER_WIDE, REST_SCENARIOS
 from differential.schema_scenarios import SCHEMA_SCENARIOS
 from differential.topic_scenarios import TOPIC_SCENARIOS
-from differential.wire_scenarios import SCENARIOS
+from differential.wire_scenarios import SCENARIOS, Scenario
+
+FLAGS = pb.FeatureFlags(supports_broker_entry_metadata=True)
+Steps: TypeAlias = list[tuple[str, Any]]
 
 
 def main() -> int:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--peer-service-url", required=True)
-    parser.add_argument("--peer-admin-url", required=True)
-    parser.add_argument("--only", nargs="*", help="names of scenarios")
-    parser.add_argument("--json", type=Path, help="write every answer of both here")
-    parser.add_argument(
-        "--cluster-wide",
-        action="store_true",
-        help="also change what a whole cluster shares; only for a peer without other users",
-    )
-    args = parser.parse_args()
-    flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
+    args = _arguments()
     scenarios = {
         **SCENARIOS,
         **REST_SCENARIOS,
@@ -57,45 +51,87 @@ def main() -> int:
     }
     if args.cluster_wide:
         scenarios |= CLUSTER_WIDE
-    chosen = args.only or list(scenarios)
-    run = f"{time.time_ns():x}"
-    everything: dict[str, Any] = {}
-    steps = differing = 0
+    patterns = args.only or ["*"]
+    chosen = [name for name in scenarios if any(fnmatchcase(name, pattern) for pattern in patterns)]
     with (
         tempfile.TemporaryDirectory() as folder,
-        BrokerThread(BrokerConfig(data_dir=Path(folder), port=0, http_port=0)) as broker,
+        BrokerThread(
+            BrokerConfig(
+                data_dir=Path(folder),
+                port=0,
+                http_port=0,
+                exposing_broker_entry_metadata_to_client_enabled=True,
+            )
+        ) as broker,
+        ThreadPoolExecutor(2 * args.jobs) as pool,
     ):
-        ours = Recorder("ours", broker.service_url, broker.http_url, flags)
-        theirs = Recorder("theirs", args.peer_service_url, args.peer_admin_url, flags)
-        for name in chosen:
-            for recorder in (ours, theirs):
-                recorder.begin()
-                try:
-                    scenarios[name](recorder, f"persistent://public/default/{name}-{run}")
-                except (
-                    LookupError
-                ) as error:  # the message that the following steps need did not arrive
-                    recorder.record(f"{recorder.name} ended the scenario", repr(error))
-                recorder.end()
-            everything[name] = {"ours": ours.steps, "theirs": theirs.steps}
-            found = _compare(ours.steps, theirs.steps)
-            count = max(len(ours.steps), len(theirs.steps))
-            steps += count
-            differing += len(found)
-            print(f"{name}: {count} answers, {len(found)} differ", flush=True)
-            for label, lines in found:
-                print(f"  {label}")
-                for line in lines:
-                    print(f"    {line}")
+        run = f"{time.time_ns():x}"
+        addresses = {
+            "ours": (broker.service_url, broker.http_url),
+            "theirs": (args.peer_service_url, args.peer_admin_url),
+        }
+        running = {
+            name: [
+                pool.submit(_recorded, Recorder(who, *urls, FLAGS), scenarios[name], name, run)
+                for who, urls in addresses.items()
+            ]
+            for name in chosen
+        }
+        everything = {
+            name: {"ours": ours.result(), "theirs": theirs.result()}
+            for name, (ours, theirs) in _printed(running)
+        }
+    steps = sum(max(map(len, answers.values())) for answers in everything.values())
+    differing = sum(len(_compare(**answers)) for answers in everything.values())
     print(f"{steps} answers, {differing} differ")
     if args.json:
         args.json.write_text(json.dumps(everything, indent=1, default=repr))
     return 1 if differing else 0
 
 
-def _compare(
-    ours: list[tuple[str, Any]], theirs: list[tuple[str, Any]]
-) -> list[tuple[str, list[str]]]:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--peer-service-url", required=True)
+    parser.add_argument("--peer-admin-url", required=True)
+    parser.add_argument("--only", nargs="*", help="names of scenarios")
+    parser.add_argument(
+        "--cluster-wide",
+        action="store_true",
+        help="also change what a whole cluster shares; only for a peer without other users",
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="scenarios that run at the same time")
+    parser.add_argument("--json", type=Path, help="write every answer of both here")
+    return parser.parse_args()
+
+
+def _recorded(recorder: Recorder, scenario: Scenario, name: str, run: str) -> Steps:
+    """Run a scenario against one broker, and return its answers."""
+    recorder.begin()
+    try:
+        scenario(recorder, f"persistent://public/default/{name}-{run}")
+    except LookupError as error:  # the message that the following steps need did not arrive
+        recorder.record(f"{recorder.name} ended the scenario", repr(error))
+    finally:
+        recorder.end()
+    return recorder.steps
+
+
+def _printed(running: dict[str, list[Future[Steps]]]) -> Iterator[tuple[str, list[Future[Steps]]]]:
+    """The scenarios in order, each printed when both brokers have answered."""
+    for name, both in running.items():
+        ours, theirs = (one.result() for one in both)
+        found = _compare(ours, theirs)
+        print(f"{name}: {max(len(ours), len(theirs))} answers, {len(found)} differ", flush=True)
+        for label, lines in found:
+            print(f"  {label}")
+            for line in lines:
+                print(f"    {line}")
+        yield name, both
+
+
+def _compare(ours: Steps, theirs: Steps) -> list[tuple[str, list[str]]]:
     found = []
     for number in range(max(len(ours), len(theirs))):
         left = ours[number] if number < len(ours) else ("-", None)

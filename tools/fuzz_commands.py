@@ -24,6 +24,9 @@ TYPES = [
 ]
 POSITIONS = [pb.CommandSubscribe.Latest, pb.CommandSubscribe.Earliest]
 MODES = [pb.Shared, pb.Exclusive, pb.WaitForExclusive, pb.ExclusiveWithFencing]
+#: Patterns of topics: of some, of all, invalid, too slow.
+PATTERNS = ["persistent://public/default/f[01].*", ".*", "[", "(a+)+b"]
+TRANSACTIONS = [pb.BaseCommand.NEW_TXN, pb.BaseCommand.END_TXN]
 HUGE = [0, 1, 2**31 - 1, 2**63 - 1, 2**64 - 1]
 
 
@@ -139,6 +142,8 @@ class Sender:
             number,
             self._request(),
             kind,
+            consumer_name=random.choice([None, "a", "b", "a\0b"]),
+            consumer_epoch=random.choice([None, 0, 2**63]),
             durable=durable,
             priority_level=random.choice([None, 0, 1]),
             start_message_id=None if durable else self._position(),
@@ -208,6 +213,13 @@ class Sender:
             lambda: commands.lookup(topic, request),
             lambda: commands.partitioned_metadata(topic, request),
             lambda: commands.get_topics_of_namespace("public/default", request),
+            lambda: commands.watch_topic_list(
+                "public/default", request, number, random.choice(PATTERNS)),
+            lambda: commands.watch_topic_list_close(request, number),
+            lambda: commands.frame(random.choice(TRANSACTIONS), pb.CommandNewTxn(
+                request_id=request, txn_ttl_millis=1)),
+            lambda: commands.get_topics_of_namespace(
+                "public/default", request, topics_pattern=random.choice(PATTERNS)),
             lambda: commands.get_schema(topic, request),
             lambda: commands.get_or_create_schema(topic, request, pb.Schema(
                 name="s", schema_data=random.randbytes(20), type=pb.Schema.Json)),

@@ -11,7 +11,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import long_work
 from pulsemark.broker.long_work import Turns
-from pulsemark.kafka import fetching, publishing, session
+from pulsemark.kafka import answering, fetching, publishing, session
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.wire import connection
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
@@ -162,7 +162,7 @@ def test_very_many_partitions_that_do_not_exist_are_answered_in_turns(
 ):
     """Looking them up takes turns; decoding the request and encoding the answer take a thread."""
     on_loop = []
-    for module, name in ((session, "decode_body"), (session, "encode")):
+    for module, name in ((session, "decode_body"), (answering, "encode")):
         work = getattr(module, name)
 
         def spied(*args, work=work):

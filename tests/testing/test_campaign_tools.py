@@ -30,6 +30,18 @@ def test_a_short_campaign_finds_nothing(tool, cycles):
     assert report["problems"] == 0
 
 
+@pytest.mark.parametrize(("campaign", "cycles"), [("kill", 2), ("full-disk", 1)])
+def test_a_short_campaign_with_kafkas_clients_finds_nothing(campaign, cycles):
+    """Idempotent producers and a consumer that commits: all is there, once and in order."""
+    done = run("kafka_campaigns", campaign, "--cycles", str(cycles))
+    if done.returncode == MAY_NOT_MOUNT:
+        pytest.skip("this process may not mount file systems")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["problems"], report["failed_sends"]) == (0, 0)
+    assert report["acknowledged"] > 0
+
+
 def test_a_short_fuzz_campaign_finds_nothing():
     """Hostile clients over two lives of a broker: it answers, and no client holds anything."""
     done = run("fuzz_broker", "--seed", "1", "--cycles", "2", "--steps", "40")

@@ -116,9 +116,7 @@ def test_message_frame_is_protobufs(
     parts: list[bytes],
 ) -> None:
     """A MESSAGE by hand has the bytes of one by protobuf; its parts follow uncopied."""
-    place = pb.MessageIdData(ledgerId=ledger_id % U64, entryId=entry_id % U64)
-    if partition != -1:
-        place.partition = partition
+    place = pb.MessageIdData(ledgerId=ledger_id % U64, entryId=entry_id % U64, partition=partition)
     message = pb.CommandMessage(
         consumer_id=consumer_id,
         message_id=place,

@@ -104,7 +104,10 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
     (commands.reached_end_of_topic(1), T.REACHED_END_OF_TOPIC, {"consumer_id": "1"}),
     (commands.get_last_message_id_response(1, MessageId(-1, -1)), T.GET_LAST_MESSAGE_ID_RESPONSE, {
         "request_id": "1",
-        "last_message_id": {"ledgerId": str(2**64 - 1), "entryId": str(2**64 - 1)},
+        "last_message_id": {
+            "ledgerId": str(2**64 - 1), "entryId": str(2**64 - 1),
+            "partition": -1, "batch_index": -1,
+        },
     }),
     (
         commands.get_last_message_id_response(
@@ -113,7 +116,9 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
         T.GET_LAST_MESSAGE_ID_RESPONSE,
         {
             "request_id": "1",
-            "last_message_id": {"ledgerId": "2", "entryId": "3", "batch_index": 4},
+            "last_message_id": {
+                "ledgerId": "2", "entryId": "3", "partition": -1, "batch_index": 4
+            },
             "consumer_mark_delete_position": {"ledgerId": "2", "entryId": str(2**64 - 1)},
         },
     ),

@@ -24,6 +24,9 @@ _INNER = re.compile(
 )
 _GENERATED = re.compile(r"^[\w.]+-\d+-\d+$")
 _LEDGER_FIELDS = {"ledgerId", "ledger_id"}
+_TIMES = {"connectedSince"}
+#: How Pulsar and this broker write a connection in texts.
+_CONNECTION = re.compile(r"address=(\[.*\]|/?<address>)")
 _NUMBERS_OF_THE_RUN = {"request_id"}
 
 
@@ -46,6 +49,10 @@ class Normalizer:
         for field, value in message.ListFields():
             if field.name in _NUMBERS_OF_THE_RUN and value < MODULUS_64 - 1:
                 continue
+            if field.name == "highest_sequence_id" and value == 0:
+                # Pulsar answers 0 or -1 for a SEND without one, as its recycled objects happen.
+                found[field.name] = -1
+                continue
             if field.is_repeated:
                 found[field.name] = [self._value(field.name, item) for item in value]
             else:
@@ -61,8 +68,12 @@ class Normalizer:
             return value - MODULUS_64
         if name == "producer_name" and _GENERATED.match(str(value)):
             return "<generated>"
+        if name in _TIMES and value:
+            return "<time>"
+        if isinstance(value, float):
+            return "<float>"
         if name in {"message", "error_message"}:
-            return self.text(str(value))
+            return _CONNECTION.sub("address=<address>", self.text(str(value)))
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, value: str) -> str:

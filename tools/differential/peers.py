@@ -9,16 +9,20 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlsplit
 
+from pulsemark.metadata import MessageFormatError, read_message_metadata, split
 from pulsemark.proto import pulsar_api_pb2 as pb
-from pulsemark.wire import Command, Connection, Message, ProtocolError, Role, commands
+from pulsemark.wire import Command, Connection, Message, ProtocolError, Role, Send, commands
 
 from .normalize import Normalizer
 
-QUIET_S = 0.35
-"""A broker that sends nothing for this time has sent everything."""
+QUIET_S = 0.5
+"""A broker that sends nothing for this time has sent everything that it sends by itself."""
+ANSWER_S = 6.0
+"""How long an answer to a request may take. Some commands are never answered."""
 _LIMIT_S = 15.0
 
 
@@ -33,9 +37,11 @@ class RawConnection:
         self._requests = 0
         self.closed = False
         self.answers_pings = True
+        self._expected: set[tuple[str, int]] = set()
+        self._sent = Connection(Role.SERVER)
         if handshake:
             self.write(commands.connect("comparison", feature_flags=broker.flags))
-            self._read(QUIET_S, record=False)
+            self._read(0.0, record=False)
 
     def next_request(self) -> int:
         """A request id never used on this connection."""
@@ -44,10 +50,29 @@ class RawConnection:
 
     def write(self, *frames: bytes) -> None:
         """Send bytes; does nothing if the broker has closed the connection."""
+        data = b"".join(frames)
+        self._expect(data)
         try:
-            self._socket.sendall(b"".join(frames))
+            self._socket.sendall(data)
         except OSError:
             self.closed = True
+
+    def _expect(self, data: bytes) -> None:
+        """Note the answers that these commands get, so that reading waits for them."""
+        try:
+            self._sent.receive_data(data)
+            for event in self._sent.events():
+                if isinstance(event, Send):
+                    self._expected.add(("receipt", event.command.sequence_id))
+                elif isinstance(event, Command):
+                    if event.type == pb.BaseCommand.CONNECT:
+                        self._expected.add(("connected", 0))
+                    names = event.body.DESCRIPTOR.fields_by_name
+                    if "request_id" in names and event.body.HasField("request_id"):
+                        self._expected.add(("request", event.body.request_id))
+        except ProtocolError:
+            # A scenario sends rubbish on purpose: there is nothing to wait for.
+            self._sent = Connection(Role.SERVER)
 
     def say(self, label: str, *frames: bytes, quiet_s: float = QUIET_S) -> list[Any]:
         """Send, record the answers until the broker is quiet, and return them."""
@@ -67,8 +92,13 @@ class RawConnection:
 
     def _read(self, quiet_s: float, *, record: bool = True) -> list[Any]:
         found: list[Any] = []
-        last_s = time.monotonic()
-        while time.monotonic() - last_s < quiet_s and not self.closed:
+        last_s = started_s = time.monotonic()
+        while not self.closed:
+            now_s = time.monotonic()
+            if self._expected and now_s - started_s < ANSWER_S:
+                last_s = now_s
+            elif now_s - last_s >= quiet_s:
+                break
             ready, _, _ = select.select([self._socket], [], [], 0.05)
             if not ready:
                 continue
@@ -88,7 +118,17 @@ class RawConnection:
             except ProtocolError as violation:
                 found.append(f"violation: {violation}")
                 break
-        return found if record else []
+        self._expected.clear()
+        return _by_consumer(found) if record else []
+
+    def _answered(self, name: str, body: Any) -> None:
+        names = body.DESCRIPTOR.fields_by_name
+        if name == "CONNECTED":
+            self._expected.discard(("connected", 0))
+        elif name in {"SEND_RECEIPT", "SEND_ERROR"}:
+            self._expected.discard(("receipt", body.sequence_id))
+        elif "request_id" in names and body.HasField("request_id"):
+            self._expected.discard(("request", body.request_id))
 
     def _take(self, event: Any, found: list[Any]) -> None:
         normalizer = self._broker.normalizer
@@ -98,14 +138,40 @@ class RawConnection:
                 if self.answers_pings:
                     self.write(commands.pong())
                 return
+            self._answered(name, event.body)
             found.append({name: normalizer.command(event.body)})
             self._broker.bodies.append((name, event.body))
         elif isinstance(event, Message):
             body = bytes(event.headers_and_payload)
-            found.append({"MESSAGE": normalizer.command(event.command), "size": len(body)})
+            found.append({"MESSAGE": normalizer.command(event.command), **described(body)})
             self._broker.bodies.append(("MESSAGE", event.command))
         else:
             found.append(repr(event))
+
+
+def _by_consumer(found: list[Any]) -> list[Any]:
+    """Answers with adjacent MESSAGEs ordered by consumer: their order across consumers is free."""
+    ordered: list[Any] = []
+    for is_message, group in groupby(found, key=lambda one: "MESSAGE" in one):
+        answers = list(group)
+        if is_message:
+            answers.sort(key=lambda one: one["MESSAGE"]["consumer_id"])
+        ordered += answers
+    return ordered
+
+
+def described(body: bytes) -> dict[str, Any]:
+    """What a client sees of a MESSAGE's entry: its size, its index, and its sequence id."""
+    prefix, rest = split(body)
+    found: dict[str, Any] = {"size": len(body)}
+    if prefix is not None:
+        found["index"] = prefix.index if prefix.HasField("index") else "absent"
+        found["has time"] = prefix.HasField("broker_timestamp")
+    try:
+        found["sequence id"] = read_message_metadata(rest).sequence_id
+    except MessageFormatError as error:
+        found["header"] = repr(error)
+    return found
 
 
 @dataclass

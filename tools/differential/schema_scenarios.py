@@ -465,7 +465,7 @@ def schema_enforced(broker: Recorder, topic: str) -> None:
     route = f"{ADMIN}/namespaces/{name}"
     broker.rest("GET", f"{route}/schemaValidationEnforced", label="enforced by default")
     broker.rest("GET", f"{route}/isAllowAutoUpdateSchema", label="update by default")
-    broker.rest("POST", f"{route}/schemaValidationEnforced", True, label="enforce")  # type: ignore[arg-type]
+    broker.rest("POST", f"{route}/schemaValidationEnforced", True, label="enforce")
     lookup(link, named)
     produce(link, named, "without, no schema yet", 1, None)
     produce(link, named, "avro", 2, wire(AVRO, ONE))

@@ -190,7 +190,7 @@ def topic_non_persistent_partitioned(broker: Recorder, topic: str) -> None:
             commands.get_topics_of_namespace(
                 tenant_namespace,
                 link.next_request(),
-                mode=pb.CommandGetTopicsOfNamespace.Mode.Value(mode),
+                mode=getattr(pb.CommandGetTopicsOfNamespace, mode),
             ),
         )
     broker.rest("GET", f"{path_of(named)}/partitioned-stats", label="partitioned stats")

@@ -33,6 +33,7 @@ __all__ = [
     "NoDataFolderError",
     "PortInUseError",
     "RefusedError",
+    "java_refusal",
 ]
 
 
@@ -85,6 +86,15 @@ class RefusedError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def java_refusal(code: ServerError, exception: str, message: str) -> RefusedError:
+    """A refusal whose text begins with the class of the exception in Pulsar's broker, as there.
+
+    Pulsar sends these texts to clients, which log them and sometimes search in them.
+    """
+    kind = f"org.apache.pulsar.broker.service.BrokerServiceException${exception}"
+    return RefusedError(code, f"{kind}: {message}")
 
 
 class IncompatibleSchemaError(RefusedError):

@@ -46,13 +46,14 @@ class Access:
 
     def __init__(self, port: AccessPort, principal: Any) -> None:
         self._port = port
+        self._is_on = port.is_on
         self._principal = principal
         self._generation = port.generation
         self._known: dict[tuple[Any, str], bool] = {}
 
     def may(self, operation: Operation, topic: str) -> bool:
         """Whether the client may do this with a topic, which need not exist."""
-        if not self._port.is_on:
+        if not self._is_on:
             return True
         return self._remembered(
             (operation, topic), lambda: self._port.topic(self._principal, operation.value, topic)
@@ -60,7 +61,7 @@ class Access:
 
     def may_use_group(self, group: str) -> bool:
         """Whether the client may use a group, or see it."""
-        if not self._port.is_on:
+        if not self._is_on:
             return True
         return self._remembered((None, group), lambda: self._port.group(self._principal, group))
 
@@ -94,10 +95,10 @@ class Access:
 
     def check_broker(self) -> None:
         """Raise KafkaError (31) if the client may not see the broker's settings."""
-        if self._port.is_on and not self._port.broker(self._principal):
+        if self._is_on and not self._port.broker(self._principal):
             raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
     def check_writes_somewhere(self) -> None:
         """Raise KafkaError (31) if the client may write to no topic at all."""
-        if self._port.is_on and not self._port.writes_somewhere(self._principal):
+        if self._is_on and not self._port.writes_somewhere(self._principal):
             raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")

@@ -16,15 +16,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from ..metadata import Buffer
 from .access import Access
+from .answering import Answering, write_buffers
 from .errors import ProtocolError
 from .keep_alive import keep_alive
 from .ports import Admitted
-from .wire import Connection, Request, decode_body, encode, splice
+from .wire import Connection, Request, decode_body
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -33,22 +34,16 @@ __all__ = ["Handler", "KafkaSession"]
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 Handler = Callable[["KafkaSession", Request], Coroutine[Any, Any, None] | None]
 """Handles a request. A coroutine it returns holds up later requests until it ends."""
 
 #: Input that is not counted as input memory; more of it is not read while a request waits.
 FREE_INPUT_BYTES = 64 * 1024
-#: With more topics or partitions, an answer is encoded in a thread.
-ENCODED_AT_ONCE_PARTS = 500
 #: How long one connection's requests may run in one turn of the loop.
 TURN_S = 0.01
-#: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
-JOIN_BELOW_BYTES = 2 * 1024
 
 
-class KafkaSession(asyncio.Protocol):
+class KafkaSession(Answering, asyncio.Protocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
@@ -227,14 +222,6 @@ class KafkaSession(asyncio.Protocol):
                 self._blocking = None
                 self.go_on()
 
-    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The parts of a request that may have very many: each when the loop has time for it."""
-        turns = self._ports.turns
-        for item in items:
-            if not turns.has_time():
-                await turns.next()
-            yield item
-
     def block(self, request: Request, give_up: Callable[[], None]) -> None:
         """Hold up later requests until this one is answered. Call `give_up` if it cannot be."""
         self._blocking, self._give_up = request, give_up
@@ -263,51 +250,12 @@ class KafkaSession(asyncio.Protocol):
 
     # -- answers --------------------------------------------------------------------------------
 
-    def answer(
-        self, request: Request, response: Any, records: Sequence[Sequence[Buffer]] = ()
-    ) -> None:
-        """Answer a request, after all earlier ones; `records` take the place of the marks."""
-        if self.is_closed:
-            return
-        frame = encode(request, response)
-        self._answered(request, splice(frame, records) if records else [frame])
-
-    async def answer_by_size(
-        self,
-        request: Request,
-        response: Any,
-        parts: int,
-        records: Sequence[Sequence[Buffer]] = (),
-    ) -> None:
-        """As `answer`; a thread encodes a response with many parts, such as partitions."""
-        if parts <= ENCODED_AT_ONCE_PARTS:
-            self.answer(request, response, records)
-            return
-
-        def encoded() -> Sequence[Buffer]:
-            frame = encode(request, response)
-            return splice(frame, records) if records else [frame]
-
-        buffers = await self._ports.run_blocking(encoded)
-        if not self.is_closed:
-            self._answered(request, buffers)
-
-    def answer_frame(self, request: Request, frame: bytes) -> None:
-        """Answer a request with a frame that was encoded elsewhere."""
-        if not self.is_closed:
-            self._answered(request, [frame])
-
     @property
     def security_protocol(self) -> str:
         """Kafka's name of how this connection is secured."""
         is_tls = self._transport is not None and self._transport.get_extra_info("sslcontext")
         has_sasl = bool(self._ports.admission.mechanisms)
         return f"{'SASL_' if has_sasl else ''}{'SSL' if is_tls else 'PLAINTEXT'}"
-
-    def answer_nothing(self, request: Request) -> None:
-        """A Produce with acks=0 has no answer."""
-        if not self.is_closed:
-            self._answered(request, ())
 
     def _answered(self, request: Request, buffers: Sequence[Buffer]) -> None:
         self._active_at_s = self._loop.time()
@@ -327,14 +275,7 @@ class KafkaSession(asyncio.Protocol):
         transport = self._transport
         if not buffers or transport is None or transport.is_closing():
             return
-        size_bytes = sum(map(len, buffers))
-        if len(buffers) == 1:
-            transport.write(buffers[0])
-        elif size_bytes < JOIN_BELOW_BYTES * len(buffers):
-            transport.write(b"".join(buffers))
-        else:
-            self._largest_buffer_bytes = max(map(_held_bytes, buffers))
-            transport.writelines(buffers)
+        self._largest_buffer_bytes = write_buffers(transport, buffers, self._largest_buffer_bytes)
         self._ports.output.wrote(self)
 
     # -- what the broker's limits call -----------------------------------------------------------
@@ -437,8 +378,3 @@ class KafkaSession(asyncio.Protocol):
             give_up()
         if self._task is not None:
             self._task.cancel()
-
-
-def _held_bytes(buffer: Buffer) -> int:
-    """The memory that a buffer keeps: entries of one read are views on the same bytes."""
-    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)

@@ -23,6 +23,7 @@ _THREE = struct.Struct("BBB")
 _U64_MASK = 2**64 - 1
 _ONE_BYTE = [bytes((value,)) for value in range(128)]
 _MINUS_ONE = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+_NO_PARTITION = b"\x18" + _MINUS_ONE
 
 _T = BaseCommand.Type
 
@@ -148,13 +149,13 @@ def message_header(
 ) -> bytes:
     """The part of a MESSAGE frame before the entry's bytes.
 
-    Ids are signed. redelivery_count is left out if it is 0, partition if it is -1. ack_set holds
-    signed words.
+    Ids are signed. redelivery_count is left out if it is 0. partition is always there, as in
+    Pulsar. ack_set holds signed words.
     """
     consumer = varint(consumer_id)
     ledger = varint(ledger_id & _U64_MASK)
     entry = varint(entry_id & _U64_MASK)
-    place = b"" if partition == -1 else b"\x18" + varint(partition & _U64_MASK)
+    place = _NO_PARTITION if partition == -1 else b"\x18" + varint(partition & _U64_MASK)
     rest = b""
     if redelivery_count:
         rest += b"\x18" + varint(redelivery_count)

@@ -91,6 +91,12 @@ class MessageId(NamedTuple):
             data.batch_size = self.batch_size
         return data
 
+    def to_full_data(self) -> MessageIdData:
+        """The protocol message with partition and batch_index, also if they are -1."""
+        data = self.to_data()
+        data.partition, data.batch_index = self.partition, self.batch_index
+        return data
+
     def serialize(self) -> bytes:
         """The serialized message id, as official clients write it."""
         return self.to_data().SerializeToString()

@@ -257,12 +257,12 @@ def reached_end_of_topic(consumer_id: int) -> bytes:
 def get_last_message_id_response(
     request_id: int, last_message_id: MessageId, mark_delete: MessageId | None = None
 ) -> bytes:
-    """GET_LAST_MESSAGE_ID_RESPONSE; an empty topic's id is (-1, -1).
+    """GET_LAST_MESSAGE_ID_RESPONSE; an empty topic's id is (-1, -1). All its fields are set.
 
     mark_delete: the position of the consumer's cursor. Clients need it after a seek by time.
     """
     body = pb.CommandGetLastMessageIdResponse(
-        last_message_id=last_message_id.to_data(),
+        last_message_id=last_message_id.to_full_data(),
         request_id=request_id,
         consumer_mark_delete_position=None if mark_delete is None else mark_delete.to_data(),
     )

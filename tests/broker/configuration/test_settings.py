@@ -224,7 +224,10 @@ def test_settings_of_security_are_pulsars():
     assert config.port is None
     shown = runtime_settings(config)
     assert shown["tokenSecretKey"] == "data:***"
-    assert "c2VjcmV0" not in str(shown)
+    assert "c2VjcmV0" not in str(shown) + repr(config)
+    for value, text in (("c2VjcmV0", "data:***"), ("/keys/a", "/keys/a"), ("file:a", "file:a")):
+        found = runtime_settings(config_of(f"tokenSecretKey={value}"))
+        assert found["tokenSecretKey"] == text
 
 
 def test_overrides_win_over_the_file():

@@ -411,14 +411,19 @@ def test_the_schema_cache_has_a_size():
             topic = f"persistent://public/default/t{number}"
             raw.create_producer(topic)
             schemas[topic] = Schema(
-                name="s", type=Schema.Json, schema_data=b"%d" % number + bytes(3000)
+                name="s",
+                type=Schema.Json,
+                schema_data=b'{"type":"record","name":"r%d","doc":"%s","fields":[]}'
+                % (number, b"x" * 3000),
             )
             raw.request(partial(commands.get_or_create_schema, topic, schema=schemas[topic]))
         assert len(broker.broker.services.schemas._by_topic) <= 3
         for topic, schema in schemas.items():
             found = raw.request(partial(commands.get_schema, topic))
             assert found.schema.schema_data == schema.schema_data
-        other = Schema(name="s", type=Schema.Json, schema_data=b"other" + bytes(3000))
+        large = b'{"type":"record","name":"o","doc":"%s","fields":[]}' % (b"x" * 6000)
+        other = Schema(name="s", type=Schema.Json, schema_data=large)
+        raw.create_producer(f"{topic}-other")
         with pytest.raises(RequestRefusedError) as refused:
-            raw.request(lambda i: commands.get_or_create_schema(topic, i, other))
+            raw.request(lambda i: commands.get_or_create_schema(f"{topic}-other", i, other))
         assert refused.value.error == ServerError.NotAllowedError

@@ -8,8 +8,6 @@ from pulsemark.proto.pulsar_api_pb2 import (
     AuthData,
     BaseCommand,
     CommandAuthResponse,
-    CommandNewTxn,
-    CommandWatchTopicList,
     FeatureFlags,
 )
 from pulsemark.testing import RawClient
@@ -27,7 +25,11 @@ def test_connected_answers_the_lower_version(broker, asked, answered):
         assert connected is not None
         assert answered == connected.protocol_version
         assert connected.max_message_size == 5 * 1024 * 1024
-        flags = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+        flags = FeatureFlags(
+            supports_topic_watchers=True,
+            supports_get_partitioned_metadata_without_auto_creation=True,
+            supports_repl_dedup_by_lid_and_eid=True,
+        )
         assert flags == connected.feature_flags
 
 
@@ -69,28 +71,6 @@ def test_an_auth_response_nobody_asked_for_is_refused_and_closes(broker):
         with pytest.raises(RequestRefusedError, match="AuthenticationError"):
             client.wait_response(NO_REQUEST_ID)
         client.wait_closed()
-
-
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        (BaseCommand.NEW_TXN, CommandNewTxn(request_id=77, tc_id=0)),
-        (
-            BaseCommand.WATCH_TOPIC_LIST,
-            CommandWatchTopicList(
-                request_id=77, watcher_id=1, namespace="public/default", topics_pattern=".*"
-            ),
-        ),
-    ],
-)
-def test_known_commands_that_are_not_served_are_refused_by_name(raw, kind, body):
-    """ERROR has the request's id and the command's name; the connection stays open."""
-    raw.write(commands.frame(kind, body))
-    with pytest.raises(RequestRefusedError) as caught:
-        raw.wait_response(77)
-    assert caught.value.error_name == "NotAllowedError"
-    assert BaseCommand.Type.Name(kind) in caught.value.message
-    raw.ping()
 
 
 def test_a_command_known_by_number_only_is_refused(raw):

@@ -168,12 +168,11 @@ def test_an_initial_subscription_is_made_with_the_producer(raw, topic):
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("persistent://public/nowhere/t", "TopicNotFound"),
-        ("persistent://nobody/default/t", "TopicNotFound"),
+        ("persistent://public/nowhere/t", "ServiceNotReady"),
+        ("persistent://nobody/default/t", "ServiceNotReady"),
         ("persistent://public/default/..", "InvalidTopicName"),
         ("persistent://public/default/a\x00b", "InvalidTopicName"),
         ("persistent://public/default/" + "x" * 300, "InvalidTopicName"),
-        ("non-persistent://public/default/t", "NotAllowedError"),
     ],
 )
 def test_a_producer_needs_a_topic_that_can_be(raw, name, error):

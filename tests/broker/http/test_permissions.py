@@ -122,7 +122,8 @@ def test_bad_permissions_of_a_new_namespace_are_refused(secured: BrokerThread) -
     """The policies with which a namespace is made are checked like a grant."""
     new = "/admin/v2/namespaces/acme/new"
     first: Any = {"namespace_auth": {"x": "consume"}}
-    for bad in (first, {"other": {}}, [], {"destination_auth": 5}):
+    others: list[Any] = [{"other": {}}, [], {"destination_auth": 5}]
+    for bad in (first, *others):
         assert rest(secured, "PUT", new, BOSS, {"auth_policies": bad}).status == 400
         assert rest(secured, "GET", new, BOSS).status == 404
     good = {"auth_policies": {"namespace_auth": {"q": ["consume"]}}}

@@ -17,7 +17,8 @@ from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.topics.catalog_writer import CatalogWriter
 from pulsemark.broker.topics.registry import Topics
-from pulsemark.broker.topics.schemas import Schemas, version_bytes
+from pulsemark.broker.topics.schema_rules import SchemaRules
+from pulsemark.broker.topics.schemas import Schemas
 from pulsemark.broker.topics.stamp_policies import StampPolicy
 from pulsemark.ledger import CatalogError, LocalStore
 from pulsemark.metadata import StamperChain
@@ -76,7 +77,7 @@ async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
     """The registry as a starting broker makes it."""
     pool = Shuffled(seed)
     writer = CatalogWriter(store, pool)
-    schemas = Schemas(writer, BrokerConfig())
+    schemas = Schemas(writer, BrokerConfig(), pool)
     topics = Topics(
         store,
         BrokerConfig(),
@@ -92,7 +93,19 @@ async def start(store: LocalStore, seed: int = 0) -> tuple[Topics, Shuffled]:
 
 def schema(number: int) -> Schema:
     """One of many schemas of one type."""
-    return Schema(name="s", type=Schema.Json, schema_data=b"{%d}" % number)
+    return Schema(
+        name="s",
+        type=Schema.Json,
+        schema_data=b'{"type":"record","name":"r%d","fields":[]}' % number,
+    )
+
+
+def schemas_of(topics):
+    """The schemas of a registry, where every definition is compatible."""
+    made = Schemas(topics.catalog_writer, BrokerConfig(), topics._run_blocking)
+    config = BrokerConfig(schema_compatibility_strategy="ALWAYS_COMPATIBLE")
+    made.use_rules(SchemaRules(config, topics.policy_store))
+    return made
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -102,13 +115,15 @@ def test_acknowledged_schema_versions_are_there_after_a_restart(store, seed):
     async def run() -> None:
         topics, _ = await start(store, seed)
         topic = await topics.open(NAME, create=True)
-        schemas = Schemas(topics.catalog_writer, BrokerConfig())
-        given = await asyncio.gather(*(schemas.register(topic, schema(n % 6)) for n in range(12)))
-        assert set(given) == {version_bytes(n) for n in range(6)}
-        again = Schemas((await start(store))[0].catalog_writer, BrokerConfig())
+        schemas = schemas_of(topics)
+        given = await asyncio.gather(
+            *(schemas.register(NAME, schema(n % 6), topic) for n in range(12))
+        )
+        assert set(given) == set(range(6))
+        again = schemas_of((await start(store))[0])
         assert await again.versions(NAME) == await schemas.versions(NAME)
         for number in range(12):
-            assert await again.register(topic, schema(number % 6)) == given[number]
+            assert await again.register(NAME, schema(number % 6), topic) == given[number]
 
     asyncio.run(run())
 
@@ -120,11 +135,11 @@ def test_forgotten_schemas_do_not_come_back(store, seed):
     async def run() -> None:
         topics, _ = await start(store, seed)
         topic = await topics.open(NAME, create=True)
-        await Schemas(topics.catalog_writer, BrokerConfig()).register(topic, schema(0))
-        schemas = Schemas(topics.catalog_writer, BrokerConfig())  # nothing is known yet
+        await schemas_of(topics).register(NAME, schema(0), topic)
+        schemas = schemas_of(topics)  # nothing is known yet
         await asyncio.gather(*(schemas.versions(NAME) for _ in range(3)), schemas.forget(NAME))
         assert await schemas.versions(NAME) == []
-        assert await schemas.register(topic, schema(7)) == version_bytes(0)
+        assert await schemas.register(NAME, schema(7), topic) == 0
 
     asyncio.run(run())
 
@@ -135,7 +150,7 @@ def test_a_deleted_topic_leaves_no_schema(store, seed):
 
     async def run() -> None:
         topics, _ = await start(store, seed)
-        schemas = Schemas(topics.catalog_writer, BrokerConfig())
+        schemas = schemas_of(topics)
         topics._after_delete = schemas.forget
         topic = await topics.open(NAME, create=True)
 
@@ -182,9 +197,9 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
-        assert again._topic_epochs == topics._topic_epochs
+        assert again._marks._epochs == topics._marks._epochs
         assert again.partitions_of(many) == 5
-        assert again._topic_epochs[str(NAME)] == 4
+        assert again._marks._epochs[str(NAME)] == 4
         for policies in (topics.stamp_policies, again.stamp_policies):
             assert policies.of_namespace("public/default") == StampPolicy((), StamperChain())
             assert policies.of_topic(NAME) == StampPolicy((), StamperChain())
@@ -197,7 +212,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
 
     async def run() -> None:
         topics, pool = await start(store)
-        schemas = Schemas(topics.catalog_writer, BrokerConfig())
+        schemas = schemas_of(topics)
         topic = await topics.open(NAME, create=True)
         await topics.namespaces.put("public/empty", {})
         pool.fail = {"write", "freeing"}
@@ -210,7 +225,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
             lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
             lambda: topics._partitioned.put(NAME, 3),
             lambda: topic.producers._store_epoch(1),
-            lambda: schemas.register(topic, schema(0)),
+            lambda: schemas.register(NAME, schema(0), topic),
         ):
             with pytest.raises(CatalogError):
                 await change()
@@ -218,11 +233,11 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
-        assert again._topic_epochs == topics._topic_epochs
+        assert again._marks._epochs == topics._marks._epochs
         assert (again.partitions_of(NAME), topics.partitions_of(NAME)) == (0, 0)
         assert topic.ledger.stampers.names == ()
         assert await schemas.versions(NAME) == []
-        assert await schemas.register(topic, schema(1)) == version_bytes(0)
+        assert await schemas.register(NAME, schema(1), topic) == 0
 
     asyncio.run(run())
 
@@ -266,7 +281,7 @@ def test_turn_within_a_turn_is_refused(store):
 AT_THE_START = {
     "namespaces.py:load",
     "registry.py:_finish_deletions",
-    "registry.py:_stored_epochs",
+    "topic_marks.py:load",
     "partitioned_topics.py:finish",
     "policy_store.py:load",
     "making.py:_next_incarnation",

@@ -323,3 +323,21 @@ def test_a_revocation_holds_for_the_next_request(attacked: BrokerThread) -> None
             assert rest(attacked, method, permission, boss, grant).status == 204
             answer = client.call(row.request, row.version, **row.fields)
             assert codes_in(answer) == {code}
+
+
+def test_a_fetch_that_waits_over_a_revocation_gets_nothing(attacked: BrokerThread) -> None:
+    """What is published after the revocation is not shown to a fetch that began before it."""
+    permission, boss = "/admin/v2/namespaces/acme/ns/permissions/waiting", signed("boss")
+    assert rest(attacked, "POST", permission, boss, ["consume"]).status == 204
+    with client_of(attacked, "waiting") as client, client_of(attacked, "both") as other:
+        end = client.fetch("t", 0).high_watermark
+        assert end >= 0
+        client.send(
+            consumer.FetchRequest, 11, **fetch_fields([("t", 0, end, 9_000, -1)], 60_000, 1, 9_000)
+        )
+        # An earlier answer on the same connection would come first: the fetch waits.
+        assert rest(attacked, "DELETE", permission, boss).status == 204
+        assert other.produce("t", records()).error_code == 0
+        _, answer = client.receive(consumer.FetchRequest, 11)
+        assert codes_in(answer) == {0, TOPIC_FAILED}
+        assert not answer.responses[0].partitions[0].records

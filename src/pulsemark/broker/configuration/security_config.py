@@ -6,7 +6,7 @@ Python's spelling. What a class name in `authentication_providers` means is in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 from ..errors import ConfigError
@@ -55,8 +55,8 @@ class SecurityConfig:
     authorization_allow_wildcards_matching: bool = False
 
     # Tokens (JWT). Keys are file: or data: URLs, or paths.
-    token_secret_key: str | None = None
-    token_public_key: str | None = None
+    token_secret_key: str | None = field(default=None, repr=False)
+    token_public_key: str | None = field(default=None, repr=False)
     token_public_alg: str = "RS256"  # noqa: S105 - a name, no password
     token_auth_claim: str = "sub"  # noqa: S105
     token_audience_claim: str | None = None
@@ -64,7 +64,7 @@ class SecurityConfig:
     token_allowed_clock_skew_s: int = 0
 
     #: The .htpasswd of the method `basic`: a file: or data: URL, or a path.
-    basic_auth_conf: str | None = None
+    basic_auth_conf: str | None = field(default=None, repr=False)
 
     # TLS
     #: Port of the binary protocol with TLS; 0 picks a free one; None: not served.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .security_config import PROVIDERS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, multiple
 
-__all__ = ["HIDDEN", "REFUSED", "SECRETS", "SECURITY_SETTINGS"]
+__all__ = ["HIDDEN", "PATH_BEGINNINGS", "REFUSED", "SECRETS", "SECURITY_SETTINGS"]
 
 SECURITY = "security"
 
@@ -76,10 +76,11 @@ SECURITY_SETTINGS: dict[str, Setting] = {
     "tlsCertRefreshCheckDurationSec": _setting("tls_cert_refresh_check_s", INTEGER),
 }
 
-#: Settings that may hold a key itself, as a `data:` URL.
+#: Settings that may hold a key itself, as a `data:` URL or base64.
 SECRETS = frozenset({"tokenSecretKey", "tokenPublicKey", "basicAuthConf"})
-#: What is shown instead.
+#: What is shown instead, unless the value is the path or URL of a file.
 HIDDEN = "data:***"
+PATH_BEGINNINGS = ("file:", "/", "./", "../")
 
 _AUTHORIZATION = "org.apache.pulsar.broker.authorization."
 #: Settings that ask for protection which this broker does not give, with the values that do not

@@ -32,7 +32,7 @@ from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
 from .policy_defaults import POLICY_SETTINGS
 from .security_config import SecurityConfig
-from .security_settings import HIDDEN, REFUSED, SECRETS, SECURITY_SETTINGS
+from .security_settings import HIDDEN, PATH_BEGINNINGS, REFUSED, SECRETS, SECURITY_SETTINGS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
 
 __all__ = ["FileSettings", "SettingError", "parse_settings", "runtime_settings"]
@@ -238,7 +238,8 @@ def runtime_settings(config: BrokerConfig) -> dict[str, str]:
     for key, setting in {**PULSAR_SETTINGS, **_our_settings()}.items():
         value = setting.value_in(config)
         text = "" if value is None else setting.kind.show(value)
-        shown[key] = HIDDEN if key in SECRETS and text.startswith("data:") else text
+        is_hidden = key in SECRETS and text and not text.startswith(PATH_BEGINNINGS)
+        shown[key] = HIDDEN if is_hidden else text
     return shown
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
-from ..errors import RefusedError
+from ..errors import java_refusal
 from ..subscriptions.consumer import Consumer
 from ..topics.producers import Producer
 from ..topics.topic import Topic
+from ..topics.topic_watchers import TopicWatcher
 from .leaving import leave_together
 from .memory import OutputMemory
 from .outgoing import Outgoing
@@ -25,6 +26,8 @@ class Members(Outgoing):
         super().__init__(output)
         self.producers: dict[int, tuple[Producer, Topic]] = {}
         self.consumers: dict[int, Consumer] = {}
+        #: The topic lists that the client watches.
+        self.watchers: dict[int, TopicWatcher] = {}
         #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
         self.producers_closed_by_broker: set[int] = set()
         #: Producers and consumers that are being opened, by kind and id.
@@ -41,7 +44,7 @@ class Members(Outgoing):
             del self.producers[producer.producer_id]
             self.refuse(
                 producer.request_id,
-                RefusedError(ServerError.ProducerFenced, "fenced out while waiting"),
+                java_refusal(ServerError.ProducerFenced, "ProducerFencedException", "Fenced out"),
             )
 
     def producer_ready(self, producer: Producer) -> None:
@@ -76,9 +79,12 @@ class Members(Outgoing):
             opened.leave()
 
     def leave_all(self) -> None:
-        """End every producer and consumer of this connection."""
+        """End every producer, consumer and watcher of this connection."""
         everything = [*self.opening.values(), *self.consumers.values()]
         everything += [producer for producer, _ in self.producers.values()]
+        for watcher in self.watchers.values():
+            watcher.leave()
+        self.watchers.clear()
         self.opening.clear()
         self.producers.clear()
         self.consumers.clear()

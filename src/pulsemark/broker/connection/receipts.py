@@ -205,10 +205,11 @@ class Receipts:
         # Most publishes go into the same run as the one before them.
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
-        highest = command.highest_sequence_id
-        if not highest and not command.HasField("highest_sequence_id"):
+        sequence_id, highest = command.sequence_id, command.highest_sequence_id
+        if highest < sequence_id or not (highest or command.HasField("highest_sequence_id")):
+            # Not set, or below the first sequence id: as in Pulsar the SEND then has none.
             highest = -1
-        run.publishes.append((command.sequence_id, highest, appended.entry_id))
+        run.publishes.append((sequence_id, highest, appended.entry_id))
         run.sizes_bytes.append(size_bytes)
         run.size_bytes += size_bytes
         messages = command.num_messages

@@ -16,7 +16,7 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import Command, Unsupported, commands
 from ..errors import RefusedError
-from . import connecting, consuming, discovery, producing, schemas
+from . import connecting, consuming, discovery, producing, schemas, transactions, watching
 from .authorizing import authorize, check_complete
 from .producing import handle_send
 from .table import CommandTable
@@ -34,6 +34,8 @@ COMMANDS: CommandTable = {
     **producing.COMMANDS,
     **consuming.COMMANDS,
     **schemas.COMMANDS,
+    **transactions.COMMANDS,
+    **watching.COMMANDS,
 }
 check_complete(COMMANDS)
 

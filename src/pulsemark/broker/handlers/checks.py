@@ -7,11 +7,22 @@ memory is counted for the connection (`memory.KeptMemory`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue, ServerError
+from ...wire import TopicName
 from ..errors import RefusedError
 
-__all__ = ["check_name", "check_properties", "consumer_state_bytes", "producer_state_bytes"]
+if TYPE_CHECKING:
+    from ..connection.session import Session
+
+__all__ = [
+    "check_name",
+    "check_properties",
+    "consumer_state_bytes",
+    "parse_topic",
+    "producer_state_bytes",
+]
 
 NAME_SIZE_MAX_BYTES = 1024
 PROPERTIES_SIZE_MAX_BYTES = 64 * 1024
@@ -24,6 +35,26 @@ PROPERTY_BYTES = 200
 HASH_RANGE_BYTES = 64
 #: Python needs up to four bytes for a character.
 BYTES_PER_CHARACTER = 4
+
+
+def parse_topic(session: Session, name: str) -> TopicName:
+    """The topic that a producer or consumer names. Raises `RefusedError`.
+
+    A client has looked the topic up before. So an absent namespace was deleted meanwhile: as in
+    Pulsar the client is asked to look the topic up again.
+    """
+    try:
+        return session.services.topics.parse(name)
+    except RefusedError as refusal:
+        if refusal.code != ServerError.TopicNotFound:
+            raise
+    parsed = TopicName.parse(name)
+    url = session.services.http_url or session.services.service_url
+    raise RefusedError(
+        ServerError.ServiceNotReady,
+        f"Namespace bundle ({parsed.namespace}/0x00000000_0xffffffff) for topic ({parsed}) "
+        f"not served by this instance:{url.partition('://')[2]}. Please redo the lookup.",
+    )
 
 
 def check_name(what: str, name: str) -> None:

@@ -52,7 +52,11 @@ def _accept(session: Session, command: CommandConnect) -> None:
             SERVER_VERSION,
             session.protocol_version,
             session.config.max_message_size_bytes,
-            FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True),
+            FeatureFlags(
+                supports_topic_watchers=True,
+                supports_get_partitioned_metadata_without_auto_creation=True,
+                supports_repl_dedup_by_lid_and_eid=True,
+            ),
         )
     )
 

@@ -25,8 +25,9 @@ from ...proto.pulsar_api_pb2 import (
     ServerError,
 )
 from ...wire import MessageId, commands
+from ...wire.message_id import to_unsigned
 from ..commits import durable
-from ..errors import RefusedError
+from ..errors import RefusedError, java_refusal
 from ..long_work import PIECE_IDS
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
@@ -38,7 +39,7 @@ from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
 from .authorizing import check_again
-from .checks import check_name, check_properties, consumer_state_bytes
+from .checks import check_name, check_properties, consumer_state_bytes, parse_topic
 from .limits import check_consumer
 from .non_persistent import add_listener, unsubscribe_listener
 from .schemas import is_in_use
@@ -64,7 +65,8 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
     consumer_id = command.consumer_id
     known = session.consumers.get(consumer_id)
     if known is not None:
-        _subscribe_again(session, command, known)
+        # The same id means the same consumer; the command's other fields are ignored.
+        session.write(commands.success(command.request_id))
         return
     if ("consumer", consumer_id) in session.opening:
         raise RefusedError(
@@ -87,20 +89,11 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
 
 def _check_texts(command: CommandSubscribe) -> None:
     if not command.subscription:
-        raise RefusedError(ServerError.NotAllowedError, "the subscription has no name")
+        raise RefusedError(ServerError.ProducerBusy, "Empty subscription name")
     check_name("subscription's name", command.subscription)
     check_name("consumer's name", command.consumer_name)
     check_properties("consumer's properties", command.metadata)
     check_properties("subscription's properties", command.subscription_properties)
-
-
-def _subscribe_again(session: Session, command: CommandSubscribe, known: Consumer) -> None:
-    subscription = known.subscription
-    if subscription is None or subscription.name != command.subscription:
-        raise RefusedError(
-            ServerError.MetadataError, "the consumer id belongs to another subscription"
-        )
-    session.write(commands.success(command.request_id))
 
 
 async def _open_consumer(
@@ -109,7 +102,7 @@ async def _open_consumer(
     topics = session.services.topics
     place = ("consumer", command.consumer_id)
     try:
-        name = topics.parse(command.topic)
+        name = parse_topic(session, command.topic)
         create = creates(topics, name) and command.force_topic_creation
         if name.is_persistent:
             topic = await topics.open(name, create=create)
@@ -194,7 +187,13 @@ def ack(session: Session, command: CommandAck) -> None:
     )
     if command.txnid_most_bits or command.txnid_least_bits:
         if answer is not None:
-            answer(RefusedError(ServerError.NotAllowedError, "transactions are not served"))
+            answer(
+                java_refusal(
+                    ServerError.NotAllowedError,
+                    "NotAllowedException",
+                    "Server don't support transaction ack!",
+                )
+            )
         return
     if command.HasField("validation_error"):
         log.warning(
@@ -256,7 +255,7 @@ def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages)
     if found is None or found.subscription is None:
         return
     subscription = found.subscription
-    if command.HasField("consumer_epoch"):
+    if found.has_epoch and command.HasField("consumer_epoch"):
         found.epoch = max(found.epoch, command.consumer_epoch)
     count = len(command.message_ids) or len(found.pending)
     named = map(position_of, command.message_ids)
@@ -324,9 +323,10 @@ def close_consumer(session: Session, command: CommandCloseConsumer) -> None:
     """Close a consumer. An unknown consumer id is a success, too: it is closed already."""
     session.close_opening("consumer", command.consumer_id)
     found = session.consumers.pop(command.consumer_id, None)
+    # The answer comes first, as in Pulsar: what the consumer held goes to the others after it.
+    session.write(commands.success(command.request_id))
     if found is not None:
         found.leave()
-    session.write(commands.success(command.request_id))
 
 
 def unsubscribe(session: Session, command: CommandUnsubscribe) -> None:
@@ -363,9 +363,14 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
         commands.consumer_stats_response(
             command.request_id,
             consumerName=found.name,
-            availablePermits=max(found.permits, 0),
+            availablePermits=to_unsigned(found.permits),
             unackedMessages=found.unacked_messages,
             blockedConsumerOnUnackedMsgs=subscription.is_blocked(found),
+            msgRateOut=0.0,
+            msgThroughputOut=0.0,
+            msgRateRedeliver=0.0,
+            msgRateExpired=0.0,
+            messageAckRate=0.0,
             address=session.address,
             connectedSince=iso_time(found.connected_since_ms),
             type=subscription.type_name,

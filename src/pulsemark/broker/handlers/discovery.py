@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ...metadata import crc32c
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
@@ -16,17 +15,19 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import commands
 from ..errors import RefusedError
 from ..topics.creation import check_room, creates, partitions_created
+from ..topics.name_patterns import compile_if_safe, matches, topics_hash
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ...wire import TopicName
     from ..connection.session import Session
 
-__all__ = ["COMMANDS", "topics_hash"]
+__all__ = ["COMMANDS"]
 
-PATTERN_SIZE_MAX_BYTES = 256
+#: Longer patterns are left to the client (Pulsar: subscriptionPatternMaxLength).
+PATTERN_MAX_CHARACTERS = 50
 #: Names that are filtered in one piece.
 NAMES_AT_ONCE = 200
 #: The name prefix that a mode selects; any other mode selects all names.
@@ -47,7 +48,7 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
         created = 0
         if not topics.exists(name):
             if not (command.metadata_auto_creation_enabled and creates(topics, name)):
-                raise RefusedError(ServerError.TopicNotFound, f"Topic not found: {name}")
+                raise RefusedError(ServerError.TopicNotFound, "")
             created = partitions_created(topics, name)
     except RefusedError as refusal:
         _refuse_metadata(session, command, refusal)
@@ -77,9 +78,11 @@ async def _create_partitioned(
 def _refuse_metadata(
     session: Session, command: CommandPartitionedTopicMetadata, refusal: RefusedError
 ) -> None:
-    session.write(
-        commands.partitioned_metadata_error(command.request_id, refusal.code, refusal.message)
-    )
+    text = _text_of(refusal)
+    if refusal.code == ServerError.TopicNotFound and not command.metadata_auto_creation_enabled:
+        # As in Pulsar.
+        text = ""
+    session.write(commands.partitioned_metadata_error(command.request_id, refusal.code, text))
 
 
 def lookup(session: Session, command: CommandLookupTopic) -> None:
@@ -93,7 +96,7 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
                 ServerError.ServiceNotReady, f"the broker do not have {listener} listener"
             )
     except RefusedError as refusal:
-        answer = commands.lookup_error(command.request_id, refusal.code, refusal.message)
+        answer = commands.lookup_error(command.request_id, refusal.code, _text_of(refusal))
     else:
         answer = commands.lookup_response(
             command.request_id,
@@ -102,6 +105,11 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
             proxy_through_service_url=True,
         )
     session.write(answer)
+
+
+def _text_of(refusal: RefusedError) -> str:
+    is_absent = refusal.code == ServerError.TopicNotFound
+    return "Namespace not found" if is_absent else refusal.message
 
 
 def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
@@ -152,43 +160,22 @@ def _choose(
     domain = DOMAIN_OF_MODE.get(command.mode, "")
     chosen = [name for name in names if name.startswith(domain)]
     if pattern is not None:
-        chosen = [name for name in chosen if pattern.fullmatch(_without_domain(name))]
+        chosen = [name for name in chosen if matches(pattern, name)]
     return chosen
 
 
 def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
-    return _compile_if_safe(command.topics_pattern) if command.topics_pattern else None
+    """The pattern; None without one, and if the client has to apply it itself.
 
-
-def topics_hash(names: Iterable[str]) -> str:
-    """Pulsar's digest of a list of topics: CRC32C of the sorted names, little-endian hex."""
-    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
-
-
-def _compile_if_safe(pattern: str) -> re.Pattern[str] | None:
-    """The compiled pattern; None if it is not valid, or if matching could take too long.
-
-    The answer says whether the pattern was applied. If not, the client filters by itself.
+    The answer says whether the pattern was applied. Raises `RefusedError` if it is not valid.
     """
-    if len(pattern.encode()) > PATTERN_SIZE_MAX_BYTES or not _is_linear(pattern):
+    pattern = command.topics_pattern
+    if not pattern or len(pattern) > PATTERN_MAX_CHARACTERS:
         return None
     try:
-        return re.compile(_without_domain(pattern))
-    except re.error:
-        return None
-
-
-def _without_domain(name: str) -> str:
-    return name.partition("://")[2] or name
-
-
-def _is_linear(pattern: str) -> bool:
-    """Whether matching takes no more than linear time: no groups, few repetitions.
-
-    A client's pattern runs on the event loop, which serves all other clients, too.
-    """
-    repeats = sum(pattern.count(sign) for sign in "*+{?")
-    return "(" not in pattern and "\\" not in pattern.replace("\\.", "") and repeats <= 2
+        return compile_if_safe(pattern)
+    except re.error as error:
+        raise RefusedError(ServerError.MetadataError, f"Invalid topics pattern: {error}") from None
 
 
 COMMANDS: CommandTable = {

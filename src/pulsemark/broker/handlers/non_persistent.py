@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ...ledger import AlreadyStampedError
 from ...metadata import ChecksumError, MessageFormatError
 from ...proto.pulsar_api_pb2 import BaseCommand, CommandSend, CommandSubscribe, ServerError
 from ...wire import commands
@@ -39,12 +40,12 @@ def publish(
     """
     try:
         entry = topic.take(body, command.num_messages)
-    except (ChecksumError, MessageFormatError) as error:
+    except (AlreadyStampedError, ChecksumError, MessageFormatError) as error:
         log.warning("%s: SEND of %r was refused: %s", session.address, sender.name, error)
+        is_stamped = isinstance(error, AlreadyStampedError)
+        code = ServerError.NotAllowedError if is_stamped else ServerError.ChecksumError
         session.write(
-            commands.send_error(
-                command.producer_id, command.sequence_id, ServerError.ChecksumError, str(error)
-            )
+            commands.send_error(command.producer_id, command.sequence_id, code, str(error))
         )
         return
     sender.messages_in += max(1, command.num_messages)

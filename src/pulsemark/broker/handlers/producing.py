@@ -14,7 +14,7 @@ from ...ledger import (
     LedgerError,
     TopicTerminatedError,
 )
-from ...metadata import ChecksumError, MessageFormatError, Sender, StampError
+from ...metadata import MESSAGE_MAGIC, ChecksumError, MessageFormatError, Sender, StampError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseProducer,
@@ -28,7 +28,7 @@ from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
 from ..topics.producers import Producer
 from .authorizing import check_again
-from .checks import check_name, check_properties, producer_state_bytes
+from .checks import check_name, check_properties, parse_topic, producer_state_bytes
 from .limits import check_producer, last_stored
 from .mirroring import append_mirrored, mirror_name, start_mirror
 from .non_persistent import publish
@@ -45,6 +45,10 @@ __all__ = ["COMMANDS", "handle_send"]
 
 log = logging.getLogger(__name__)
 
+CHECKSUM_FAILED = "Checksum failed on the broker"
+#: Where the magic number and the checksum of headers-and-payload end.
+MAGIC_END = 2
+CHECKSUM_END = 6
 #: The error code of a refused SEND, by the ledger's exception. Official clients drop the message
 #: after ChecksumError and reconnect after any other code.
 SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
@@ -64,20 +68,19 @@ def producer(session: Session, command: CommandProducer) -> None:
     producer_id = command.producer_id
     known = session.producers.get(producer_id)
     if known is not None:
-        # The same id means the same producer; the command's other fields are ignored.
-        _write_success(session, known[0], command.request_id)
+        _open_again(session, command, known[0])
         return
     if ("producer", producer_id) in session.opening:
-        raise RefusedError(
-            ServerError.ServiceNotReady, "Producer is already present on the connection"
-        )
+        raise _already_present()
     if len(session.producers) >= session.config.max_producers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many producers on this connection")
     check_name("producer's name", command.producer_name)
     check_name("initial subscription's name", command.initial_subscription_name)
     check_properties("producer's properties", command.metadata)
     mirror = mirror_name(command)
-    name = command.producer_name or mirror or session.services.new_producer_name()
+    name = mirror or command.producer_name
+    if not mirror and not command.HasField("producer_name"):
+        name = session.services.new_producer_name()
     opened = Producer.from_command(session, command, name, session.config.clock.now_ms())
     opened.reservation = session.kept.reserve("producer", producer_state_bytes(command))
     opened.sender = _sender(session, opened)
@@ -85,6 +88,24 @@ def producer(session: Session, command: CommandProducer) -> None:
     generation = session.services.authorizer.generation
     opening = _open_producer(session, command, opened, generation, is_mirror=bool(mirror))
     session.run(command.request_id, opening)
+
+
+def _open_again(session: Session, command: CommandProducer, known: Producer) -> None:
+    """The same id means the same producer; the command's other fields are ignored."""
+    if known.is_waiting:
+        raise _already_present()
+    # As in Pulsar this answer has no topic epoch.
+    session.write(
+        commands.producer_success(
+            command.request_id, known.name, schema_version=known.schema_version
+        )
+    )
+
+
+def _already_present() -> RefusedError:
+    return RefusedError(
+        ServerError.ServiceNotReady, "Producer is already present on the connection"
+    )
 
 
 async def _open_producer(
@@ -99,9 +120,7 @@ async def _open_producer(
     last_sequence_id = -1
     place = ("producer", command.producer_id)
     try:
-        if command.txn_enabled:
-            raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
-        name = services.topics.parse(command.topic)
+        name = parse_topic(session, command.topic)
         topic = await _open_topic(session, name)
         schema = command.schema if command.HasField("schema") else None
         opened.schema_version = await schema_version_for(session, topic, schema)
@@ -205,6 +224,9 @@ def handle_send(session: Session, event: Send) -> None:
         )
         return
     body = event.headers_and_payload
+    if len(body) < CHECKSUM_END and _is_cut(body):
+        session.close_because(f"SEND with {len(body)} bytes, which is no message")
+        return
     if not topic.is_persistent:
         publish(session, sender, cast("NonPersistentTopic", topic), command, body)
         return
@@ -223,10 +245,7 @@ def handle_send(session: Session, event: Send) -> None:
         _refuse_send(session, sender, command, refusal)
         return
     except tuple(kind for kind, _ in SEND_ERRORS) as error:
-        code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
-        if code == ServerError.PersistenceError:
-            session.storage_failed(error)
-        _refuse_send(session, sender, command, RefusedError(code, str(error)))
+        _append_failed(session, sender, command, error)
         return
     if appended is not None:
         session.receipts.appended(sender, topic.counters, command, appended, len(body))
@@ -237,7 +256,7 @@ def _append_checked(
 ) -> Appended | None:
     """Append a message; None if it is answered already. Raises what an append raises."""
     if command.txnid_most_bits or command.txnid_least_bits:
-        raise RefusedError(ServerError.NotAllowedError, "transactions are not served")
+        raise RefusedError(ServerError.NotAllowedError, "Transaction buffer disable!")
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
@@ -265,6 +284,22 @@ def _answer_duplicate(session: Session, sender: Producer, command: CommandSend) 
         command.producer_id, command.sequence_id, -1, -1, highest_sequence_id=highest
     )
     session.receipts.answer_in_turn(sender, answer)
+
+
+def _append_failed(
+    session: Session, sender: Producer, command: CommandSend, error: Exception
+) -> None:
+    code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
+    if code == ServerError.PersistenceError:
+        session.storage_failed(error)
+    text = CHECKSUM_FAILED if isinstance(error, ChecksumError) else str(error)
+    log.debug("%s: %s", session.address, error)
+    _refuse_send(session, sender, command, RefusedError(code, text))
+
+
+def _is_cut(body: memoryview) -> bool:
+    """Whether a few bytes end before or within a checksum; as in Pulsar that ends a connection."""
+    return len(body) < MAGIC_END or body[:MAGIC_END] == MESSAGE_MAGIC.to_bytes(MAGIC_END, "big")
 
 
 def _refuse_send(

@@ -2,7 +2,8 @@
 
 Permits count messages, not entries. An entry is sent if permits are positive, whatever its size. A
 client with one permit may get a batch of a thousand messages; its permits are then -999, and it
-gets nothing until FLOW has brought them above zero again.
+gets nothing until FLOW has brought them above zero again. As in Pulsar, a consumer of Exclusive,
+Failover and Key_Shared gets as many entries at once as it had permits, also if they are batches.
 
 A consumer's connection is a `ConsumerConnection`. The dispatcher asks it whether it accepts more
 data now. If not, dispatch to all its consumers waits until the connection calls `Consumer.resume`.
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 __all__ = ["Consumer", "ConsumerConnection"]
+
+
+#: The types whose messages name the consumer's epoch.
+EPOCH_TYPES = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 
 
 class ConsumerConnection(Protocol):
@@ -72,6 +77,7 @@ class Consumer:
         "entries_out",
         "epoch",
         "follows_schema",
+        "has_epoch",
         "has_left",
         "key_shared_meta",
         "last_acked_ms",
@@ -104,7 +110,10 @@ class Consumer:
         self.key_shared_meta = KeySharedMeta()
         self.key_shared_meta.CopyFrom(command.keySharedMeta)
         #: Consumer epoch of Exclusive and Failover; -1: the client does not use epochs.
-        self.epoch: int = command.consumer_epoch if command.HasField("consumer_epoch") else -1
+        self.epoch = -1
+        self.has_epoch = command.subType in EPOCH_TYPES
+        if self.has_epoch and command.HasField("consumer_epoch"):
+            self.epoch = command.consumer_epoch
         #: Whether it takes any schema of the topic (AUTO_CONSUME).
         self.follows_schema = False
         self.properties = {pair.key: pair.value for pair in command.metadata}

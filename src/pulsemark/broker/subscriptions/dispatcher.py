@@ -11,8 +11,8 @@ that the cursor can move past them) and acknowledged entries. Dispatch stops bef
 and logs it, unless `auto_skip_non_recoverable_data` is set.
 
 `SingleActiveDispatcher` serves Exclusive subscriptions, readers and Failover subscriptions. In
-Failover the first consumer by (priority level, name) is active. With partitions, partition i goes
-to consumer i mod n.
+Failover, partition i of a topic goes to consumer i mod n, in the order of (priority level, name).
+Without partitions the active consumer is chosen by `FailoverRing`.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ class Dispatcher(ABC):
     @abstractmethod
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """An entry was acknowledged; `remaining` of its messages were not."""
+
+    def forget_count(self, position: Position) -> None:  # noqa: B027 - only some types count
+        """Forget how often an entry was delivered again."""
 
     @abstractmethod
     def given_up(self, last: Position) -> None:

@@ -24,8 +24,9 @@ from ...ledger import Entry, Position
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import KeySharedMeta
 from .consumer import Consumer
+from .refusals import check_key_shared_meta
 from .shared_dispatcher import SharedDispatcher
-from .sticky_keys import Selector, selector_for, slot_of
+from .sticky_keys import Selector, selector_for, sticky_hash
 from .waiting_slots import WaitingSlots
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def __init__(self, subscription: Subscription, meta: KeySharedMeta) -> None:
         super().__init__(subscription)
+        self._meta = meta
         self._selector: Selector = selector_for(meta)
         self._allows_disorder = meta.allowOutOfOrderDelivery
         #: Slots of the entries that consumers hold or that wait.
@@ -55,6 +57,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer, if its key settings agree with the others'."""
+        check_key_shared_meta(self._meta, consumer.key_shared_meta)
         self._selector.add(consumer)
         self._slots_moved = True
         super().add(consumer)
@@ -102,7 +105,7 @@ class KeySharedDispatcher(SharedDispatcher):
         """Whether to send a new entry now. The slot of an entry that must wait is noted."""
         wanted = super().is_wanted(entry)
         if not wanted and not self.cursor.is_acked(entry.position):
-            self._slots[entry.position] = slot_of(entry.body)
+            self._slots[entry.position] = self._slot_of(entry)
         return wanted
 
     def wait_again(self, positions: Iterable[Position]) -> None:
@@ -156,7 +159,7 @@ class KeySharedDispatcher(SharedDispatcher):
             if self._all_blocked or not self.is_ready(consumer):
                 del to_serve[consumer]
                 continue
-            count = min(READ_ENTRIES, self.entries_for(consumer.permits))
+            count = min(READ_ENTRIES, consumer.permits)
             for run in _runs(self._waiting.take(consumer, count, self._may_go)):
                 cost_bytes = self._send_or_hold(self.take_again(run))
                 sent_bytes += max(self.read_cost_bytes, cost_bytes)
@@ -165,20 +168,26 @@ class KeySharedDispatcher(SharedDispatcher):
     def _send_or_hold(self, entries: Sequence[Entry]) -> int:
         """Send each entry to its consumer, or let it wait after the waiting ones of its slot."""
         outgoing: dict[Consumer, list[Buffer]] = {}
+        #: How many more entries the permits that a consumer had at first allow.
+        allowed: dict[Consumer, int] = {}
         cost_bytes = 0
         for entry in entries:
             cost_bytes += self.cost_bytes(entry)
             slot = self._slots.get(entry.position)
             if slot is None:
-                slot = self._slots[entry.position] = slot_of(entry.body)
-            taker = None if self._waits_before(entry.position, slot) else self._taker(slot)
+                slot = self._slots[entry.position] = self._slot_of(entry)
+            taker = None if self._waits_before(entry.position, slot) else self._taker(slot, allowed)
             if taker is None:
                 self._waiting.add(entry.position, slot)
             else:
+                allowed[taker] = allowed.get(taker, taker.permits) - 1
                 self.send_one(taker, entry, outgoing.setdefault(taker, []))
         for consumer, buffers in outgoing.items():
             consumer.connection.write_gathered(buffers)
         return cost_bytes
+
+    def _slot_of(self, entry: Entry) -> int:
+        return self._selector.slot_of(sticky_hash(entry.body))
 
     def _waits_before(self, position: Position, slot: int) -> bool:
         """Whether an earlier entry of the slot waits."""
@@ -192,10 +201,12 @@ class KeySharedDispatcher(SharedDispatcher):
         holder = self._holders.get(slot)
         return holder is None or holder[0] is self._selector.select(slot)
 
-    def _taker(self, slot: int) -> Consumer | None:
+    def _taker(self, slot: int, allowed: dict[Consumer, int]) -> Consumer | None:
         """The slot's consumer, if it can be sent an entry of the slot now."""
         owner = self._selector.select(slot)
-        if owner is None or not self.is_ready(owner) or self.is_blocked(owner):
+        if owner is None or self.is_blocked(owner) or not owner.connection.writable:
+            return None
+        if allowed.get(owner, owner.permits) <= 0:
             return None
         return owner if self._may_go(slot) else None
 

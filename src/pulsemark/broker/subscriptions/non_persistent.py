@@ -28,7 +28,8 @@ from .closing import closing
 from .consumer import Consumer
 from .positions import messages_in
 from .ranked_consumers import Rank, RankedConsumers
-from .sticky_keys import Selector, selector_for, slot_of
+from .refusals import check_key_shared_meta
+from .sticky_keys import Selector, selector_for, sticky_hash
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class NonPersistentSubscription(Subscription):
             is_keyed = sub_type == CommandSubscribe.Key_Shared
             self._selector = selector_for(consumer.key_shared_meta) if is_keyed else None
         if self._selector is not None:
+            for first in self._members[:1]:
+                check_key_shared_meta(first.key_shared_meta, consumer.key_shared_meta)
             self._selector.add(consumer)
         self._members.add(consumer)
         consumer.subscription = self
@@ -148,6 +151,9 @@ class NonPersistentSubscription(Subscription):
         yield
         yield from closing(consumers)
 
+    def rules_changed(self) -> None:
+        """The topic's policies have changed: nothing waits that could go on."""
+
     def is_blocked(self, consumer: Consumer) -> bool:
         """Never: there are no unacknowledged messages."""
         return False
@@ -167,14 +173,15 @@ class NonPersistentSubscription(Subscription):
         frame = consumer.frame(entry, 0)
         size_bytes = len(entry.stored)
         consumer.count_sent(messages, size_bytes)
-        self.count_sent(messages, size_bytes)
+        self.messages_out += messages
+        self.bytes_out += size_bytes
         consumer.connection.write_gathered(frame)
 
     def _taker(self, entry: Entry) -> Consumer | None:
         if not self._members:
             return None
         if self._selector is not None:
-            chosen = self._selector.select(slot_of(entry.body))
+            chosen = self._selector.select(self._selector.slot_of(sticky_hash(entry.body)))
         elif self.sub_type in SINGLE:
             chosen = self._active()
         else:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 from .consumer import Consumer
 
 __all__ = ["Rank", "RankedConsumers"]
 
-#: Priority level and name (or ""); the smallest comes first.
-Rank = tuple[int, str]
+#: Values that can be compared, the priority level first; the smallest comes first.
+Rank = tuple[Any, ...]
 
 
 #: If more than 1/FEW_PART of all leave, the list is built again instead of deleting one by one.

@@ -60,7 +60,8 @@ class SeekTarget:
         if command.HasField("message_publish_time"):
             time_ms = command.message_publish_time
             return await cls.at_time(topic, time_ms, run_blocking, compacted)
-        raise RefusedError(ServerError.MetadataError, "SEEK names neither a message nor a time")
+        text = "Message id and message publish time were not present"
+        raise RefusedError(ServerError.MetadataError, text)
 
     @classmethod
     async def at_time(

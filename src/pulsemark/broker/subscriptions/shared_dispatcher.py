@@ -183,9 +183,13 @@ class SharedDispatcher(Dispatcher):
                 holder.release(position)
                 self.released((position,))
             self._unacked_changed(holder, holder.unacked_messages - before)
+        self.forget_count(position)
         if not remaining:
-            self.redelivery_counts.pop(position, None)
             self.forgotten(position)
+
+    def forget_count(self, position: Position) -> None:
+        """Forget how often an entry was delivered again: something of it was acknowledged."""
+        self.redelivery_counts.pop(position, None)
 
     def given_up(self, last: Position) -> None:
         """Consumers no longer hold what is given up, so that it does not block them."""

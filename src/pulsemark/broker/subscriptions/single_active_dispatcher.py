@@ -1,4 +1,10 @@
-"""The dispatcher of Exclusive and Failover subscriptions: one consumer at a time, in order."""
+"""The dispatcher of Exclusive and Failover subscriptions: one consumer at a time, in order.
+
+In Failover, a consumer that becomes active waits before it starts, also the first one: the old one
+may still acknowledge its last entries, so the new one gets fewer duplicates. All consumers are then
+notified which of them is active. A consumer that comes and does not become active is notified at
+once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,8 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe
 from ...wire import commands
 from .consumer import Consumer
-from .dispatcher import Dispatcher
+from .dispatcher import MAX_ENTRIES_PER_READ, Dispatcher
+from .failover_ring import FailoverRing
 from .ranked_consumers import Rank
 
 if TYPE_CHECKING:
@@ -31,6 +38,10 @@ class SingleActiveDispatcher(Dispatcher):
         self.exclusive = sub_type == CommandSubscribe.Exclusive
         self.active: Consumer | None = None
         self._switch: asyncio.TimerHandle | None = None
+        #: Chooses the active consumer of Failover on a topic without partitions.
+        self._ring: FailoverRing | None = None
+        if not self.exclusive and subscription.topic.partition_index < 0:
+            self._ring = FailoverRing(subscription.topic.name)
 
     @property
     def sole_consumer(self) -> Consumer | None:
@@ -40,15 +51,18 @@ class SingleActiveDispatcher(Dispatcher):
     def add(self, consumer: Consumer) -> None:
         """Add a consumer. Exclusive: it is the only one. Failover: it is ordered by rank."""
         self.consumers.add(consumer)
-        if self._choose():
-            return
-        if not self.exclusive and self.active is not None and self._switch is None:
+        if self._ring is not None:
+            self._ring.add(consumer)
+        if not self._choose() and not self.exclusive:
             self._tell_active(consumer)
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Remove consumers; another one becomes active. It starts at the cursor."""
-        if self.consumers.remove(consumers):
-            self._choose()
+        if not (gone := self.consumers.remove(consumers)):
+            return
+        if self._ring is not None:
+            self._ring.remove(gone)
+        self._choose()
 
     @staticmethod
     def rank(consumer: Consumer) -> Rank:
@@ -67,7 +81,7 @@ class SingleActiveDispatcher(Dispatcher):
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return
-            if not (entries := self.fetch(self.entries_for(consumer.permits))):
+            if not (entries := self.fetch(min(consumer.permits, MAX_ENTRIES_PER_READ))):
                 return
             sent_bytes += self._send(consumer, entries)
 
@@ -98,17 +112,13 @@ class SingleActiveDispatcher(Dispatcher):
     def close(self) -> None:
         """Stop dispatching for ever."""
         super().close()
-        if self._switch is not None:
-            self._switch.cancel()
-            self._switch = None
+        self._cancel_switch()
+        self._ring = None
 
     def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
         buffers: list[Buffer] = []
         sent_bytes = 0
         for entry in entries:
-            if consumer.permits <= 0:
-                self.read_position = entry.position
-                break
             frame, messages = self.frame_entry(consumer, entry, 0)
             buffers += frame
             size_bytes = len(entry.stored)
@@ -123,20 +133,20 @@ class SingleActiveDispatcher(Dispatcher):
         chosen = self._first_in_rank()
         if chosen is self.active:
             return False
-        before, self.active = self.active, chosen
+        self.active = chosen
+        delay_ms = self.config.active_consumer_failover_delay_ms
+        if chosen is None:
+            self._cancel_switch()
+        elif self.exclusive or delay_ms == 0:
+            self._start()
+        elif self._switch is None:
+            self._switch = asyncio.get_running_loop().call_later(delay_ms / 1000, self._start)
+        return True
+
+    def _cancel_switch(self) -> None:
         if self._switch is not None:
             self._switch.cancel()
             self._switch = None
-        delay_ms = self.config.active_consumer_failover_delay_ms
-        if chosen is None:
-            pass
-        elif self.exclusive or before is None or delay_ms == 0:
-            self._start()
-        else:
-            # The old consumer may still acknowledge its last entries. After this delay the new
-            # one gets fewer duplicates.
-            self._switch = asyncio.get_running_loop().call_later(delay_ms / 1000, self._start)
-        return True
 
     def _start(self) -> None:
         self._switch = None
@@ -149,11 +159,13 @@ class SingleActiveDispatcher(Dispatcher):
         self.dispatch()
 
     def _first_in_rank(self) -> Consumer | None:
+        if self._ring is not None:
+            return self._ring.first()
         if not self.consumers:
             return None
         best_level = self.consumers[0].priority_level
         of_best = bisect_right(self.consumers, best_level, key=lambda c: c.priority_level)
-        return self.consumers[max(self.subscription.topic.partition_index, 0) % of_best]
+        return self.consumers[self.subscription.topic.partition_index % of_best]
 
     def _tell_active(self, consumer: Consumer) -> None:
         if consumer.connection.protocol_version >= ACTIVE_CONSUMER_CHANGE_SINCE:

@@ -3,10 +3,11 @@
 A message's sticky key is its ordering key, else its partition key, else its producer name and
 sequence id (then it shares its key with no other message). The key's hash, MurmurHash3 (32 bit,
 seed 0) as Pulsar's clients compute it, gives one of 65,536 slots. A selector assigns slots to
-consumers:
+consumers, the same ones as Pulsar 4's:
 
-- AUTO_SPLIT: consistent hashing. Each consumer has many points on a ring, and a slot belongs to
-  the next point. When a consumer joins or leaves, only the slots next to its points move.
+- AUTO_SPLIT: consistent hashing. Each consumer has 100 points on a ring, and a slot belongs to
+  the next point. When a consumer joins or leaves, only the slots next to its points move. Slot 0 is
+  not used.
 - STICKY: each consumer names its own ranges, which must not overlap (ConsumerAssignError).
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import struct
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -30,10 +30,9 @@ from ..errors import RefusedError
 from .consumer import Consumer
 from .slot_set import SLOTS, SlotSet
 
-__all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for", "slot_of"]
+__all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for", "sticky_hash"]
 
 POINTS_PER_CONSUMER = 100
-_POINTS = struct.Struct(f">{POINTS_PER_CONSUMER}H")
 _NUMBER = struct.Struct("<Q")
 #: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
@@ -70,8 +69,8 @@ def _mix(k: int) -> int:
     return k * 0x1B873593 & WORD
 
 
-def slot_of(headers_and_payload: Buffer) -> int:
-    """The slot of an entry's sticky key; a batch has one key for all its messages."""
+def sticky_hash(headers_and_payload: Buffer) -> int:
+    """The hash of an entry's sticky key; a batch has one key for all its messages."""
     try:
         metadata = read_message_metadata(headers_and_payload)
     except MessageFormatError:
@@ -86,7 +85,7 @@ def slot_of(headers_and_payload: Buffer) -> int:
             with suppress(binascii.Error):
                 found = base64.b64decode(found, validate=True)
         key = found
-    return murmur3_32(key) % SLOTS
+    return murmur3_32(key)
 
 
 class Selector(Protocol):
@@ -106,6 +105,10 @@ class Selector(Protocol):
 
     def select(self, slot: int) -> Consumer | None:
         """The consumer of a slot, if it has one."""
+        ...
+
+    def slot_of(self, sticky_hash: int) -> int:
+        """The slot of a sticky key's hash."""
         ...
 
 
@@ -141,10 +144,6 @@ class AutoSplit:
 
     def add(self, consumer: Consumer) -> None:
         """Put a consumer's points on the ring."""
-        if consumer.key_shared_meta.keySharedMode != KeySharedMode.AUTO_SPLIT:
-            raise RefusedError(
-                ServerError.ConsumerBusy, "the subscription's key shared mode is AUTO_SPLIT"
-            )
         self._added += 1
         number = self._added
         self._members[number] = consumer
@@ -154,7 +153,7 @@ class AutoSplit:
         label = self._labels.setdefault(consumer.name, _Labels()).take()
         self._label_of[consumer] = label
         packed = _NUMBER.pack(number)
-        for slot in _points_of(f"{consumer.name}#{label}"):
+        for slot in _points_of(consumer.name, label):
             numbers = self._numbers.get(slot)
             if numbers is not None:
                 numbers += packed
@@ -188,6 +187,10 @@ class AutoSplit:
                 return owner
         return None
 
+    def slot_of(self, sticky_hash: int) -> int:
+        """The slot of a sticky key's hash."""
+        return sticky_hash % (SLOTS - 1) + 1
+
     def _owner_at(self, slot: int) -> Consumer | None:
         """The consumer of a slot with points. If all its consumers left, the slot is deleted."""
         numbers = self._numbers[slot]
@@ -203,9 +206,12 @@ class AutoSplit:
         return owner
 
 
-def _points_of(label: str) -> tuple[int, ...]:
-    """A consumer's points. No client knows them, so any good hash can be used."""
-    return _POINTS.unpack(hashlib.shake_128(label.encode()).digest(_POINTS.size))
+def _points_of(name: str, number: int) -> list[int]:
+    """The points of a consumer. `number` tells consumers with the same name apart."""
+    prefix = f"{name}\0{number}\0"
+    return [
+        murmur3_32(f"{prefix}{at}".encode()) % (SLOTS - 1) + 1 for at in range(POINTS_PER_CONSUMER)
+    ]
 
 
 class _Labels:
@@ -239,32 +245,40 @@ class StickyRanges:
     def add(self, consumer: Consumer) -> None:
         """Add a consumer if its ranges are valid and free, or raise `RefusedError`."""
         meta = consumer.key_shared_meta
-        if meta.keySharedMode != KeySharedMode.STICKY:
-            raise RefusedError(
-                ServerError.ConsumerBusy, "the subscription's key shared mode is STICKY"
-            )
         if len(meta.hashRanges) > MAX_RANGES_PER_CONSUMER:
-            raise RefusedError(
-                ServerError.ConsumerAssignError,
+            raise _cannot_assign(
                 f"a consumer has at most {MAX_RANGES_PER_CONSUMER} ranges, "
-                f"not {len(meta.hashRanges)}",
+                f"not {len(meta.hashRanges)}"
             )
+        if not meta.hashRanges:
+            raise _cannot_assign("Ranges for KeyShared policy must not be empty.")
+        for one in meta.hashRanges:
+            if one.start > one.end:
+                raise _cannot_assign(
+                    f"Fixed hash range start > end for range: [{one.start},{one.end}]"
+                )
         wanted = sorted((r.start, r.end) for r in meta.hashRanges)
-        if not wanted or any(not 0 <= start <= end < SLOTS for start, end in wanted):
-            raise RefusedError(
-                ServerError.ConsumerAssignError, f"ranges must lie within 0 and {SLOTS - 1}"
-            )
-        overlap = any(before[1] >= after[0] for before, after in pairwise(wanted))
-        if overlap or not all(self._is_free(start, end) for start, end in wanted):
-            raise RefusedError(ServerError.ConsumerAssignError, "ranges overlap")
+        for before, after in pairwise(wanted):
+            if before[1] >= after[0]:
+                raise _cannot_assign(
+                    "Consumer's own ranges conflict: "
+                    f"[{before[0]},{before[1]}] overlaps with [{after[0]},{after[1]}]"
+                )
+        for start, end in wanted:
+            owner = self._owner_within(start, end)
+            if owner is not None:
+                raise _cannot_assign(f"Range conflict with consumer {_described(owner)}")
         for start, end in wanted:
             insort(self._ranges, (start, end))
             self._owners[start] = consumer
         self._starts_of[consumer] = [start for start, _ in wanted]
 
-    def _is_free(self, start: int, end: int) -> bool:
+    def _owner_within(self, start: int, end: int) -> Consumer | None:
+        """A consumer with a range that overlaps this one."""
         at = bisect_left(self._ranges, (end + 1,))
-        return at == 0 or self._ranges[at - 1][1] < start
+        if at == 0 or self._ranges[at - 1][1] < start:
+            return None
+        return self._owners[self._ranges[at - 1][0]]
 
     def remove(self, consumers: Iterable[Consumer]) -> None:
         """Remove consumers and free their ranges."""
@@ -274,6 +288,10 @@ class StickyRanges:
                 ranges.append(self._ranges[bisect_left(self._ranges, (start,))])
                 del self._owners[start]
         _take_out(self._ranges, ranges)
+
+    def slot_of(self, sticky_hash: int) -> int:
+        """The slot of a sticky key's hash."""
+        return sticky_hash % SLOTS
 
     def sweeping(self) -> Iterator[None]:
         """Nothing to do: `remove` leaves no data."""
@@ -285,6 +303,23 @@ class StickyRanges:
         if at < 0 or slot > self._ranges[at][1]:
             return None
         return self._owners[self._ranges[at][0]]
+
+
+def _cannot_assign(reason: str) -> RefusedError:
+    return RefusedError(ServerError.ConsumerAssignError, reason)
+
+
+def _described(owner: Consumer) -> str:
+    """A consumer as Pulsar's texts name it."""
+    subscription = owner.subscription
+    place = "-"
+    if subscription is not None:
+        topic, name = subscription.topic.name, subscription.name
+        place = f"PersistentSubscription{{topic={topic}, name={name}}}"
+    return (
+        f"Consumer{{subscription={place}, consumerId={owner.consumer_id}, "
+        f"consumerName={owner.name}, address={owner.connection.address}}}"
+    )
 
 
 def _take_out(ordered: list[Range], gone: list[Range]) -> None:

@@ -28,6 +28,7 @@ from .dispatch_rates import DispatchRates
 from .dispatcher import Dispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
 from .positions import count_open, position_of
+from .refusals import other_type
 from .shared_dispatcher import SharedDispatcher
 from .single_active_dispatcher import SingleActiveDispatcher
 
@@ -166,7 +167,7 @@ class Subscription:
         if self.is_fenced:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
-            raise RefusedError(ServerError.ConsumerBusy, "Subscription is of different type")
+            raise other_type(self.type_name, sub_type)
         if self._sole_consumer() is None:
             self.topic.check_consumers(self)
 
@@ -340,7 +341,8 @@ class Subscription:
             elif by_batch_index:
                 remaining = count_open(self.cursor.ack_batch(position, message_id.ack_set))
             else:
-                # Without the setting only whole batches can be acknowledged.
+                # Only whole batches can be acknowledged. The count is forgotten even so (Pulsar).
+                self.dispatcher.forget_count(position)
                 continue
             # For an entry that is not in the log this does nothing: no consumer holds it.
             self.dispatcher.acked(consumer, position, remaining)

@@ -2,7 +2,8 @@
 
 A producer's name is unique within a topic. If another producer has the name already, the broker
 sends a PING to that producer's connection. If there is no answer, it closes that connection, and
-the new producer gets the name.
+the new producer gets the name. Names count only where producers share the topic: waiting producers
+may have the same name, and an exclusive producer is alone.
 
 Access modes (PIP-68), depending on the producers that the topic already has:
 
@@ -10,14 +11,16 @@ Access modes (PIP-68), depending on the producers that the topic already has:
 mode                no other producer       other producers
 ==================  ======================  =====================================================
 Shared              added                   added; ProducerBusy if one is exclusive or waiting
-Exclusive           added, new topic epoch  ProducerFenced
+Exclusive           added, new topic epoch  ProducerFenced, also if only others wait
 WaitForExclusive    added, new topic epoch  waits (ready=False), added when all others have left
 ExclusiveWith...    added, new topic epoch  all others are fenced, Shared and waiting ones, too
 Fencing
 ==================  ======================  =====================================================
 
 The topic epoch counts the exclusive owners. It is durable before the owner gets it. A producer that
-reconnects with an older epoch than the topic's is rejected (ProducerFenced). A client may also
+reconnects with an older epoch than the topic's is rejected (ProducerFenced): a waiting one when it
+would take over, and one that asks with ExclusiveWithFencing after the others were fenced, as in
+Pulsar. A client may also
 reconnect with a higher epoch, if the topic was deleted and created again. As in Pulsar the topic
 takes over that epoch, but only up to `CLAIMED_EPOCH_MAX`, so that it can always count on.
 
@@ -38,7 +41,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from ...metadata import Sender
 from ...proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
 from ..background import Background
-from ..errors import RefusedError
+from ..errors import RefusedError, java_refusal
 from ..subscriptions.consumer import ConsumerConnection
 from .mirrors import Mirror
 
@@ -159,7 +162,7 @@ class TopicProducers:
         #: The added producers; an exclusive one also while its epoch is being stored.
         self.by_name: dict[str, Producer] = {}
         #: The producers that wait for exclusive access; the longest waiting is first.
-        self.waiting: dict[str, Producer] = {}
+        self.waiting: dict[Producer, None] = {}
         self.topic_epoch = topic_epoch
         self._store_epoch = store_epoch
         self._exclusive: Producer | None = None
@@ -179,32 +182,28 @@ class TopicProducers:
 
         `most` is how many producers the topic may have; 0: without limit.
         """
-        await self._free_name(producer)
-        # No `await` from here until the producer was added: nothing can change.
         self._check_can_enter(producer)
+        if producer.access_mode == ProducerAccessMode.Shared:
+            while not await self._is_name_free(producer):
+                self._check_can_enter(producer)
+        # No `await` from here until the producer was added: nothing can change.
         if most and len(self.by_name) + len(self.waiting) >= most:
             reason = f"Topic '{self._topic}' reached max producers limit"
             raise RefusedError(ServerError.ProducerBusy, reason)
         if producer.access_mode == ProducerAccessMode.Shared:
-            if self._exclusive is not None or self.waiting:
-                raise RefusedError(
-                    ServerError.ProducerBusy, "Topic has an existing exclusive producer"
-                )
             self._enter(producer)
             # As in Pulsar it gets the topic's epoch, whatever epoch it claims.
             producer.topic_epoch = self.topic_epoch
             producer.may_publish = True
             return True
-        self._check_epoch(producer)
         if producer.access_mode == ProducerAccessMode.ExclusiveWithFencing:
             self._fence_all()
-        if self.by_name:
-            if producer.access_mode == ProducerAccessMode.WaitForExclusive:
-                producer.is_waiting = True
-                producer.home = self
-                self.waiting[producer.name] = producer
-                return False
-            raise RefusedError(ServerError.ProducerFenced, "Topic has an existing producer")
+        elif self.by_name:
+            producer.is_waiting = True
+            producer.home = self
+            self.waiting[producer] = None
+            return False
+        self._check_epoch(producer)
         self._enter(producer)
         await self._make_owner(producer)
         return True
@@ -214,8 +213,8 @@ class TopicProducers:
         if producer.home is not self:
             return
         producer.home = None
-        if self.waiting.get(producer.name) is producer:
-            del self.waiting[producer.name]
+        if producer in self.waiting:
+            del self.waiting[producer]
             return
         del self.by_name[producer.name]
         if self._exclusive is producer:
@@ -227,7 +226,7 @@ class TopicProducers:
 
         The first piece ends all of them; the other pieces notify their clients.
         """
-        all_producers = (*self.waiting.values(), *self.by_name.values())
+        all_producers = (*self.waiting, *self.by_name.values())
         self.waiting.clear()
         self._empty()
         for producer in all_producers:
@@ -241,9 +240,7 @@ class TopicProducers:
 
     def disconnect_those(self, concerned: Callable[[Producer], bool]) -> None:
         """Close some producers from the broker's side; their clients may open them again."""
-        chosen = [
-            each for each in (*self.waiting.values(), *self.by_name.values()) if concerned(each)
-        ]
+        chosen = [each for each in (*self.waiting, *self.by_name.values()) if concerned(each)]
         for producer in chosen:
             producer.may_publish = False
             producer.is_disconnected = True
@@ -268,6 +265,22 @@ class TopicProducers:
             raise RefusedError(ServerError.ServiceNotReady, "the topic is being closed; try again")
         if producer.has_left:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
+        mode, owner = producer.access_mode, self._exclusive
+        if mode == ProducerAccessMode.Shared and (owner is not None or self.waiting):
+            raise self._owned(ServerError.ProducerBusy, "ProducerBusyException")
+        if mode == ProducerAccessMode.Exclusive:
+            if owner is not None or self.waiting:
+                raise self._owned(ServerError.ProducerFenced, "ProducerFencedException")
+            if self.by_name:
+                raise java_refusal(
+                    ServerError.ProducerFenced,
+                    "ProducerFencedException",
+                    "Topic has existing shared producers",
+                )
+
+    def _owned(self, code: ServerError, exception: str) -> RefusedError:
+        name = "null" if self._exclusive is None else self._exclusive.name
+        return java_refusal(code, exception, f"Topic has an existing exclusive producer: {name}")
 
     def _enter(self, producer: Producer) -> None:
         producer.home = self
@@ -283,7 +296,8 @@ class TopicProducers:
         """Give a topic without producers to the first waiting one."""
         if self._is_closed or self.by_name or not self.waiting:
             return
-        successor = self.waiting.pop(next(iter(self.waiting)))
+        successor = next(iter(self.waiting))
+        del self.waiting[successor]
         self._enter(successor)
         self._background.start(self._succeed(successor))
 
@@ -300,23 +314,28 @@ class TopicProducers:
         else:
             successor.connection.producer_ready(successor)
 
-    async def _free_name(self, newcomer: Producer) -> None:
-        """Return when the name is free; raise ProducerBusy if its holder is alive."""
-        while (holder := self._holder_of(newcomer.name)) is not None:
-            if holder.connection is newcomer.connection or await holder.connection.is_alive():
-                raise RefusedError(
-                    ServerError.ProducerBusy,
-                    f"Producer with name '{newcomer.name}' is already connected to topic",
-                )
-            # Each round removes one holder, so the loop ends.
-            holder.leave()
+    async def _is_name_free(self, newcomer: Producer) -> bool:
+        """Whether no producer has the name. False after a holder that is not alive was removed.
 
-    def _holder_of(self, name: str) -> Producer | None:
-        return self.by_name.get(name) or self.waiting.get(name)
+        Raises ProducerBusy if the holder is alive.
+        """
+        holder = self.by_name.get(newcomer.name)
+        if holder is None:
+            return True
+        if holder.connection is newcomer.connection or await holder.connection.is_alive():
+            raise java_refusal(
+                ServerError.ProducerBusy,
+                "NamingException",
+                f"Producer with name '{newcomer.name}' is already connected to topic "
+                f"'{self._topic}'",
+            )
+        # Each call removes one holder, so the caller's loop ends.
+        holder.leave()
+        return False
 
     def _fence_all(self) -> None:
         """Fence every producer, added or waiting."""
-        fenced = (*self.waiting.values(), *self.by_name.values())
+        fenced = (*self.waiting, *self.by_name.values())
         self.waiting.clear()
         self._empty()
         for producer in fenced:
@@ -333,9 +352,11 @@ class TopicProducers:
         if claimed is None or claimed == current:
             return
         if claimed < current:
-            raise RefusedError(
+            raise java_refusal(
                 ServerError.ProducerFenced,
-                f"topic epoch {claimed} is too old, the topic's epoch is {current}",
+                "ProducerFencedException",
+                "Topic epoch has already moved. "
+                f"Current epoch: {current}, Producer epoch: {claimed}",
             )
         if claimed > CLAIMED_EPOCH_MAX:
             raise RefusedError(

@@ -32,6 +32,7 @@ from .catalog_writer import CatalogWriter
 from .creation import check_room
 from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
+from .invalid_names import invalid_name
 from .leader_epochs import LeaderEpochs, leader_name
 from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
@@ -157,7 +158,7 @@ class Topics:
         try:
             parsed = TopicName.parse(name)
         except InvalidTopicNameError as error:
-            raise RefusedError(ServerError.InvalidTopicName, str(error)) from None
+            raise invalid_name(name, error) from None
         self._check_namespace(parsed)
         return parsed
 

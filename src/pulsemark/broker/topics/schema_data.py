@@ -92,7 +92,8 @@ def check_schema_data(schema: Schema) -> None:
         for part in parts_of(schema):
             check_schema_data(part)
     elif kind == "STRING":
-        if schema.schema_data:
+        # The official C++ and Python clients send the JSON value null.
+        if schema.schema_data not in (b"", b"null"):
             shown = schema.schema_data[:100].decode(errors="replace")
             raise InvalidSchemaError(
                 f"Invalid schema definition data for string schema : '{shown}'"

@@ -212,7 +212,7 @@ class Topic:
             found = self.subscriptions.get(name)
         if found is not None:
             if found.durable != command.durable:
-                kind = "Durable" if found.durable else "Non-durable"
+                kind = "Durable" if found.durable else "NonDurable"
                 raise RefusedError(
                     ServerError.NotAllowedError,
                     f"{kind} subscription with the same name already exists.",
@@ -260,7 +260,10 @@ class Topic:
     ) -> Position:
         """The position of a new subscription's first entry."""
         if not command.durable and command.HasField("start_message_id"):
-            return self.clamp(position_of(command.start_message_id), compacted)
+            start = position_of(command.start_message_id)
+            # As in Pulsar the initial position counts for a start that is farther than the end.
+            if start <= self.ledger.end_position:
+                return self.clamp(start, compacted)
         if command.initialPosition == CommandSubscribe.Earliest:
             return self.clamp(EARLIEST, compacted)
         return self.ledger.end_position

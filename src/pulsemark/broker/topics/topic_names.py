@@ -11,6 +11,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
+from .topic_watchers import TopicWatchers
+
 __all__ = ["TopicNames"]
 
 
@@ -20,6 +22,8 @@ class TopicNames:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._by_namespace: dict[str, list[str]] = {}
         self._all: set[str] = set()
+        #: The clients that are notified when names are added or removed.
+        self.watchers = TopicWatchers(self)
         for name in sorted(names):
             self.add(name)
 
@@ -37,7 +41,9 @@ class TopicNames:
         """Add a name, if it is not in the set."""
         if name not in self._all:
             self._all.add(name)
-            insort(self._by_namespace.setdefault(_namespace_of(name), []), name)
+            namespace = _namespace_of(name)
+            insort(self._by_namespace.setdefault(namespace, []), name)
+            self.watchers.changed(namespace, name, is_new=True)
 
     def discard(self, name: str) -> None:
         """Remove a name, if it is in the set."""
@@ -48,6 +54,7 @@ class TopicNames:
             del names[bisect_left(names, name)]
             if not names:
                 del self._by_namespace[namespace]
+            self.watchers.changed(namespace, name, is_new=False)
 
     def snapshot(self) -> list[str]:
         """All names, sorted, as they are now. From any thread."""

@@ -1,0 +1,119 @@
+"""WATCH_TOPIC_LIST and its end: clients are notified when topics of a namespace come and go.
+
+The watchers themselves are in `topics.topic_watchers`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandWatchTopicList,
+    CommandWatchTopicListClose,
+    ServerError,
+)
+from ...wire import InvalidTopicNameError, check_namespace, commands
+from ..errors import RefusedError
+from ..topics.name_patterns import compile_if_safe, topics_hash
+from ..topics.topic_watchers import TopicWatcher
+from .checks import BYTES_PER_CHARACTER, STATE_BYTES
+from .table import CommandTable
+
+if TYPE_CHECKING:
+    from ..connection.session import Session
+
+__all__ = ["COMMANDS"]
+
+#: Watchers of one connection. Each created or deleted topic is compared with all patterns.
+MAX_WATCHERS_PER_CONNECTION = 100
+
+
+def watch(session: Session, command: CommandWatchTopicList) -> None:
+    """Answer with the matching topics, and notify the client of changes from now on.
+
+    A watcher id that is in use gets the topics again, for the watcher that has the id.
+    """
+    try:
+        check_namespace(command.namespace)
+    except InvalidTopicNameError as error:
+        # As in Pulsar.
+        session.close_because(str(error))
+        return
+    watcher = session.watchers.get(command.watcher_id)
+    if watcher is None:
+        watcher = _new_watcher(session, command)
+        session.watchers[command.watcher_id] = watcher
+        session.services.topics.names.watchers.add(watcher)
+    session.run(command.request_id, _answer(session, command, watcher))
+
+
+def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatcher:
+    if len(session.watchers) >= MAX_WATCHERS_PER_CONNECTION:
+        raise RefusedError(
+            ServerError.NotAllowedError,
+            f"at most {MAX_WATCHERS_PER_CONNECTION} topic lists can be watched on a connection",
+        )
+    try:
+        pattern = compile_if_safe(command.topics_pattern)
+    except re.error as error:
+        raise RefusedError(
+            ServerError.InvalidTopicName, f"Invalid topics pattern: {error}"
+        ) from None
+    if pattern is None:
+        # Clients then ask for the list of topics from time to time.
+        raise RefusedError(
+            ServerError.NotAllowedError,
+            f"the pattern {command.topics_pattern!r} is too complex to be watched",
+        )
+    watcher = TopicWatcher(
+        command.watcher_id,
+        command.namespace,
+        pattern,
+        partial(_notify, session),
+        partial(_run, session),
+    )
+    texts = len(command.topics_pattern) + len(command.namespace)
+    watcher.reservation = session.kept.reserve(
+        "watcher of topics", STATE_BYTES + BYTES_PER_CHARACTER * texts
+    )
+    return watcher
+
+
+async def _answer(session: Session, command: CommandWatchTopicList, watcher: TopicWatcher) -> None:
+    topics = session.services.topics
+    names = await topics.turns.result(watcher.names(topics.names_in(watcher.namespace)))
+    digest = topics_hash(names)
+    if command.HasField("topics_hash") and command.topics_hash == digest:
+        names = []
+    session.write(
+        commands.watch_topic_list_success(command.request_id, watcher.watcher_id, names, digest)
+    )
+
+
+def _run(session: Session, watcher: TopicWatcher) -> None:
+    topics = session.services.topics
+    work = topics.turns.work(watcher.notifying(topics.names))
+    session.run(commands.NO_REQUEST_ID, work)
+
+
+def _notify(
+    session: Session, watcher: TopicWatcher, new: list[str], deleted: list[str], digest: str
+) -> None:
+    session.write(commands.watch_topic_update(watcher.watcher_id, new, deleted, digest))
+
+
+def end_watch(session: Session, command: CommandWatchTopicListClose) -> None:
+    """Notify no more. An unknown watcher id is a success, too."""
+    watcher = session.watchers.pop(command.watcher_id, None)
+    if watcher is not None:
+        watcher.leave()
+    session.write(commands.success(command.request_id))
+
+
+COMMANDS: CommandTable = {
+    BaseCommand.WATCH_TOPIC_LIST: watch,
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: end_watch,
+}

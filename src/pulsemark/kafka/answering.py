@@ -1,0 +1,99 @@
+"""How a connection answers: encoded here or in a thread, written with as few copies as pays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, TypeVar
+
+from ..metadata import Buffer
+from .ports import Ports
+from .wire import Request, encode, splice
+
+__all__ = ["Answering", "write_buffers"]
+
+T = TypeVar("T")
+
+#: With more topics or partitions, an answer is encoded in a thread.
+ENCODED_AT_ONCE_PARTS = 500
+#: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
+JOIN_BELOW_BYTES = 2 * 1024
+
+
+class Answering:
+    """The answers of a connection. `KafkaSession` puts them in their order and sends them."""
+
+    is_closed: bool
+    _ports: Ports
+
+    def _answered(self, request: Request, buffers: Sequence[Buffer]) -> None:
+        """Send an answer when it is its turn."""
+        raise NotImplementedError
+
+    def answer(
+        self, request: Request, response: Any, records: Sequence[Sequence[Buffer]] = ()
+    ) -> None:
+        """Answer a request, after all earlier ones; `records` take the place of the marks."""
+        if self.is_closed:
+            return
+        frame = encode(request, response)
+        self._answered(request, splice(frame, records) if records else [frame])
+
+    async def answer_by_size(
+        self,
+        request: Request,
+        response: Any,
+        parts: int,
+        records: Sequence[Sequence[Buffer]] = (),
+    ) -> None:
+        """As `answer`; a thread encodes a response with many parts, such as partitions."""
+        if parts <= ENCODED_AT_ONCE_PARTS:
+            self.answer(request, response, records)
+            return
+
+        def encoded() -> Sequence[Buffer]:
+            frame = encode(request, response)
+            return splice(frame, records) if records else [frame]
+
+        buffers = await self._ports.run_blocking(encoded)
+        if not self.is_closed:
+            self._answered(request, buffers)
+
+    def answer_frame(self, request: Request, frame: bytes) -> None:
+        """Answer a request with a frame that was encoded elsewhere."""
+        if not self.is_closed:
+            self._answered(request, [frame])
+
+    def answer_nothing(self, request: Request) -> None:
+        """A Produce with acks=0 has no answer."""
+        if not self.is_closed:
+            self._answered(request, ())
+
+    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The parts of a request that may have very many: each when the loop has time for it."""
+        turns = self._ports.turns
+        for item in items:
+            if not turns.has_time():
+                await turns.next()
+            yield item
+
+
+def write_buffers(
+    transport: asyncio.Transport, buffers: Sequence[Buffer], largest_bytes: int
+) -> int:
+    """Write buffers. Return the memory that the largest one holds, or `largest_bytes`.
+
+    Entries of one read are views on the same bytes, which are held until the last one is sent.
+    """
+    if len(buffers) == 1:
+        transport.write(buffers[0])
+    elif sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+        transport.write(b"".join(buffers))
+    else:
+        transport.writelines(buffers)
+        return max(map(_held_bytes, buffers))
+    return largest_bytes
+
+
+def _held_bytes(buffer: Buffer) -> int:
+    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)

@@ -1,0 +1,102 @@
+"""WATCH_TOPIC_LIST: clients are notified of topics that come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsemark.broker.topics.name_patterns import topics_hash
+from pulsemark.proto.pulsar_api_pb2 import BaseCommand
+from pulsemark.testing import RawClient
+from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.wire import TopicName, commands
+
+UPDATE = BaseCommand.WATCH_TOPIC_UPDATE
+
+
+def watch(client, number, pattern, digest=None, namespace="public/default"):
+    """The answer to WATCH_TOPIC_LIST."""
+    return client.request(
+        lambda request: commands.watch_topic_list(namespace, request, number, pattern, digest)
+    )
+
+
+def test_a_watcher_hears_of_new_and_deleted_topics(raw, broker, topic):
+    """Each change comes with the digest of all matching names, before the producer's answer."""
+    assert watch(raw, 1, f"{topic}-.*").topics_hash == "00000000"
+    first, second = f"{topic}-a", f"{topic}-b"
+    for names in ([first], [first, second]):
+        producer = raw.create_producer(names[-1])
+        update = raw.wait_unsolicited(UPDATE)
+        assert list(update.new_topics) == names[-1:]
+        assert not update.deleted_topics
+        assert update.topics_hash == topics_hash(names)
+    raw.create_producer(f"other-{topic.rpartition('/')[2]}")
+    producer.close()
+    broker.call(lambda running: running.services.topics.delete(TopicName.parse(second)))
+    update = raw.wait_unsolicited(UPDATE)
+    assert list(update.deleted_topics) == [second]
+    assert not update.new_topics
+    assert update.topics_hash == topics_hash([first])
+
+
+def test_a_watcher_with_the_right_digest_gets_no_names(raw, topic):
+    """The names come only if the client does not have them."""
+    raw.create_producer(topic)
+    answer = watch(raw, 1, topic)
+    assert list(answer.topic) == [topic]
+    again = watch(raw, 2, topic, answer.topics_hash)
+    assert not again.topic
+    assert again.topics_hash == answer.topics_hash
+
+
+def test_the_end_of_a_watch_ends_its_updates(raw, topic):
+    """SUCCESS, also for a watcher that does not exist; then no update comes."""
+    watch(raw, 1, f"{topic}.*")
+    for _ in range(2):
+        raw.request(lambda request: commands.watch_topic_list_close(request, 1))
+    raw.create_producer(topic)
+    watch(raw, 2, f"{topic}.*")
+    raw.create_producer(f"{topic}-later")
+    assert raw.wait_unsolicited(UPDATE).watcher_id == 2
+
+
+def test_watchers_end_with_their_connection(broker, topic):
+    """A lost connection leaves no watcher, which would keep its session in memory."""
+    watchers = broker.broker.services.topics.names.watchers
+    with RawClient.from_url(broker.service_url) as client:
+        watch(client, 1, f"{topic}.*", namespace="public/default")
+        assert watchers.count() == 1
+    with RawClient.from_url(broker.service_url) as client:
+        for _ in range(100):
+            client.ping()
+            if watchers.count() == 0:
+                break
+        assert watchers.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error"), [("[", "InvalidTopicName"), ("(a+)+b", "NotAllowedError")]
+)
+def test_a_pattern_that_cannot_be_used_is_refused(raw, pattern, error):
+    """An invalid pattern, and one that could take too long."""
+    with pytest.raises(RequestRefusedError) as caught:
+        watch(raw, 1, pattern)
+    assert caught.value.error_name == error
+
+
+def test_a_malformed_namespace_closes_the_connection(broker):
+    """As in Pulsar."""
+    with RawClient.from_url(broker.service_url) as client:
+        client.write(commands.watch_topic_list("x", 1, 1, ".*"))
+        client.wait_closed()
+
+
+def test_a_connection_has_a_limited_number_of_watchers(broker, topic):
+    """The 101st is refused; an ended one makes room."""
+    with RawClient.from_url(broker.service_url) as client:
+        for number in range(100):
+            watch(client, number, topic)
+        with pytest.raises(RequestRefusedError, match="at most 100"):
+            watch(client, 100, topic)
+        client.request(lambda request: commands.watch_topic_list_close(request, 5))
+        watch(client, 100, topic)

@@ -1,0 +1,134 @@
+"""Failover: which consumer is active, when the others hear of it, and when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pulsemark.broker.subscriptions.failover_ring import FailoverRing
+from pulsemark.broker.subscriptions.sticky_keys import murmur3_32
+from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
+from pulsemark.testing import RawClient, running_broker
+
+Failover = CommandSubscribe.Failover
+CHANGE = BaseCommand.ACTIVE_CONSUMER_CHANGE
+
+
+@dataclass(eq=False)
+class Member:
+    """A consumer, as the ring sees it."""
+
+    name: str
+    priority_level: int
+
+
+def members(*names, level=0) -> list[Any]:
+    """Consumers with these names."""
+    return [Member(name, level) for name in names]
+
+
+def by_definition(topic, consumers):
+    """Pulsar's rule: all points in one sorted map, and the first one at or after the topic."""
+    points = {}
+    for consumer in consumers:
+        for at in range(100):
+            points[murmur3_32(f"{consumer.name}{at}".encode())] = consumer
+    place = murmur3_32(topic.encode())
+    return points[min((p for p in points if p >= place), default=min(points))]
+
+
+def test_the_ring_chooses_as_pulsars_map_of_points():
+    """For many topics and sets of consumers, also after some left."""
+    chosen = set()
+    for number in range(60):
+        topic = f"persistent://public/default/t{number}"
+        ring, present = FailoverRing(topic), members("a", "b", "c", "d", "e")
+        for consumer in present:
+            ring.add(consumer)
+        while present:
+            active: Any = ring.first()
+            assert active is by_definition(topic, present)
+            chosen.add(active.name)
+            ring.remove([active])
+            present.remove(active)
+        assert ring.first() is None
+    assert chosen == set("abcde")
+
+
+def test_of_one_name_the_last_one_is_active():
+    """As in Pulsar, whose map keeps the last consumer of equal points."""
+    ring, (first, second, third) = FailoverRing("t"), members("same", "same", "same")
+    for consumer in (first, second, third):
+        ring.add(consumer)
+    assert ring.first() is third
+    last: Any = third
+    ring.remove([last])
+    assert ring.first() is second
+
+
+def test_a_better_priority_level_wins_whatever_the_names():
+    """Level 0 comes before level 1."""
+    ring = FailoverRing("t")
+    for consumer in (*members("a", "b", "c", level=1), *members("z", level=0)):
+        ring.add(consumer)
+    first: Any = ring.first()
+    assert first.name == "z"
+
+
+@pytest.fixture
+def quick():
+    """A connection to a broker whose consumers start after 300 ms."""
+    with (
+        running_broker(http_port=None, active_consumer_failover_delay_ms=300) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        yield client
+
+
+def test_consumers_hear_who_is_active_when_it_starts(quick, topic):
+    """Also the first consumer waits; then all are notified, and the active one gets messages."""
+    producer = quick.create_producer(topic)
+    producer.send(b"x")
+    consumers = {
+        name: quick.subscribe(topic, "s", sub_type=Failover, consumer_name=name, earliest=True)
+        for name in ("b", "a")
+    }
+    expected = by_definition(topic, members("a", "b")).name
+    for consumer in consumers.values():
+        consumer.flow(5)
+    quick.ping()
+    assert not any(consumer.arrived() for consumer in consumers.values())
+    names = {consumer.consumer_id: name for name, consumer in consumers.items()}
+    said: dict[str, bool] = {}
+    # One that comes and is not active hears of that at once, too.
+    while len(said) < 2 or not any(said.values()):
+        heard = quick.wait_unsolicited(CHANGE)
+        said[names[heard.consumer_id]] = heard.is_active
+    assert said == {name: name == expected for name in consumers}
+    assert consumers[expected].receive().message_id.entry_id == 0
+
+
+def test_partition_i_goes_to_consumer_i_mod_n(quick, topic):
+    """By name among the consumers of the best level, whatever the ring would choose."""
+    active = []
+    for index in range(4):
+        name = f"{topic}-partition-{index}"
+        quick.create_producer(name)
+        consumers = {}
+        for label, level in (("b", 0), ("c", 1), ("a", 0)):
+            consumer = quick.subscribe(
+                name, "s", sub_type=Failover, consumer_name=label, priority_level=level
+            )
+            consumers[consumer.consumer_id] = label
+        while True:
+            heard = quick.wait_unsolicited(CHANGE)
+            if heard.is_active:
+                active.append(consumers[heard.consumer_id])
+                break
+        for _ in range(2):
+            quick.ping()
+        while quick.unsolicited:
+            quick.unsolicited.popleft()
+    assert active == ["a", "b", "a", "b"]
