@@ -22,8 +22,13 @@ BENCH_ARGS ?=
 SEED ?= 1
 CYCLES ?= 100
 
+# Where an Apache Pulsar is unpacked, and the addresses of one that runs, for pulsar-admin.
+PULSAR_HOME ?=
+PEER_ADMIN_URL ?= http://127.0.0.1:8080
+PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
+
 .PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns kafka-python-suite \
-	confluent-kafka-suite aiokafka-suite pulsar-client-suite clean
+	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +105,11 @@ confluent-kafka-suite: $(STAMP) ## Run confluent-kafka's own tests against pulse
 
 aiokafka-suite: $(STAMP) ## Run aiokafka's own tests against pulsemark: SUITE=/path
 	$(BIN)/python tools/client_suites/run.py aiokafka "$(SUITE)"
+
+pulsar-admin: $(STAMP) ## Compare with a real Pulsar through its own tools: PULSAR_HOME=/path PEER_ADMIN_URL=...
+	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
+	$(BIN)/python tools/compare_pulsar_admin.py --pulsar-home "$(PULSAR_HOME)" \
+		--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)"
 
 clean: ## Remove what the other targets made, the environment included
 	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \

@@ -29,7 +29,7 @@ from differential.cleaning_scenarios import CLEANING_SCENARIOS
 from differential.normalize import differences
 from differential.peers import Recorder
 from differential.policy_scenarios import POLICY_SCENARIOS
-from differential.rest_scenarios import REST_SCENARIOS
+from differential.rest_scenarios import CLUSTER_WIDE, REST_SCENARIOS
 from differential.schema_scenarios import SCHEMA_SCENARIOS
 from differential.topic_scenarios import TOPIC_SCENARIOS
 from differential.wire_scenarios import SCENARIOS, Scenario
@@ -49,6 +49,8 @@ def main() -> int:
         **SCHEMA_SCENARIOS,
         **TOPIC_SCENARIOS,
     }
+    if args.cluster_wide:
+        scenarios |= CLUSTER_WIDE
     patterns = args.only or ["*"]
     chosen = [name for name in scenarios if any(fnmatchcase(name, pattern) for pattern in patterns)]
     with (
@@ -94,6 +96,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peer-service-url", required=True)
     parser.add_argument("--peer-admin-url", required=True)
     parser.add_argument("--only", nargs="*", help="names of scenarios")
+    parser.add_argument(
+        "--cluster-wide",
+        action="store_true",
+        help="also change what a whole cluster shares; only for a peer without other users",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="scenarios that run at the same time")
     parser.add_argument("--json", type=Path, help="write every answer of both here")
     return parser.parse_args()

@@ -132,3 +132,9 @@ def http_of_module(broker: BrokerThread) -> Callable[..., Answer]:
         return http(broker, method, path, body, **options)
 
     return ask
+
+
+@pytest.fixture
+def http_of() -> Callable[[BrokerThread], Callable[..., Answer]]:
+    """The same for a broker that the test runs by itself."""
+    return lambda broker: partial(http, broker)

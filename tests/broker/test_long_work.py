@@ -12,8 +12,9 @@ from pulsemark.broker import long_work
 from pulsemark.broker.connection import leaving
 from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
+from pulsemark.broker.http import broker_stats
 from pulsemark.broker.long_work import PIECE_IDS, LongWork, Turns
-from pulsemark.broker.statistics import stats
+from pulsemark.broker.statistics import internal_stats, stats
 from pulsemark.broker.subscriptions import closing
 from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
@@ -251,20 +252,34 @@ def path_of(topic, what=""):
 
 
 @pytest.mark.parametrize(
-    ("what", "function"), [("/stats", "_consumer"), ("/internalStats", "_cursor")]
+    ("what", "module", "function"),
+    [("/stats", stats, "consumer_stats"), ("/internalStats", internal_stats, "_cursor")],
 )
 def test_the_statistics_of_a_topic_are_taken_row_by_row(
-    raw, http, topic, monkeypatch, turns, what, function
+    raw, http, topic, monkeypatch, turns, what, module, function
 ):
     """Consumers and subscriptions do not have their rows made in one turn; all have one."""
     for number in range(COUNT // 2):
         raw.subscribe(topic, "s", sub_type=Shared)
         raw.subscribe(topic, f"own{number}")
-    turns.watch(monkeypatch, stats, function)
+    turns.watch(monkeypatch, module, function)
     answer = http("GET", path_of(topic, what)).json
     rows = answer["subscriptions" if what == "/stats" else "cursors"]
     assert len(rows) == COUNT // 2 + 1
     assert len(turns.seen) == (COUNT if what == "/stats" else COUNT // 2 + 1)
+    assert turns.most == 1
+
+
+def test_the_statistics_of_the_broker_are_taken_topic_by_topic(raw, http, monkeypatch, turns):
+    """No turn of the loop takes the figures of two topics; all of them are in the answer."""
+    names = [f"persistent://public/default/many{number}" for number in range(COUNT)]
+    for name in names:
+        raw.create_producer(name)
+    turns.watch(monkeypatch, broker_stats, "_row")
+    answer = http("GET", "/admin/v2/broker-stats/topics").json
+    shown = [name for bundle in answer["public/default"].values() for name in bundle["persistent"]]
+    assert set(names) <= set(shown)
+    assert len(turns.seen) == len(shown)
     assert turns.most == 1
 
 

@@ -288,9 +288,9 @@ class TestStampOverRest:
         assert (told["index"], told["brokerTimestamp"], told["tags"]) == (0, None, {})
 
     def test_what_is_not_there(self, http, raw, topic):
-        """A missing entry or topic is 404, a number that is not valid is 400."""
+        """A missing entry or topic is 404, a number that is not valid too."""
         receipt = raw.create_producer(topic).send(b"x")
         path = self.path(topic, receipt)
         assert http("GET", path.replace("/entry/0", "/entry/1")).status == 404
-        assert http("GET", path.replace("/entry/0", "/entry/x")).status == 400
+        assert http("GET", path.replace("/entry/0", "/entry/x")).status == 404
         assert http("GET", path.replace(topic.rpartition("/")[2], "none")).status == 404

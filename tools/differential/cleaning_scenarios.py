@@ -8,7 +8,7 @@ from typing import Any
 from pulsemark.wire import MessageId, commands
 
 from .peers import Recorder
-from .rest_scenarios import ADMIN, path_of, unique
+from .rest_scenarios.registry import ADMIN, path_of, unique
 from .wire_scenarios import (
     SUB,
     Scenario,

@@ -17,9 +17,10 @@ MODULUS_64 = 1 << 64
 _EARLIEST_MS = 1_500_000_000_000
 _LATEST_MS = 9_000_000_000_000
 _ADDRESS = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
-#: What shows only how a broker is made: stack traces, and the foot of Jetty's error pages.
+#: What shows only how a broker is made: stack traces, and what Jetty says in its error pages.
 _INNER = re.compile(
-    r"\n\nStacktrace:.*|<tr><th>SERVLET:.*?</tr>\n|<a href=\"https://jetty.*?</a><hr/>", re.DOTALL
+    r"\n\nStacktrace:.*|<tr><th>SERVLET:.*?</tr>\n|<hr/><a .*?</a><hr/>\n|SERVLET: \S+\n",
+    re.DOTALL,
 )
 _GENERATED = re.compile(r"^[\w.]+-\d+-\d+$")
 _LEDGER_FIELDS = {"ledgerId", "ledger_id"}

@@ -9,7 +9,7 @@ from pulsemark.broker.policies.catalogue import POLICIES
 from pulsemark.broker.policies.policy import Place
 
 from .peers import Recorder
-from .rest_scenarios import ADMIN, path_of, unique
+from .rest_scenarios.registry import ADMIN, path_of, unique
 from .wire_scenarios import SUB, Scenario, batch, lookup, message, produce, send, subscribe
 
 POLICY_SCENARIOS: dict[str, Scenario] = {}

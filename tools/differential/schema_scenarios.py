@@ -11,7 +11,7 @@ from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import commands
 
 from .peers import RawConnection, Recorder
-from .rest_scenarios import ADMIN, path_of, unique
+from .rest_scenarios.registry import ADMIN, path_of, unique
 from .wire_scenarios import SUB, Scenario, lookup, message, send
 
 SCHEMA_SCENARIOS: dict[str, Scenario] = {}

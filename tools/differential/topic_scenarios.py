@@ -10,7 +10,7 @@ from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import MessageId, commands
 
 from .peers import Recorder
-from .rest_scenarios import ADMIN, path_of, unique
+from .rest_scenarios.registry import ADMIN, path_of, unique
 from .wire_scenarios import SUB, Scenario, batch, fill, message, produce, send, subscribe
 
 TOPIC_SCENARIOS: dict[str, Scenario] = {}

@@ -43,7 +43,9 @@ class Place:
                 return answer.status, json.loads(text) if text else None
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, json.loads(error.read())
+                text = error.read()
+                is_json = error.headers.get("Content-Type") == "application/json"
+                return error.code, json.loads(text) if is_json else text.decode()
 
     def change(self, method: str, path: str, body: Any = None) -> None:
         """A request that is to be answered 204."""

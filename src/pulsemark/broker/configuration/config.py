@@ -100,6 +100,8 @@ class BrokerConfig(PolicyDefaults):
 
     # Behaviour
     allow_auto_topic_creation: bool = True
+    #: Whether an administrator may delete a namespace together with its topics.
+    force_delete_namespace_allowed: bool = False
     #: The most partitions of a topic; 0: as many as the broker can have.
     max_num_partitions_per_partitioned_topic: int = 0
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).

@@ -134,6 +134,7 @@ PULSAR_SETTINGS = {
         "exposing_broker_entry_metadata_to_client_enabled", BOOLEAN
     ),
     "allowAutoTopicCreation": Setting("allow_auto_topic_creation", BOOLEAN),
+    "forceDeleteNamespaceAllowed": Setting("force_delete_namespace_allowed", BOOLEAN),
     "maxNumPartitionsPerPartitionedTopic": Setting(
         "max_num_partitions_per_partitioned_topic", INTEGER
     ),

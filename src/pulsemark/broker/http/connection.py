@@ -219,13 +219,15 @@ class HttpConnection(asyncio.Protocol):
         target, headers = head.target.decode("ascii"), headers_of(head)
         try:
             principal = await principal_of(self._services, target, headers, self._certificate)
-            request = Request(head.method.decode("ascii"), target, body, self._services, principal)
+            request = Request(
+                head.method.decode("ascii"), target, body, self._services, headers, principal
+            )
             response = await answer(request)
         except UnauthenticatedError as refusal:
             log.info("%s: HTTP request refused: %s", target.partition("?")[0], refusal)
             response = unauthorized(target, headers)
         except HttpError as error:
-            response = Response.of_error(error.status, error.reason)
+            response = error.response
         except Exception:
             log.exception(
                 "HTTP request %s %s failed and was answered with 500",

@@ -6,7 +6,7 @@ from functools import partial
 
 from ...ledger import CorruptEntryError, Entry, Position
 from ...metadata import PrefixError, prefix_fields, printable, tags_of
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Request, Response, UnservedError
 from .names import open_one_log
 from .table import Route
 
@@ -17,20 +17,28 @@ async def stamp_of(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
 ) -> Response:
     """The broker's stamp of one entry."""
-    what = "Get message by id"
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    found = await _entry(request, domain, tenant, namespace, topic, ledger, entry)
+    try:
+        return Response.of_json(_shown(found))
+    except PrefixError as error:
+        raise HttpError(500, str(error)) from error
+
+
+async def _entry(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
+) -> Entry:
     wanted = Position(_number(ledger), _number(entry))
+    what = "GetMessageById is not allowed on partitioned-topic"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     read = partial(opened.ledger.read, wanted, max_entries=1)
     try:
         entries = await request.services.run_blocking(read)
     except CorruptEntryError as error:
         raise HttpError(500, str(error)) from error
     if not entries or entries[0].position != wanted:
-        raise HttpError(404, f"entry {wanted} does not exist")
-    try:
-        return Response.of_json(_shown(entries[0]))
-    except PrefixError as error:
-        raise HttpError(500, str(error)) from error
+        raise HttpError(404, NO_MESSAGE)
+    found: Entry = entries[0]
+    return found
 
 
 def _shown(entry: Entry) -> dict[str, object]:
@@ -50,14 +58,11 @@ def _shown(entry: Entry) -> dict[str, object]:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise HttpError(400, f"{text[:40]!r} is not a ledger id or an entry id")
+        raise UnservedError(404)
     return int(text)
 
 
-ROUTES = (
-    Route(
-        "GET",
-        "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}/stamp",
-        stamp_of,
-    ),
-)
+NO_MESSAGE = "Message id not found"
+ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
+
+ROUTES = (Route("GET", f"{ENTRY}/stamp", stamp_of, (404, 405, 500)),)

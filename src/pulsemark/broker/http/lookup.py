@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import RefusedError
+from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
 from .names import topic_name
 from .table import Route
@@ -25,9 +26,9 @@ async def lookup(
     url = services.service_url
     found = {
         "brokerUrl": url,
-        "brokerUrlSsl": "",
         "httpUrl": services.http_url,
         "nativeUrl": url or services.service_url_tls,
+        "brokerUrlSsl": "",
     }
     if services.service_url_tls:
         found["brokerUrlTls"] = found["brokerUrlSsl"] = services.service_url_tls
@@ -36,4 +37,20 @@ async def lookup(
     return Response.of_json(found)
 
 
-ROUTES = (Route("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", lookup),)
+async def bundle(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The bundle of a topic; one range of all hashes if the namespace is absent."""
+    settings = request.services.topics.namespaces.get(f"{tenant}/{namespace}")
+    if settings is None:
+        return Response.of_word("0x00000000_0xffffffff")
+    name = topic_name(request, domain, tenant, namespace, topic)
+    return Response.of_word(bundle_of(boundaries_of(settings), str(name)))
+
+
+TOPIC = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
+
+ROUTES = (
+    Route("GET", TOPIC, lookup, (404, 412)),
+    Route("GET", f"{TOPIC}/bundle", bundle, (412,)),
+)

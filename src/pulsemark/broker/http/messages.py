@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Iterator
+import re
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 from ..security.principal import NOBODY, Principal
+from .json_errors import json_problem
 
 if TYPE_CHECKING:
     from ..long_work import Turns
     from ..services import Services
     from ..statistics.stats import Pieces
 
-__all__ = ["JSON_TYPE", "HttpError", "Request", "Response"]
+__all__ = ["JSON_TYPE", "HttpError", "Request", "Response", "UnservedError"]
+
+BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50
+
+#: Without spaces, as Pulsar writes JSON.
+SEPARATORS = (",", ":")
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -27,10 +35,27 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 class HttpError(Exception):
     """A request is answered with an error: `status` and a `reason` as text."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, *, as_text: bool = False) -> None:
+        """`as_text`: the body is the reason alone, as Pulsar answers to what it cannot read."""
         super().__init__(f"{status} {reason}")
         self.status = status
         self.reason = reason
+        self.as_text = as_text
+
+    @property
+    def response(self) -> Response:
+        """The answer to the request."""
+        if self.as_text:
+            return Response(self.status, self.reason.encode(), "text/plain")
+        return Response.of_error(self.status, self.reason)
+
+
+class UnservedError(HttpError):
+    """No handler takes the request; the answer is a page of the web server."""
+
+    def __init__(self, status: int, allowed: frozenset[str] = frozenset()) -> None:
+        super().__init__(status, "")
+        self.allowed = allowed
 
 
 @dataclass(slots=True)
@@ -41,15 +66,18 @@ class Request:
     target: str
     body: bytes
     services: Services
+    #: The headers, with names in lower case.
+    headers: Mapping[str, str] = field(default_factory=dict)
     principal: Principal = NOBODY
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         path, _, query = self.target.partition("?")
+        if BAD_PERCENT.search(path):
+            raise HttpError(400, "the URL is not valid: after % come two hexadecimal digits")
         try:
-            parts = path.strip("/").split("/") if path.strip("/") else []
-            self.segments = tuple(unquote(part, errors="strict") for part in parts)
+            self.segments = tuple(unquote(part, errors="strict") for part in _parts(path))
             pairs = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=100)
         except (UnicodeDecodeError, ValueError) as error:
             raise HttpError(400, f"the URL is not valid: {error}") from error
@@ -64,9 +92,29 @@ class Request:
         if not self.body.strip():
             return None
         try:
-            return json.loads(self.body)
+            return json.loads(self.body, parse_constant=_no_number, parse_float=_finite)
+        except json.JSONDecodeError as error:
+            reason = json_problem(self.body.decode(errors="replace"), error)
+            raise HttpError(400, reason, as_text=True) from error
         except (ValueError, RecursionError) as error:
-            raise HttpError(400, f"the body is not JSON: {error}") from error
+            raise HttpError(400, f"the body is not JSON: {error}", as_text=True) from error
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"Non-standard token {name!r} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def _parts(path: str) -> list[str]:
+    """The segments of a path; a slash at its end makes no segment more."""
+    parts = path.removeprefix("/").removesuffix("/").split("/")
+    return [] if parts == [""] else parts
 
 
 def _json_pieces(value: Any, parts: list[str]) -> Iterator[None]:
@@ -80,19 +128,19 @@ def _write_json(value: Any, parts: list[str]) -> Iterator[None]:
     if isinstance(value, dict) and not _is_small(value.values()):
         separator = "{"
         for name, member in value.items():
-            parts.append(f"{separator}{json.dumps(name)}: ")
+            parts.append(f"{separator}{json.dumps(name)}:")
             yield from _write_json(member, parts)
-            separator = ", "
+            separator = ","
         parts.append("}")
     elif isinstance(value, list) and not _is_small(value):
         separator = "["
         for member in value:
             parts.append(separator)
             yield from _write_json(member, parts)
-            separator = ", "
+            separator = ","
         parts.append("]")
     else:
-        parts.append(json.dumps(value))
+        parts.append(json.dumps(value, separators=SEPARATORS))
         yield
 
 
@@ -114,7 +162,8 @@ class Response:
     @classmethod
     def of_json(cls, value: Any, status: int = 200) -> Response:
         """A JSON body."""
-        return cls(status, json.dumps(value).encode(), JSON_TYPE)
+        text = json.dumps(value, separators=SEPARATORS)
+        return cls(status, text.encode(), JSON_TYPE)
 
     @classmethod
     async def of_long_json(cls, value: Pieces | Any, turns: Turns) -> Response:
@@ -130,6 +179,11 @@ class Response:
     def of_text(cls, text: str, status: int = 200) -> Response:
         """A plain text body."""
         return cls(status, text.encode(), TEXT_TYPE)
+
+    @classmethod
+    def of_word(cls, text: str) -> Response:
+        """A text that Pulsar labels as JSON, though it is written without quotes."""
+        return cls(200, text.encode(), JSON_TYPE)
 
     @classmethod
     def of_error(cls, status: int, reason: str) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...wire import InvalidTopicNameError, TopicName, check_namespace
 from ..topics.topic import Topic
-from .messages import HttpError, Request
+from .messages import HttpError, Request, UnservedError
 from .table import DOMAINS
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "check_new_namespace",
     "existing_namespace",
     "existing_topic",
+    "is_valid_name",
     "namespace_name",
     "open_logs",
     "open_one_log",
@@ -23,7 +24,9 @@ __all__ = [
 def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
     """The topic name in a path; its namespace must exist. Raises `HttpError`, `RefusedError`."""
     if domain not in DOMAINS:
-        raise HttpError(404, "no such resource")
+        raise UnservedError(404)
+    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace not found")
     return request.services.topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
 
 
@@ -43,20 +46,20 @@ async def open_topic(
     """Open an existing topic. Raises `HttpError` 404 for a partitioned topic: it has no log."""
     name = existing_topic(request, domain, tenant, namespace, topic)
     if request.services.topics.partitions_of(name):
-        raise HttpError(404, f"Topic {name} not found: it is partitioned, ask for a partition")
+        raise HttpError(404, f"Topic {name} not found")
     return await request.services.topics.open(name, create=False)
 
 
 async def open_one_log(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, *, what: str
 ) -> Topic:
-    """Open an existing topic for `what`, which needs exactly one log.
+    """Open an existing topic for a call that needs exactly one log.
 
-    Raises `HttpError` 405 for a partitioned topic, since it has several logs.
+    Raises `HttpError` 405 with the reason `what` for a partitioned topic: it has several logs.
     """
     name = existing_topic(request, domain, tenant, namespace, topic)
     if request.services.topics.partitions_of(name):
-        raise HttpError(405, f"{what} on a partitioned topic is not allowed, ask for a partition")
+        raise HttpError(405, what)
     return await open_topic(request, domain, tenant, namespace, topic)
 
 
@@ -74,7 +77,7 @@ def namespace_name(request: Request, tenant: str, namespace: str) -> str:
     """An existing namespace, as `tenant/namespace`. Raises `HttpError` 404."""
     name = f"{tenant}/{namespace}"
     if name not in request.services.topics.namespaces:
-        raise HttpError(404, f"Namespace {name} does not exist")
+        raise HttpError(404, "Namespace does not exist")
     return name
 
 
@@ -84,8 +87,17 @@ def check_new_namespace(tenant: str, namespace: str) -> str:
     try:
         check_namespace(name)
     except InvalidTopicNameError as error:
-        raise HttpError(412, str(error)) from error
+        raise HttpError(412, "Namespace name is not valid") from error
     return name
+
+
+def is_valid_name(name: str) -> bool:
+    """Whether a tenant may have this name."""
+    try:
+        check_namespace(f"{name}/any")
+    except InvalidTopicNameError:
+        return False
+    return True
 
 
 def existing_namespace(request: Request, tenant: str, namespace: str) -> str:

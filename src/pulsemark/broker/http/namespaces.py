@@ -1,4 +1,4 @@
-"""Tenants and namespaces."""
+"""Namespaces: list, create, show, delete."""
 
 from __future__ import annotations
 
@@ -12,61 +12,19 @@ from ..security.permissions import (
     InvalidPermissionError,
     check_auth_mode,
     check_auth_policies,
-    check_roles,
 )
-from .messages import HttpError, Request, Response
+from .bundles import BUNDLES, boundaries_of, bundles_of, with_count
+from .messages import HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, namespace_name
 from .table import Route
 
 __all__ = ["ROUTES"]
 
 
-async def tenants(request: Request) -> Response:
-    """All tenants."""
-    return Response.of_json(sorted(request.services.topics.namespaces.tenants))
-
-
-async def tenant(request: Request, name: str) -> Response:
-    """One tenant's settings."""
-    settings = _tenant(request, name)
-    return Response.of_json(
-        {
-            "adminRoles": settings.get("adminRoles", []),
-            "allowedClusters": settings.get("allowedClusters", [request.services.config.cluster]),
-        }
-    )
-
-
-async def create_tenant(request: Request, name: str) -> Response:
-    """Create a tenant."""
-    check_new_namespace(name, "any")
-    if name in request.services.topics.namespaces.tenants:
-        raise HttpError(409, f"Tenant {name} already exists")
-    settings = _tenant_settings(request)
-    await request.services.topics.namespaces.put_tenant(name, settings)
-    return Response()
-
-
-async def update_tenant(request: Request, name: str) -> Response:
-    """Change a tenant's settings."""
-    _tenant(request, name)
-    settings = _tenant_settings(request)
-    await request.services.topics.namespaces.put_tenant(name, settings)
-    return Response()
-
-
-async def delete_tenant(request: Request, name: str) -> Response:
-    """Delete a tenant without namespaces."""
-    _tenant(request, name)
-    if request.services.topics.namespaces.of(name):
-        raise HttpError(409, f"Tenant {name} still has namespaces")
-    await request.services.topics.namespaces.delete_tenant(name)
-    return Response()
-
-
 async def namespaces(request: Request, tenant_name: str) -> Response:
     """A tenant's namespaces."""
-    _tenant(request, tenant_name)
+    if tenant_name not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, "Tenant not found")
     return Response.of_json(request.services.topics.namespaces.of(tenant_name))
 
 
@@ -74,16 +32,19 @@ async def namespace(request: Request, tenant_name: str, name: str) -> Response:
     """A namespace's policies."""
     full = namespace_name(request, tenant_name, name)
     settings, cluster = request.services.topics.namespaces[full], request.services.config.cluster
-    return Response.of_json(shown_settings(settings, cluster))
+    shown = shown_settings(settings, cluster)
+    return Response.of_json({**shown, BUNDLES: bundles_of(boundaries_of(settings))})
 
 
 async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
-    """Create a namespace."""
-    _tenant(request, tenant_name)
-    full = check_new_namespace(tenant_name, name)
-    if full in request.services.topics.namespaces:
-        raise HttpError(409, f"Namespace {full} already exists")
+    """Create a namespace; the body may have policies."""
     settings = _settings(request)
+    if tenant_name not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, "Tenant does not exist")
+    full = check_new_namespace(tenant_name, name)
+    _check_clusters(request, settings, tenant_name)
+    if full in request.services.topics.namespaces:
+        raise HttpError(409, "Namespace already exists")
     try:
         # In the executor, since a policy may import a plugin.
         settings = await request.services.run_blocking(
@@ -109,11 +70,16 @@ def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 async def delete_namespace(request: Request, tenant_name: str, name: str) -> Response:
-    """Delete a namespace without topics; with force=true its topics, too."""
+    """Delete a namespace without topics; with force=true its topics, too, if settings allow it."""
     topics = request.services.topics
-    full = namespace_name(request, tenant_name, name)
+    force = request.flag("force")
+    if force and not request.services.config.force_delete_namespace_allowed:
+        raise HttpError(405, "Broker doesn't allow forced deletion of namespaces")
+    full = f"{tenant_name}/{name}"
+    if full not in topics.namespaces:
+        raise HttpError(404, f"Namespace {full} does not exist.")
     names = [*topics.partitioned_in(full), *topics.names_in(full)]
-    if names and not request.flag("force"):
+    if names and not force:
         raise HttpError(409, "Cannot delete non empty namespace")
     for topic in names:
         parsed = topics.parse(topic)
@@ -128,28 +94,34 @@ async def delete_namespace(request: Request, tenant_name: str, name: str) -> Res
 async def namespace_topics(request: Request, tenant_name: str, name: str) -> Response:
     """Every topic of a namespace, with each partition; `mode` chooses the domain."""
     names = request.services.topics.names_in(namespace_name(request, tenant_name, name))
-    mode = request.query.get("mode", "PERSISTENT").upper()
+    mode = request.query.get("mode", "PERSISTENT")
+    if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
+        raise UnservedError(404)
     if mode != "ALL":
         domain = mode.lower().replace("_", "-")
         names = [topic for topic in names if topic.startswith(f"{domain}:")]
     return await Response.of_long_json(names, request.services.topics.turns)
 
 
-def _tenant(request: Request, name: str) -> dict[str, Any]:
-    settings = request.services.topics.namespaces.tenants.get(name)
-    if settings is None:
-        raise HttpError(404, f"Tenant {name} does not exist")
-    return settings
+def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> None:
+    """Check `replication_clusters` and `bundles` of a new namespace, and complete the bundles.
 
-
-def _tenant_settings(request: Request) -> dict[str, Any]:
-    settings = _settings(request)
-    if settings.get("adminRoles") is not None:
-        try:
-            settings["adminRoles"] = check_roles(settings["adminRoles"])
-        except InvalidPermissionError as error:
-            raise HttpError(400, f"adminRoles: {error}") from error
-    return settings
+    Raises `HttpError` 403, 412.
+    """
+    clusters = settings.get("replication_clusters")
+    if clusters and clusters != [request.services.config.cluster]:
+        named = ", ".join(str(name) for name in clusters)
+        raise HttpError(
+            403,
+            f"Cluster [{named}] is not in the list of allowed clusters list for tenant [{tenant}]",
+        )
+    settings.pop("replication_clusters", None)
+    bundles = settings.pop(BUNDLES, None)
+    if isinstance(bundles, dict):
+        count = bundles.get("numBundles", 0)
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise HttpError(400, "numBundles must be a number", as_text=True)
+        settings[BUNDLES] = bundles_of(with_count(count))
 
 
 def _settings(request: Request) -> dict[str, Any]:
@@ -157,19 +129,16 @@ def _settings(request: Request) -> dict[str, Any]:
     if settings is None:
         return {}
     if not isinstance(settings, dict):
-        raise HttpError(400, "the body must be a JSON object")
+        raise HttpError(400, "the body must be a JSON object", as_text=True)
     return settings
 
 
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+
 ROUTES = (
-    Route("GET", "/admin/v2/tenants", tenants),
-    Route("GET", "/admin/v2/tenants/{tenant}", tenant),
-    Route("PUT", "/admin/v2/tenants/{tenant}", create_tenant),
-    Route("POST", "/admin/v2/tenants/{tenant}", update_tenant),
-    Route("DELETE", "/admin/v2/tenants/{tenant}", delete_tenant),
-    Route("GET", "/admin/v2/namespaces/{tenant}", namespaces),
-    Route("GET", "/admin/v2/namespaces/{tenant}/{namespace}", namespace),
-    Route("PUT", "/admin/v2/namespaces/{tenant}/{namespace}", create_namespace),
-    Route("DELETE", "/admin/v2/namespaces/{tenant}/{namespace}", delete_namespace),
-    Route("GET", "/admin/v2/namespaces/{tenant}/{namespace}/topics", namespace_topics),
+    Route("GET", "/admin/v2/namespaces/{tenant}", namespaces, (404,)),
+    Route("GET", NAMESPACE, namespace, (404,)),
+    Route("PUT", NAMESPACE, create_namespace, (400, 403, 404, 409, 412)),
+    Route("DELETE", NAMESPACE, delete_namespace, (404, 405, 409)),
+    Route("GET", f"{NAMESPACE}/topics", namespace_topics, (404,)),
 )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ...wire import TopicName
 from ..errors import RefusedError
+from ..policies.properties import PROPERTIES
+from ..statistics.internal_stats import internal_stats
+from ..statistics.partition_sums import sum_of_partitions
 from ..statistics.stats import Pieces, topic_stats
 from ..topics.creation import check_room, creates
 from ..topics.registry import MAX_PARTITIONS
-from ..topics.topic import TopicInUseError
+from ..topics.topic import Topic, TopicInUseError
 from .messages import HttpError, Request, Response
 from .names import namespace_name, topic_name
+from .properties import properties_of, text_properties
 from .table import Route
+from .topics import stats_options
 
 __all__ = ["ROUTES"]
 
@@ -23,7 +31,11 @@ async def partitions(
     may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
     if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
-    return Response.of_json({"partitions": topics.partitions_of(name), "deleted": False})
+    count = topics.partitions_of(name)
+    shown = properties_of(topics, name)
+    return Response.of_json(
+        {"partitions": count, "deleted": False, **({"properties": shown} if shown else {})}
+    )
 
 
 async def create_partitioned(
@@ -32,17 +44,30 @@ async def create_partitioned(
     """Create a partitioned topic; the body is the number of partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
-    count = _count(request)
+    count, given = _metadata(request)
+    if count < 1:
+        raise HttpError(406, "Number of partitions should be more than 0")
+    _check_count(request, count)
     if name.partition_index >= 0:
-        raise HttpError(412, "a partition cannot have partitions")
+        raise HttpError(412, "Partitioned Topic Name should not contain '-partition-'")
     if topics.exists(name):
         raise HttpError(409, "This topic already exists")
     try:
         check_room(topics, name.namespace, count)
     except RefusedError as refusal:
         raise HttpError(412, refusal.message) from refusal
-    await topics.create_partitioned(name, count)
+    await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
     return Response()
+
+
+def _metadata(request: Request) -> tuple[int, dict[str, str]]:
+    """The body: a number of partitions, or an object with it and with properties."""
+    if request.headers.get("content-type", "").startswith(METADATA_TYPE):
+        body = request.json()
+        if not isinstance(body, dict):
+            raise HttpError(400, "the body must be a JSON object", as_text=True)
+        return _int(body.get("partitions", 0)), text_properties(body.get("properties"))
+    return _count(request), {}
 
 
 async def update_partitions(
@@ -54,13 +79,28 @@ async def update_partitions(
     count = _count(request)
     before = topics.partitions_of(name)
     if not before:
-        raise HttpError(404 if not topics.exists(name) else 409, "Topic is not partitioned topic")
+        raise HttpError(409, f"Topic {name} is not the partitioned topic.")
     if count < before:
         raise HttpError(
             422, f"Desired partitions {count} can't be less than the current partitions {before}."
         )
+    _check_count(request, count)
     if count > before:
         await topics.create_partitioned(name, count)
+    return Response()
+
+
+async def create_missed(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Create the partitions that were deleted one by one."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = topics.partitions_of(name)
+    if not count:
+        raise HttpError(404, f"Topic {name} does not exist")
+    for index in range(count):
+        await topics.open(name.partition(index), create=True, explicit=True)
     return Response()
 
 
@@ -70,12 +110,19 @@ async def delete_partitioned(
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
+    if not topics.exists(name):
+        raise HttpError(404, f"Topic {name} not found.")
     if not topics.partitions_of(name):
-        raise HttpError(404, f"Partitioned topic {name} not found")
+        raise HttpError(
+            409,
+            f"{name} is a non-partitioned topic. "
+            "Instead of calling delete-partitioned-topic please call delete.",
+        )
     try:
         await topics.delete_partitioned(name, force=request.flag("force"))
     except TopicInUseError as error:
-        raise HttpError(412, f"Topic has active producers/subscriptions: {error}") from error
+        used = error.producers + error.consumers
+        raise HttpError(412, f"Topic has {used} connected producers/consumers") from error
     return Response()
 
 
@@ -89,43 +136,82 @@ async def list_partitioned(request: Request, domain: str, tenant: str, namespace
 async def partitioned_stats(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Each partition's stats."""
+    """The sums over the partitions; with perPartition (the default) also each one's stats."""
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
-    count = topics.partitions_of(name)
-    if not count:
-        raise HttpError(404, f"Partitioned topic {name} not found")
-    parts = [await topics.open(name.partition(i), create=True) for i in range(count)]
+    name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+    wanted = stats_options(request)
 
     def pieces() -> Pieces:
-        rows = {}
+        rows: dict[str, Any] = {}
         for part in parts:
-            rows[part.name] = yield from topic_stats(part)
-        return {"metadata": {"partitions": count}, "partitions": rows}
+            rows[part.name] = yield from topic_stats(part, wanted)
+            yield
+        metadata: dict[str, Any] = {"partitions": len(parts), "deleted": False}
+        shown = properties_of(topics, name)
+        if shown:
+            metadata["properties"] = shown
+        per_partition = request.query.get("perPartition", "true").lower() == "true"
+        sums = sum_of_partitions(list(rows.values()))
+        return {**sums, "metadata": metadata, "partitions": rows if per_partition else {}}
 
     return await Response.of_long_json(pieces(), topics.turns)
 
 
+async def partitioned_internal_stats(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Each partition's ledgers and cursors."""
+    topics = request.services.topics
+    _, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+
+    def pieces() -> Pieces:
+        rows: dict[str, Any] = {}
+        for part in parts:
+            rows[part.name] = yield from internal_stats(part)
+        return {"metadata": {"partitions": len(parts), "deleted": False}, "partitions": rows}
+
+    return await Response.of_long_json(pieces(), topics.turns)
+
+
+async def _open_partitions(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> tuple[TopicName, list[Topic]]:
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = topics.partitions_of(name)
+    if not count:
+        raise HttpError(404, f"Partitioned Topic {name} not found")
+    return name, [await topics.open(name.partition(i), create=True) for i in range(count)]
+
+
 def _count(request: Request) -> int:
-    count = request.json()
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise HttpError(400, "the body must be the number of partitions")
-    if count < 1:
-        raise HttpError(406, "Number of partitions should be more than 0")
+    if not request.body.strip():
+        raise HttpError(400, "The request entity cannot be empty.")
+    return _int(request.json())
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise HttpError(400, "the body must be the number of partitions", as_text=True)
+    return value
+
+
+def _check_count(request: Request, count: int) -> None:
     most = request.services.config.max_num_partitions_per_partitioned_topic or MAX_PARTITIONS
     if count > most:
         raise HttpError(406, f"Number of partitions should be less than or equal to {most}")
-    return count
 
 
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 
 ROUTES = (
-    # This path has five segments, like a topic's own path, so it must come first.
-    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", list_partitioned),
-    Route("GET", f"{TOPIC}/partitions", partitions),
-    Route("PUT", f"{TOPIC}/partitions", create_partitioned),
-    Route("POST", f"{TOPIC}/partitions", update_partitions),
-    Route("DELETE", f"{TOPIC}/partitions", delete_partitioned),
-    Route("GET", f"{TOPIC}/partitioned-stats", partitioned_stats),
+    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", list_partitioned, (404,)),
+    Route("GET", f"{TOPIC}/partitions", partitions, (404,)),
+    Route("PUT", f"{TOPIC}/partitions", create_partitioned, (400, 404, 406, 409, 412)),
+    Route("POST", f"{TOPIC}/partitions", update_partitions, (400, 404, 406, 409, 422)),
+    Route("DELETE", f"{TOPIC}/partitions", delete_partitioned, (404, 409, 412)),
+    Route("POST", f"{TOPIC}/createMissedPartitions", create_missed, (404,)),
+    Route("GET", f"{TOPIC}/partitioned-stats", partitioned_stats, (404,)),
+    Route("GET", f"{TOPIC}/partitioned-internalStats", partitioned_internal_stats, (404,)),
 )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...wire import TopicName
 from ..policies.policy import PolicyValueError
 from ..policies.properties import PROPERTIES, read_properties
+from ..statistics.internal_stats import stored_index
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import existing_topic
 from .policies import policy_namespace
 from .table import Route
 
-__all__ = ["ROUTES"]
+if TYPE_CHECKING:
+    from ..topics.registry import Topics
+
+__all__ = ["ROUTES", "properties_of", "text_properties"]
 
 
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
@@ -64,7 +69,25 @@ async def of_topic(
     if domain != "persistent":
         raise HttpError(406, "Need to provide a persistent topic name")
     name = existing_topic(request, domain, tenant, namespace, topic)
-    return Response.of_json(request.services.topics.policies[PROPERTIES].of_topic(name) or {})
+    topics = request.services.topics
+    shown = properties_of(topics, name)
+    if not topics.partitions_of(name):
+        # Pulsar keeps the index of the last closed ledger among the properties.
+        index = stored_index((await topics.open(name, create=False)).ledger)
+        shown = {"index": str(index), **shown}
+    return Response.of_json(shown)
+
+
+def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:
+    """A topic's properties."""
+    found: dict[str, str] = topics.policies[PROPERTIES].of_topic(name) or {}
+    return found
+
+
+def text_properties(value: object) -> dict[str, str]:
+    """Properties from JSON; none for null. Raises `HttpError` 400."""
+    found: dict[str, str] = {} if value is None else _checked(value) or {}
+    return found
 
 
 async def add_to_topic(

@@ -11,57 +11,76 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
 from ..security.needs import Need
 from . import (
+    absent_services,
     audit,
     backlog_quotas,
+    broker_stats,
+    brokers,
     cleaning,
-    cluster,
+    clusters,
     entries,
     entry_format,
     leader_epochs,
     lookup,
+    namespace_policies,
+    namespace_topics,
     namespaces,
     non_persistent,
     partitions,
     permissions,
     policies,
     properties,
+    resources,
     schemas,
     stored_messages,
     subscriptions,
+    tenants,
     termination,
     topics,
 )
 from .authorizing import authorize
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
+from .pages import (
+    JSON_CLASSES,
+    accepts_json,
+    allow_header,
+    error_page,
+    has_json_body,
+    options,
+)
 from .table import Route
 
-__all__ = ["answer"]
+__all__ = ["NEEDED", "ROUTES", "answer"]
 
 ROUTES: tuple[Route, ...] = (
-    *cluster.ROUTES,
+    *absent_services.ROUTES,
+    *audit.ROUTES,
+    *backlog_quotas.ROUTES,
+    *broker_stats.ROUTES,
+    *brokers.ROUTES,
+    *cleaning.ROUTES,
+    *clusters.ROUTES,
+    *entries.ROUTES,
+    *entry_format.ROUTES,
+    *leader_epochs.ROUTES,
     *lookup.ROUTES,
+    *namespace_policies.ROUTES,
+    *namespace_topics.ROUTES,
     *namespaces.ROUTES,
+    *non_persistent.ROUTES,
+    *partitions.ROUTES,
     *permissions.ROUTES,
     *policies.ROUTES,
-    *backlog_quotas.ROUTES,
     *properties.ROUTES,
-    *entry_format.ROUTES,
-    *entries.ROUTES,
-    *leader_epochs.ROUTES,
-    *non_persistent.ROUTES,
-    *topics.ROUTES,
-    *partitions.ROUTES,
-    *subscriptions.ROUTES,
-    *cleaning.ROUTES,
-    *audit.ROUTES,
+    *resources.ROUTES,
     *schemas.ROUTES,
     *stored_messages.ROUTES,
+    *subscriptions.ROUTES,
+    *tenants.ROUTES,
     *termination.ROUTES,
+    *topics.ROUTES,
 )
-
-#: Each route with what it needs. The import fails for a route of which this is not stated.
-NEEDED = tuple((route, need_of(route)) for route in ROUTES)
 
 #: The HTTP status of a `RefusedError`, by its code.
 STATUS_OF = {
@@ -75,12 +94,38 @@ STATUS_OF = {
 }
 
 
+Needed = tuple[Route, Need]
+
+#: Each route with what it needs. The import fails for a route of which this is not stated.
+NEEDED: tuple[Needed, ...] = tuple((route, need_of(route)) for route in ROUTES)
+
+
+def _by_size() -> dict[int, tuple[Needed, ...]]:
+    """The routes by the number of segments; among those of one size, literal ones go first."""
+    found: dict[int, list[Needed]] = {}
+    for row in sorted(NEEDED, key=lambda row: row[0].rank):
+        found.setdefault(row[0].size, []).append(row)
+    return {size: tuple(rows) for size, rows in found.items()}
+
+
+BY_SIZE = _by_size()
+
+
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
-    route, need, values = _find(request)
-    authorize(request, route, need, values)
+    accept = request.headers.get("accept", "")
     try:
+        if request.method == "OPTIONS":
+            return options(_allowed(request))
+        route, need, values = _find(request)
+        authorize(request, route, need, values)
+        _check_media_types(request, accept)
         return await route.handler(request, *values)
+    except UnservedError as error:
+        path = request.target.partition("?")[0]
+        page = error_page(request.method, path, accept, error.status)
+        page.headers = allow_header(error.allowed) if error.status == 405 else ()
+        return page
     except RefusedError as refusal:
         is_limit = isinstance(refusal, LimitReachedError)
         status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
@@ -89,16 +134,32 @@ async def answer(request: Request) -> Response:
         raise HttpError(503, str(error)) from error
 
 
+def _allowed(request: Request) -> frozenset[str]:
+    """The methods of the request's path. Raises `UnservedError` 404."""
+    rows = BY_SIZE.get(len(request.segments), ())
+    found = frozenset(r.method for r, _ in rows if r.match(request.segments) is not None)
+    if not found:
+        raise UnservedError(404)
+    return found
+
+
 def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
-    known_path = False
-    for route, need in NEEDED:
-        values = route.match(request.segments)
-        if values is None:
-            continue
-        known_path = True
+    for route, need in BY_SIZE.get(len(request.segments), ()):
         if route.method == method:
-            return route, need, values
-    if known_path:
-        raise HttpError(405, f"{request.method} is not served here")
-    raise HttpError(404, "no such resource")
+            values = route.match(request.segments)
+            if values is not None:
+                return route, need, values
+    raise UnservedError(405, _allowed(request))
+
+
+def _check_media_types(request: Request, accept: str) -> None:
+    """Raise `UnservedError`: 406 or 415, where Pulsar takes and gives only JSON."""
+    if request.segments[0] not in ("admin", "lookup"):
+        return
+    if not accepts_json(accept):
+        raise UnservedError(406)
+    part = request.segments[2] if len(request.segments) > 2 else ""
+    kind = request.headers.get("content-type", "")
+    if request.body and part in JSON_CLASSES and not has_json_body(kind):
+        raise UnservedError(415)

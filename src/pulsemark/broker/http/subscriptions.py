@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
-from ...ledger import LATEST, Position
+from ...ledger import EARLIEST, LATEST, Commit, Position
 from ..commits import durable
 from ..handlers.checks import check_name
+from ..statistics.stats import REPLICATED_PROPERTY, is_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
+from ..topics.creation import creates
 from ..topics.topic import Topic
 from .messages import HttpError, Request, Response
-from .names import open_logs, open_one_log
+from .names import existing_topic, open_logs, open_one_log, topic_name
+from .properties import text_properties
 from .table import Route
-from .topics import TOPIC, parse_time
+from .topics import TOPIC, parse_time, position_in
 
 __all__ = ["ROUTES"]
 
@@ -30,16 +33,39 @@ async def list_subscriptions(
 async def create_subscription(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Create a subscription at the message id in the body; without a body at the end."""
-    opened = await open_logs(request, domain, tenant, namespace, topic)
+    """Create a subscription at the message id in the body; without a body at the end.
+
+    A topic that is missing is created, if clients may create topics.
+    """
+    start, given = _start(request.json())
+    opened = await _open_or_create(request, domain, tenant, namespace, topic)
     check_name("subscription's name", name)
     if any(name in one.subscriptions for one in opened):
-        raise HttpError(409, f"Subscription {name} already exists")
-    body = request.json()
-    start = LATEST if body is None else _position(body)
+        raise HttpError(409, "Subscription already exists for topic")
     for one in opened:
-        await one.create_subscription(name, one.clamp(start)).stored()
+        made = one.create_subscription(name, one.clamp(start), properties=given)
+        await made.stored()
     return Response()
+
+
+async def _open_or_create(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> list[Topic]:
+    topics = request.services.topics
+    parsed = topic_name(request, domain, tenant, namespace, topic)
+    if not topics.exists(parsed) and creates(topics, parsed):
+        return [await topics.open(parsed, create=True)]
+    return await open_logs(request, domain, tenant, namespace, topic)
+
+
+def _start(body: Any) -> tuple[Position, dict[str, str]]:
+    """Where a new subscription begins, and its properties. Raises `HttpError` 400."""
+    if body is None or body == "latest":
+        return LATEST, {}
+    if body == "earliest":
+        return EARLIEST, {}
+    given = text_properties(body.get("properties")) if isinstance(body, dict) else {}
+    return position_in(body), given
 
 
 async def delete_subscription(
@@ -49,12 +75,19 @@ async def delete_subscription(
     opened = await open_logs(request, domain, tenant, namespace, topic)
     found = [one.subscriptions[name] for one in opened if name in one.subscriptions]
     if not found:
-        raise HttpError(404, f"Subscription {name} not found")
+        asked = existing_topic(request, domain, tenant, namespace, topic)
+        if request.services.topics.partitions_of(asked):
+            raise HttpError(404, "Subscription not found")
+        raise _not_found(name, asked)
     if any(one.consumers for one in found) and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
     for one in found:
         await durable(one.topic.remove_subscription(one))
     return Response()
+
+
+def _not_found(name: str, topic: object) -> HttpError:
+    return HttpError(404, f"Subscription {name} not found for topic {topic}")
 
 
 async def reset_to_time(
@@ -74,9 +107,10 @@ async def reset_to_position(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Move a subscription to the message id in the body."""
-    what = "Reset-cursor at position"
+    what = "Reset-cursor at position is not allowed for partitioned-topic"
+    target = position_in(request.json())
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    position = subscription.topic.clamp(_position(request.json()), subscription.compacted)
+    position = subscription.topic.clamp(target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
 
@@ -97,7 +131,7 @@ async def skip(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, count: str
 ) -> Response:
     """Acknowledge the next `count` entries."""
-    what = "Skip messages"
+    what = "Skip messages on a partitioned topic is not allowed"
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
     digits = count.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
@@ -125,30 +159,109 @@ async def _find_all(
 def _subscription_of(opened: Topic, name: str) -> Subscription:
     found = opened.subscriptions.get(name)
     if found is None:
-        raise HttpError(404, f"Subscription {name} not found")
+        raise _not_found(name, opened.name)
     return found
 
 
-def _position(body: Any) -> Position:
-    if isinstance(body, dict):
-        ledger_id, entry_id = body.get("ledgerId"), body.get("entryId")
-        if _is_id(ledger_id) and _is_id(entry_id):
-            return Position(ledger_id, entry_id)
-    raise HttpError(400, 'the body must be {"ledgerId": ..., "entryId": ...}')
+# -- properties, replication, analysis ------------------------------------------------------------
 
 
-def _is_id(value: Any) -> TypeGuard[int]:
-    return type(value) is int and -1 <= value < 1 << 63
+async def properties(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """A subscription's properties."""
+    found = await _find_all(request, domain, tenant, namespace, topic, name)
+    return Response.of_json({key: v for one in found for key, v in one.properties.items()})
+
+
+async def set_properties(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Replace a subscription's properties."""
+    given = text_properties(request.json())
+    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+        before = one.properties
+        try:
+            await durable(one.cursor.set_subscription_properties(given))
+        except BaseException:
+            one.cursor.subscription_properties = before
+            raise
+    return Response()
+
+
+async def replicated(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Whether a subscription is marked as replicated."""
+    found = await _find_all(request, domain, tenant, namespace, topic, name)
+    return Response.of_json({one.topic.name: is_replicated(one) for one in found})
+
+
+async def set_replicated(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
+    wanted = request.json()
+    if not isinstance(wanted, bool):
+        raise HttpError(400, "the body must be true or false", as_text=True)
+    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+        before = is_replicated(one)
+        try:
+            await durable(_mark_replicated(one, marked=wanted))
+        except BaseException:
+            _mark_replicated(one, marked=before)
+            raise
+    return Response()
+
+
+def _mark_replicated(one: Subscription, *, marked: bool) -> Commit:
+    one.cursor.properties[REPLICATED_PROPERTY] = int(marked)
+    return one.cursor.set_subscription_properties(one.properties)
+
+
+async def analyze_backlog(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Count what a subscription has not acknowledged."""
+    what = (
+        "Analyze backlog on a partitioned topic is not allowed, "
+        "please try do it on specific topic partition"
+    )
+    one = await _find(request, domain, tenant, namespace, topic, name, what=what)
+    entries, messages = one.cursor.backlog_entries, one.cursor.backlog_messages
+    shown: dict[str, Any] = {
+        "entries": entries,
+        "messages": messages,
+        "filterRejectedEntries": 0,
+        "filterAcceptedEntries": entries,
+        "filterRescheduledEntries": 0,
+        "filterRejectedMessages": 0,
+        "filterAcceptedMessages": messages,
+        "filterRescheduledMessages": 0,
+        "aborted": False,
+    }
+    first, last = one.cursor.first_unacked, one.log.last_position
+    if entries and last is not None:
+        shown["firstMessageId"] = f"{first.ledger_id}:{first.entry_id}"
+        shown["lastMessageId"] = f"{last.ledger_id}:{last.entry_id}"
+    return Response.of_json(shown)
 
 
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 
+REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
+
 ROUTES = (
-    Route("GET", f"{TOPIC}/subscriptions", list_subscriptions),
-    Route("PUT", SUBSCRIPTION, create_subscription),
-    Route("DELETE", SUBSCRIPTION, delete_subscription),
-    Route("POST", f"{SUBSCRIPTION}/resetcursor/{{time}}", reset_to_time),
-    Route("POST", f"{SUBSCRIPTION}/resetcursor", reset_to_position),
-    Route("POST", f"{SUBSCRIPTION}/skip_all", skip_all),
-    Route("POST", f"{SUBSCRIPTION}/skip/{{count}}", skip),
+    Route("GET", f"{TOPIC}/subscriptions", list_subscriptions, (404,)),
+    Route("PUT", SUBSCRIPTION, create_subscription, (400, 404, 409, 412)),
+    Route("DELETE", SUBSCRIPTION, delete_subscription, (404, 412)),
+    Route("POST", f"{SUBSCRIPTION}/resetcursor/{{time}}", reset_to_time, (404,)),
+    Route("POST", f"{SUBSCRIPTION}/resetcursor", reset_to_position, (400, 404, 405)),
+    Route("POST", f"{SUBSCRIPTION}/skip_all", skip_all, (404,)),
+    Route("POST", f"{SUBSCRIPTION}/skip/{{count}}", skip, (400, 404, 405)),
+    Route("GET", f"{SUBSCRIPTION}/properties", properties, (404,)),
+    Route("PUT", f"{SUBSCRIPTION}/properties", set_properties, (400, 404, 412)),
+    Route("GET", REPLICATED, replicated, (404,)),
+    Route("POST", REPLICATED, set_replicated, (400, 404)),
+    Route("POST", f"{SUBSCRIPTION}/analyzeBacklog", analyze_backlog, (200, 404, 405)),
 )

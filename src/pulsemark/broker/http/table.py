@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from .messages import Response
 
@@ -21,15 +22,39 @@ class Route:
     method: str
     template: str
     handler: Handler
+    #: Statuses that it can have, beside those of every route (docs/rest.md).
+    answers: tuple[int, ...] = ()
     _parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_parts", tuple(self.template.strip("/").split("/")))
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The template's segments."""
+        return self._parts
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names in the template, in the order of the values that `match` returns."""
         return tuple(part[1:-1] for part in self._parts if part.startswith("{"))
+
+    @property
+    def size(self) -> int:
+        """How many segments its paths have."""
+        return len(self._parts)
+
+    @property
+    def rank(self) -> tuple[bool, ...]:
+        """Routes of one size in this order: a literal segment goes before a name."""
+        return tuple(part.startswith("{") for part in self._parts)
+
+    @property
+    def purpose(self) -> str:
+        """What the route does: the first sentence of its handler's docstring."""
+        handler = self.handler.func if isinstance(self.handler, partial) else self.handler
+        text = handler.__doc__ or "Refused: the topic's kind does not have this."
+        return " ".join(text.partition("\n\n")[0].split())
 
     def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
         """The values of the template's names; None if the path does not match."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from ..statistics.stats import internal_stats, topic_stats
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from ...ledger import LedgerError, Position
+from ..policies.properties import PROPERTIES
+from ..statistics.internal_stats import internal_stats, managed_ledger_info
+from ..statistics.stats import Pieces, StatsOptions, bytes_from, topic_stats
 from ..subscriptions.seek import SeekTarget
-from ..topics.topic import TopicInUseError
-from .messages import HttpError, Request, Response
+from ..topics.topic import Topic, TopicInUseError
+from .bundles import topics_in_bundle
+from .messages import HttpError, Request, Response, UnservedError
 from .names import (
-    DOMAINS,
     existing_topic,
     namespace_name,
     open_logs,
@@ -15,16 +21,19 @@ from .names import (
     open_topic,
     topic_name,
 )
+from .properties import text_properties
 from .table import Route
 
 __all__ = ["ROUTES"]
 
 
 async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
-    """The namespace's topics of one domain, with each partition."""
-    if domain not in DOMAINS:
-        raise HttpError(404, "no such resource")
-    names = request.services.topics.names_in(namespace_name(request, tenant, namespace))
+    """The namespace's topics of one domain, with each partition; `bundle` chooses some of them."""
+    full = namespace_name(request, tenant, namespace)
+    bundle = request.query.get("bundle")
+    names = request.services.topics.names_in(full)
+    if bundle:
+        names = topics_in_bundle(request, full, bundle)
     shown = [name for name in names if name.startswith(f"{domain}:")]
     return await Response.of_long_json(shown, request.services.topics.turns)
 
@@ -32,11 +41,22 @@ async def list_topics(request: Request, domain: str, tenant: str, namespace: str
 async def create_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Create a topic without partitions."""
+    """Create a topic without partitions; the body may have properties."""
+    topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
-    if request.services.topics.exists(name):
+    given = text_properties(request.json())
+    if topics.exists(name):
         raise HttpError(409, "This topic already exists")
-    await request.services.topics.open(name, create=True, explicit=True)
+    if name.partition_index >= 0 and not topics.partitions_of(name.partitioned):
+        local, whole = topic, topic.rpartition("-partition-")[0]
+        raise HttpError(
+            412,
+            f'Can\'t create topic {local} with "-partition-" followed by numeric value if there '
+            f"isn't a partitioned topic {whole} created.",
+        )
+    await topics.open(name, create=True, explicit=True)
+    if given:
+        await topics.policies[PROPERTIES].set_for_topic(name, given)
     return Response()
 
 
@@ -44,21 +64,54 @@ async def delete_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some."""
-    name = existing_topic(request, domain, tenant, namespace, topic)
     topics = request.services.topics
+    if f"{tenant}/{namespace}" not in topics.namespaces:
+        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
+    name = existing_topic(request, domain, tenant, namespace, topic)
     if topics.partitions_of(name):
-        raise HttpError(409, "Cannot delete a partitioned topic as a plain one")
+        raise HttpError(
+            409,
+            f"{name} is a partitioned topic, instead of calling delete topic, "
+            "please call delete-partitioned-topic.",
+        )
     try:
         await topics.delete(name, force=request.flag("force"))
     except TopicInUseError as error:
-        raise HttpError(412, f"Topic has active producers/subscriptions: {error}") from error
+        used = error.producers + error.consumers
+        raise HttpError(412, f"Topic has {used} connected producers/consumers") from error
     return Response()
 
 
 async def stats(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
     """Counters, producers, subscriptions and their consumers."""
     opened = await open_topic(request, domain, tenant, namespace, topic)
-    return await Response.of_long_json(topic_stats(opened), request.services.topics.turns)
+    wanted = stats_options(request)
+    if request.flag("getEarliestTimeInBacklog"):
+        earliest = await request.services.run_blocking(_earliest_times, opened)
+        wanted = replace(wanted, earliest_ms=earliest)
+    return await Response.of_long_json(topic_stats(opened, wanted), request.services.topics.turns)
+
+
+def stats_options(request: Request) -> StatsOptions:
+    """What the query wants to know."""
+    return StatsOptions(
+        publishers=not request.flag("excludePublishers"),
+        consumers=not request.flag("excludeConsumers"),
+        owner=request.services.http_url.partition("://")[2],
+    )
+
+
+def _earliest_times(opened: Topic) -> dict[str, int]:
+    """By subscription, the time of its first waiting entry; -1 without one. Blocks."""
+    times: dict[str, int] = {}
+    for subscription in tuple(opened.subscriptions.values()):
+        try:
+            first = subscription.cursor.first_unacked
+            found = opened.ledger.read(first, max_entries=1)
+        except LedgerError:
+            found = []
+        times[subscription.name] = found[0].append_time_ms if found else -1
+    return times
 
 
 async def stats_internal(
@@ -73,16 +126,45 @@ async def stats_internal(
     return await Response.of_long_json(body, request.services.topics.turns)
 
 
+async def internal_info(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
+    topics = request.services.topics
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    count = topics.partitions_of(name)
+    opened = await open_logs(request, domain, tenant, namespace, topic)
+
+    def pieces() -> Pieces:
+        if not count:
+            return (yield from managed_ledger_info(opened[0]))
+        rows: dict[str, Any] = {}
+        for part in opened:
+            rows[part.name] = yield from managed_ledger_info(part)
+        return {"version": 0, "partitions": rows}
+
+    return await Response.of_long_json(pieces(), topics.turns)
+
+
 async def message_id_at(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, time: str
 ) -> Response:
     """The first entry at or after a time; if there is none, the id of the next entry."""
-    what = "Get message ID by timestamp"
+    what = (
+        "Get message ID by timestamp on a partitioned topic is not allowed, "
+        "please try do it on specific topic partition"
+    )
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     target = await SeekTarget.at_time(opened, parse_time(time), request.services.run_blocking)
     ledger_id, entry_id = target.position
     return Response.of_json(
-        {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": opened.partition_index}
+        {
+            "ledgerId": ledger_id,
+            "entryId": entry_id,
+            "partitionIndex": opened.partition_index,
+            "batchIndex": -1,
+            "batchSize": 0,
+        }
     )
 
 
@@ -92,12 +174,16 @@ async def last_message_id(
     """The last message's id."""
     opened = await open_topic(request, domain, tenant, namespace, topic)
     last = await request.services.topics.turns.result(opened.finding_last_id())
+    end = opened.ledger.end_position
+    batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
     return Response.of_json(
         {
-            "ledgerId": last.ledger_id,
+            "ledgerId": end.ledger_id if last.entry_id < 0 else last.ledger_id,
             "entryId": last.entry_id,
             "partitionIndex": last.partition,
             "batchIndex": last.batch_index,
+            "batchSize": 0,
+            **(batch if last.batch_index >= 0 else {}),
         }
     )
 
@@ -111,22 +197,68 @@ async def unload(
     return Response()
 
 
+async def offload_status(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """NOT_RUN: the broker offloads nothing."""
+    await open_topic(request, domain, tenant, namespace, topic)
+    first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
+    return Response.of_json(
+        {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
+    )
+
+
+async def backlog_size(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The bytes of the entries after the message id in the body."""
+    what = "calculate backlog size is not allowed for partitioned-topic"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    start = opened.clamp(position_in(request.json()))
+    size = await request.services.topics.turns.result(bytes_from(opened, start))
+    return Response.of_json(size)
+
+
+async def trim(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+    """Have the topic's retention checked soon; it is checked from time to time anyway."""
+    await open_logs(request, domain, tenant, namespace, topic)
+    return Response(200)
+
+
+def position_in(body: Any) -> Position:
+    """The message id in a body. Raises `HttpError` 400."""
+    if isinstance(body, dict):
+        ledger_id, entry_id = body.get("ledgerId", 0), body.get("entryId", 0)
+        if _is_id(ledger_id) and _is_id(entry_id):
+            return Position(ledger_id, entry_id)
+    reason = 'the body must be {"ledgerId": ..., "entryId": ...}'
+    raise HttpError(400, reason, as_text=True)
+
+
+def _is_id(value: Any) -> TypeGuard[int]:
+    return type(value) is int and -1 <= value < 1 << 63
+
+
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch. Raises `HttpError` 400."""
+    """Milliseconds since the epoch. Raises `UnservedError` 404, as Pulsar answers."""
     if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise HttpError(400, f"{text[:40]!r} is not a time in milliseconds")
+        raise UnservedError(404)
     return int(text)
 
 
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}", list_topics),
-    Route("PUT", TOPIC, create_topic),
-    Route("DELETE", TOPIC, delete_topic),
-    Route("GET", f"{TOPIC}/stats", stats),
-    Route("GET", f"{TOPIC}/internalStats", stats_internal),
-    Route("GET", f"{TOPIC}/messageid/{{time}}", message_id_at),
-    Route("GET", f"{TOPIC}/lastMessageId", last_message_id),
-    Route("PUT", f"{TOPIC}/unload", unload),
+    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}", list_topics, (404, 412)),
+    Route("PUT", TOPIC, create_topic, (400, 404, 409, 412)),
+    Route("DELETE", TOPIC, delete_topic, (404, 409, 412)),
+    Route("GET", f"{TOPIC}/stats", stats, (404,)),
+    Route("GET", f"{TOPIC}/internalStats", stats_internal, (404,)),
+    Route("GET", f"{TOPIC}/internal-info", internal_info, (404,)),
+    Route("GET", f"{TOPIC}/messageid/{{time}}", message_id_at, (404, 405)),
+    Route("GET", f"{TOPIC}/lastMessageId", last_message_id, (404,)),
+    Route("PUT", f"{TOPIC}/unload", unload, (404,)),
+    Route("GET", f"{TOPIC}/offload", offload_status, (404,)),
+    Route("PUT", f"{TOPIC}/backlogSize", backlog_size, (200, 400, 404, 405)),
+    Route("POST", f"{TOPIC}/trim", trim, (200, 404)),
 )

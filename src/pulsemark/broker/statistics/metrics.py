@@ -27,12 +27,27 @@ from .audit_figures import audit_families
 from .counters import WRITE_LATENCY_LIMITS_MS
 from .kafka_figures import kafka_figures
 from .stats import storage_size_bytes
+from .topic_figures import COUNTS, SUBSCRIPTION_FIGURES, TOPIC_FIGURES, subscription_figures
 
 __all__ = ["CONTENT_TYPE", "current_page", "render"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 LINES_PER_PART = 256
+
+#: Figures of topics that are also shown as their sum.
+OF_BROKER = (
+    "producers_count",
+    "consumers_count",
+    "subscriptions_count",
+    "rate_in",
+    "rate_out",
+    "throughput_in",
+    "throughput_out",
+    "storage_size",
+    "storage_logical_size",
+    "msg_backlog",
+)
 
 LATENCY_BUCKETS = [
     *(f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS),
@@ -72,7 +87,7 @@ def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
         _topic_families(cluster, rows),
         _audit_families(services, cluster),
     )
-    for family in chain(families, more):
+    for family in chain(families, _sums(cluster, rows), more):
         lines = family.lines()
         while part := "".join(islice(lines, LINES_PER_PART)):
             parts.append(part.encode())
@@ -114,13 +129,8 @@ def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
     subscriptions: list[tuple[str, tuple[float, ...]]] = []
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists:
-            waiting = subscription.cursor.backlog_messages
-            figures = (
-                subscription.messages_out,
-                subscription.bytes_out,
-                waiting,
-                subscription.messages_expired,
-            )
+            figures = subscription_figures(subscription)
+            waiting = int(figures[2])
             shown = f"{labels},{_labels(subscription=subscription.name)}"
             subscriptions.append((shown, figures))
             consumers += len(subscription.consumers)
@@ -258,6 +268,19 @@ def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family
         )
 
 
+def _sums(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
+    """Figures of the whole broker: the sums over its topics."""
+    names = [name for name, _, _ in TOPIC_FIGURES]
+    labels = _labels(cluster=cluster)
+    count = float(len(rows))
+    yield _Family("pulsar_broker_topics_count", "Open topics", [(labels, count)])
+    for figure in OF_BROKER:
+        number = names.index(f"pulsar_{figure}")
+        total = sum(row.figures[number] for row in rows)
+        text = f"The sum of pulsar_{figure} over topics"
+        yield _Family(f"pulsar_broker_{figure}", text, [(labels, total)])
+
+
 def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
     # Samples are made one by one: a list of them would be more work for the garbage collector.
     for number, (name, text, _) in enumerate(TOPIC_FIGURES):
@@ -313,88 +336,3 @@ def _histogram(
 
 def _bucket(number: int, counts: list[int], _total: float) -> float:
     return counts[number]
-
-
-def _compaction_figure(field: str, topic: Topic) -> float:
-    value: float = getattr(topic.cleaning.compaction, field)
-    return value
-
-
-Figure = tuple[str, str, Callable[[Topic], float]]
-
-COMPACTION_FIGURES: tuple[Figure, ...] = tuple(
-    (name, text, partial(_compaction_figure, field))
-    for name, text, field in (
-        ("pulsar_compaction_removed_event_count", "Messages left out", "removed_events"),
-        ("pulsar_compaction_succeed_count", "Compactions that succeeded", "succeeded"),
-        ("pulsar_compaction_failed_count", "Compactions that failed", "failed"),
-        (
-            "pulsar_compaction_duration_time_in_mills",
-            "Milliseconds that the last compaction took",
-            "last_duration_ms",
-        ),
-        (
-            "pulsar_compaction_read_throughput",
-            "Bytes per second that the last compaction read",
-            "read_bytes_per_s",
-        ),
-        (
-            "pulsar_compaction_write_throughput",
-            "Bytes per second that the last compaction wrote",
-            "written_bytes_per_s",
-        ),
-        (
-            "pulsar_compaction_compacted_entries_count",
-            "Entries of the view that the last compaction made",
-            "view_entries",
-        ),
-        (
-            "pulsar_compaction_compacted_entries_size",
-            "Bytes of the view that the last compaction made",
-            "view_size_bytes",
-        ),
-    )
-)
-
-#: Shown as zero for the cluster while there is no topic, since readiness checks need them.
-COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
-
-SUBSCRIPTION_FIGURES = (
-    ("pulsar_out_messages_total", "Messages sent to consumers"),
-    ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
-    ("pulsar_subscription_back_log", "Messages not acknowledged yet"),
-    ("pulsar_subscription_total_msg_expired", "Messages that expired (TTL) before that"),
-)
-
-#: None: a sum over subscriptions or segments, which is computed in pieces.
-TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
-    ("pulsar_producers_count", "Connected producers", lambda t: len(t.producers.by_name)),
-    ("pulsar_consumers_count", "Connected consumers", None),
-    ("pulsar_subscriptions_count", "Subscriptions", lambda t: len(t.subscriptions)),
-    ("pulsar_rate_in", "Messages per second in", lambda t: t.rate_meter.rates.messages_in),
-    ("pulsar_rate_out", "Messages per second out", lambda t: t.rate_meter.rates.messages_out),
-    ("pulsar_throughput_in", "Bytes per second in", lambda t: t.rate_meter.rates.bytes_in),
-    ("pulsar_throughput_out", "Bytes per second out", lambda t: t.rate_meter.rates.bytes_out),
-    ("pulsar_storage_size", "Bytes of the topic's entries on disk", None),
-    ("pulsar_storage_logical_size", "The same: there is one copy of them", None),
-    ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", None),
-    ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),
-    ("pulsar_in_bytes_total", "Bytes taken from producers", lambda t: t.counters.bytes_in),
-    *COMPACTION_FIGURES,
-    (
-        "pulsemark_cleaning_entries_removed_total",
-        "Entries that retention and truncation removed",
-        lambda t: t.cleaning.entries_removed,
-    ),
-    (
-        "pulsemark_cleaning_bytes_removed_total",
-        "Bytes of entries that retention and truncation removed",
-        lambda t: t.cleaning.bytes_removed,
-    ),
-    ("pulsemark_damaged_entries", "Damaged entries met", lambda t: t.counters.damaged_entries),
-    (
-        "pulsemark_failed_publishes",
-        "Publishes the disk refused",
-        lambda t: t.counters.failed_entries,
-    ),
-)

@@ -1,7 +1,8 @@
 """A topic's statistics, as the admin interface shows them.
 
-Names are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`, `PublisherStats`). Figures
-that this broker does not have are left out, not shown as zero.
+Names and order are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`, `PublisherStats`),
+and every field is there. Figures of what this broker does not do or measure are zero, as they are
+in a Pulsar that does not do it; docs/compatibility.md lists them.
 
 A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces (see
 `long_work`). Each row is taken at one moment, and sums are the sums of the rows. A subscription or
@@ -10,27 +11,31 @@ consumer that is removed meanwhile may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ...compaction.view import CompactedView
 from ...ledger import Position, Run
 from ...ledger.rows import DamagedRecordError
-from ...proto.pulsar_api_pb2 import ProducerAccessMode
+from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAccessMode
 from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.subscription import Subscription
+from ..subscriptions.subscription import SHARING, Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 
 __all__ = [
+    "REPLICATED_PROPERTY",
     "Pieces",
+    "StatsOptions",
+    "bytes_from",
     "consumer_stats",
-    "internal_stats",
+    "is_replicated",
     "iso_time",
     "publisher_stats",
+    "segment_size_bytes",
     "storage_size_bytes",
     "topic_stats",
 ]
@@ -40,40 +45,112 @@ Pieces = Generator[None, None, dict[str, Any]]
 
 
 def iso_time(time_ms: int) -> str:
-    """A time in the format of Pulsar's interfaces: UTC, with milliseconds."""
+    """A time as Pulsar writes it: UTC, to the millisecond, without zeros at the end."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    text = moment.isoformat(timespec="milliseconds").replace("+00:00", "")
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 
 
-def topic_stats(topic: Topic) -> Pieces:
+@dataclass(frozen=True, slots=True)
+class StatsOptions:
+    """What a client wants to know, and the time of each subscription's first waiting entry."""
+
+    publishers: bool = True
+    consumers: bool = True
+    #: The address of the broker.
+    owner: str = "localhost"
+    #: By subscription: the milliseconds at which its first waiting entry was published.
+    earliest_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+#: The cursor property with which Pulsar marks a replicated subscription.
+REPLICATED_PROPERTY = "pulsar.replicated.subscription"
+
+EVERYTHING = StatsOptions()
+
+#: Figures of what this broker does not do: offloading, transactions, replication, filters.
+NOT_OFFLOADED = dict.fromkeys(
+    (
+        "offloadedStorageSize",
+        "lastOffloadLedgerId",
+        "lastOffloadSuccessTimeStamp",
+        "lastOffloadFailureTimeStamp",
+        "ongoingTxnCount",
+        "abortedTxnCount",
+        "committedTxnCount",
+    ),
+    0,
+)
+NOT_THROTTLED = {
+    f"dispatchThrottled{what}EventsBy{who}Limit": 0
+    for who in ("Subscription", "Topic", "Broker")
+    for what in ("Msg", "Bytes")
+}
+NOT_FILTERED = {
+    f"filter{what}MsgCount": 0 for what in ("Processed", "Accepted", "Rejected", "Rescheduled")
+}
+NOT_DRAINING = dict.fromkeys(
+    ("drainingHashesCount", "drainingHashesClearedTotal", "drainingHashesUnackedMessages"), 0
+)
+
+
+def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
     """Make the answer to GET .../stats."""
-    counters = topic.counters
+    counters, rates = topic.counters, topic.rate_meter.rates
     rows: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists:
-            rows[subscription.name] = yield from _subscription(subscription)
+            rows[subscription.name] = yield from _subscription(subscription, wanted)
     storage_bytes = yield from storage_size_bytes(topic)
+    size_bytes = rates.bytes_in / rates.messages_in if rates.messages_in else 0.0
     return {
-        "msgInCounter": counters.messages_in,
+        "msgRateIn": rates.messages_in,
+        "msgThroughputIn": rates.bytes_in,
+        "msgRateOut": rates.messages_out,
+        "msgThroughputOut": rates.bytes_out,
         "bytesInCounter": counters.bytes_in,
-        "msgOutCounter": sum(row["msgOutCounter"] for row in rows.values()),
+        "msgInCounter": counters.messages_in,
+        "systemTopicBytesInCounter": 0,
         "bytesOutCounter": sum(row["bytesOutCounter"] for row in rows.values()),
-        "averageMsgSize": counters.bytes_in / counters.messages_in if counters.messages_in else 0.0,
+        "msgOutCounter": sum(row["msgOutCounter"] for row in rows.values()),
+        "bytesOutInternalCounter": 0,
+        "averageMsgSize": size_bytes,
+        "msgChunkPublished": False,
         "storageSize": storage_bytes,
-        "backlogSize": sum(row["msgBacklog"] for row in rows.values()),
-        "publishers": (yield from _publishers(topic)),
+        "backlogSize": max((row["backlogSize"] for row in rows.values()), default=0),
+        "backlogQuotaLimitSize": 10737418240,
+        "backlogQuotaLimitTime": -1,
+        "oldestBacklogMessageAgeSeconds": -1,
+        "publishRateLimitedTimes": 0,
+        "earliestMsgPublishTimeInBacklogs": min(
+            (time_ms for time_ms in wanted.earliest_ms.values() if time_ms > 0), default=0
+        ),
+        **NOT_OFFLOADED,
+        "publishers": (yield from _publishers(topic)) if wanted.publishers else [],
         "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": rows,
+        "replication": {},
+        "deduplicationStatus": "Disabled",
+        **_own_figures(topic, wanted.owner),
+    }
+
+
+def _own_figures(topic: Topic, owner: str) -> dict[str, Any]:
+    epoch = topic.producers.topic_epoch
+    return {
+        **({} if epoch is None else {"topicEpoch": epoch}),
+        "nonContiguousDeletedMessagesRanges": 0,
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
         "compaction": _compaction(topic.cleaning.compaction),
+        "ownerBroker": owner,
         "cleaning": {
             "entriesRemoved": topic.cleaning.entries_removed,
             "messagesRemoved": topic.cleaning.messages_removed,
             "bytesRemoved": topic.cleaning.bytes_removed,
             "lastRemovedTimestamp": topic.cleaning.last_removed_ms,
         },
-        "topicEpoch": topic.producers.topic_epoch,
         "durability": durability(topic.config),
-        "ownerBroker": "localhost",
     }
 
 
@@ -116,61 +193,6 @@ def segment_size_bytes(segment: Run) -> int:
         raise
 
 
-def _compacted_ledger(view: CompactedView | None) -> dict[str, Any]:
-    return {
-        "ledgerId": -1 if view is None else view.ledger_id,
-        "entries": -1 if view is None else view.summary.entry_count,
-        "size": -1 if view is None else view.size_bytes,
-        "offloaded": False,
-        "underReplicated": False,
-    }
-
-
-def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
-    """Make the answer to GET .../internalStats: ledgers, cursors and the compacted view."""
-    ledger = topic.ledger
-    ledgers: dict[int, dict[str, int]] = {}
-    for segment in ledger.segments():
-        row = ledgers.setdefault(
-            segment.ledger_id, {"ledgerId": segment.ledger_id, "entries": 0, "size": 0}
-        )
-        row["entries"] += segment.entry_count - segment.cut_rows
-        row["size"] += segment_size_bytes(segment)
-        yield
-    cursors: dict[str, Any] = {}
-    for subscription in tuple(topic.subscriptions.values()):
-        if subscription.exists:
-            cursors[subscription.name] = _cursor(subscription)
-        yield
-    return {
-        "entriesAddedCounter": topic.counters.entry_size_bytes.count,
-        "numberOfEntries": sum(row["entries"] for row in ledgers.values()),
-        "totalSize": sum(row["size"] for row in ledgers.values()),
-        "firstIndex": ledger.first_index,
-        "nextIndex": ledger.next_index,
-        "lastConfirmedEntry": _text(ledger.last_position),
-        "state": "LedgerOpened" if topic.terminated_at is None else "Terminated",
-        "ledgers": list(ledgers.values()),
-        "compactedLedger": _compacted_ledger(view),
-        "compactionHorizon": _text(None if view is None else view.horizon),
-        "cursors": cursors,
-    }
-
-
-def _cursor(subscription: Subscription) -> dict[str, Any]:
-    dispatcher = subscription.dispatcher
-    return {
-        "markDeletePosition": _text(subscription.cursor.mark_delete),
-        "readPosition": _text(dispatcher.read_position) if dispatcher else None,
-        "messagesBacklog": subscription.cursor.backlog_messages,
-        "damagedEntry": _text(subscription.damaged_position),
-    }
-
-
-def _text(position: Position | None) -> str:
-    return "-1:-1" if position is None else f"{position.ledger_id}:{position.entry_id}"
-
-
 def _publishers(topic: Topic) -> Generator[None, None, list[dict[str, Any]]]:
     rows = []
     for producer in tuple(topic.producers.by_name.values()):
@@ -182,49 +204,144 @@ def _publishers(topic: Topic) -> Generator[None, None, list[dict[str, Any]]]:
 def publisher_stats(producer: Producer) -> dict[str, Any]:
     """A producer's row."""
     return {
-        "producerId": producer.producer_id,
-        "producerName": producer.name,
         "accessMode": ProducerAccessMode.Name(producer.access_mode),
+        "msgRateIn": 0.0,
+        "msgThroughputIn": 0.0,
+        "averageMsgSize": 0.0,
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": False,
+        "producerName": producer.name,
         "address": producer.connection.address,
         "connectedSince": iso_time(producer.connected_since_ms),
+        "clientVersion": producer.connection.client_version,
+        "metadata": producer.properties,
         "msgInCounter": producer.messages_in,
         "bytesInCounter": producer.bytes_in,
-        "metadata": producer.properties,
     }
 
 
-def _subscription(subscription: Subscription) -> Pieces:
+def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     consumers = []
     for consumer in tuple(subscription.consumers):
         consumers.append(consumer_stats(subscription, consumer))
         yield
+    start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
+    backlog_bytes = yield from bytes_from(subscription.topic, start)
+    backlog = subscription.cursor.backlog_entries
     row = {
-        "type": subscription.type_name,
-        "isDurable": subscription.durable,
-        "msgBacklog": subscription.cursor.backlog_messages,
-        "msgOutCounter": subscription.messages_out,
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
         "bytesOutCounter": subscription.bytes_out,
+        "msgOutCounter": subscription.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+        "msgBacklog": backlog,
+        "backlogSize": backlog_bytes,
+        "earliestMsgPublishTimeInBacklog": wanted.earliest_ms.get(subscription.name, 0),
+        "msgBacklogNoDelayed": backlog,
+        "blockedSubscriptionOnUnackedMsgs": False,
+        "msgDelayed": 0,
+        "msgInReplay": 0,
         "unackedMessages": sum(row["unackedMessages"] for row in consumers),
-        "consumers": consumers,
+        **_type_of(subscription),
+        "msgRateExpired": 0.0,
         "totalMsgExpired": subscription.messages_expired,
         "lastExpireTimestamp": subscription.last_expired_ms,
-        "readCompacted": subscription.reads_compacted,
-        "subscriptionProperties": subscription.properties,
+        "lastConsumedFlowTimestamp": subscription.last_flow_ms,
+        **{
+            name: max((row[name] for row in consumers), default=0)
+            for name in ("lastConsumedTimestamp", "lastAckedTimestamp")
+        },
+        "lastMarkDeleteAdvancedTimestamp": 0,
+        "consumers": consumers if wanted.consumers else [],
+        **_nature(subscription),
     }
     yield
     return row
 
 
+def is_replicated(subscription: Subscription) -> bool:
+    """Whether a subscription is marked as replicated."""
+    return bool(subscription.cursor.properties.get(REPLICATED_PROPERTY))
+
+
+def _type_of(subscription: Subscription) -> dict[str, Any]:
+    """The type, and for types with one active consumer its name."""
+    shown: dict[str, Any] = {"type": subscription.type_name}
+    if subscription.sub_type is not None and subscription.sub_type not in SHARING:
+        for consumer in subscription.consumers[:1]:
+            shown["activeConsumerName"] = consumer.name
+    return shown
+
+
+def _nature(subscription: Subscription) -> dict[str, Any]:
+    key_shared = subscription.sub_type == CommandSubscribe.Key_Shared
+    modes = {consumer.key_shared_meta.keySharedMode for consumer in subscription.consumers}
+    mode = {"keySharedMode": "STICKY" if KeySharedMode.STICKY in modes else "AUTO_SPLIT"}
+    return {
+        "isDurable": subscription.durable,
+        "isReplicated": is_replicated(subscription),
+        "allowOutOfOrderDelivery": False,
+        **(mode if key_shared else {}),
+        "consumersAfterMarkDeletePosition": {},
+        **NOT_DRAINING,
+        "nonContiguousDeletedMessagesRanges": subscription.cursor.acked_ranges,
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
+        "subscriptionProperties": subscription.properties,
+        **NOT_FILTERED,
+        **NOT_THROTTLED,
+        "durable": subscription.durable,
+        "replicated": is_replicated(subscription),
+        "readCompacted": subscription.reads_compacted,
+    }
+
+
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
     """A consumer's row."""
+    per_entry = consumer.messages_out // consumer.entries_out if consumer.entries_out else 0
     return {
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "bytesOutCounter": consumer.bytes_out,
+        "msgOutCounter": consumer.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked_messages,
+        "avgMessagesPerEntry": per_entry,
         "blockedConsumerOnUnackedMsgs": subscription.is_blocked(consumer),
-        "msgOutCounter": consumer.messages_out,
-        "bytesOutCounter": consumer.bytes_out,
+        **NOT_DRAINING,
         "address": consumer.connection.address,
         "connectedSince": iso_time(consumer.connected_since_ms),
+        "clientVersion": consumer.connection.client_version,
+        "lastAckedTimestamp": consumer.last_acked_ms,
+        "lastConsumedTimestamp": 0,
+        "lastConsumedFlowTimestamp": consumer.last_flow_ms,
         "metadata": consumer.properties,
+        "lastAckedTime": iso_time(consumer.last_acked_ms),
+        "lastConsumedTime": iso_time(0),
     }
+
+
+def bytes_from(topic: Topic, start: Position) -> Generator[None, None, int]:
+    """Bytes on disk of the entries from a position on."""
+    size_bytes = 0
+    for segment, first, last in topic.ledger.stretches(start):
+        size_bytes += _bytes_of_rows(segment, first, last)
+        yield
+    return size_bytes
+
+
+def _bytes_of_rows(segment: Run, first: int, last: int) -> int:
+    try:
+        return segment.row(last - 1).end_offset - segment.row(first).offset
+    except (DamagedRecordError, FileNotFoundError):
+        # Entries may be removed while the figures are taken.
+        if segment.is_gone(last - 1):
+            return 0
+        raise

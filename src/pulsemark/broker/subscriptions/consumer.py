@@ -37,6 +37,8 @@ class ConsumerConnection(Protocol):
 
     #: The peer's address as text, for stats.
     address: str
+    #: What the client says of itself, for stats.
+    client_version: str
     #: Whether MESSAGE frames on this connection carry the broker entry metadata (PIP-90).
     exposes_entry_metadata: bool
     protocol_version: int
@@ -78,6 +80,8 @@ class Consumer:
         "has_epoch",
         "has_left",
         "key_shared_meta",
+        "last_acked_ms",
+        "last_flow_ms",
         "messages_out",
         "messages_redelivered",
         "name",
@@ -129,6 +133,8 @@ class Consumer:
         self.pending: dict[Position, int] = {}
         self.unacked_messages = self.messages_redelivered = 0
         self.messages_out = self.bytes_out = self.entries_out = 0
+        #: When it acknowledged something, and when it granted permits; 0: never.
+        self.last_acked_ms = self.last_flow_ms = 0
 
     def frame(
         self, entry: Entry, redelivery_count: int, ack_set: Sequence[int] = ()

@@ -68,6 +68,7 @@ class Subscription:
         #: The number of expired messages, and the time of the last expiry.
         self.messages_expired = 0
         self.last_expired_ms = 0
+        self.last_flow_ms = 0
         self._is_stored = is_stored
         self.rates = DispatchRates()
         self.last_used_ms = topic.config.clock.now_ms()
@@ -100,7 +101,7 @@ class Subscription:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that the client gave when it created the subscription."""
+        """The properties that clients gave the subscription."""
         return self.cursor.subscription_properties
 
     @property
@@ -280,6 +281,7 @@ class Subscription:
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer granted `permits` more messages."""
         consumer.permits += permits
+        consumer.last_flow_ms = self.last_flow_ms = self.topic.config.clock.now_ms()
         self.offered(consumer)
 
     def offered(self, consumer: Consumer) -> None:
@@ -324,6 +326,7 @@ class Subscription:
         """Acknowledge messages one by one."""
         if self.is_fenced or self.dispatcher is None:
             return
+        consumer.last_acked_ms = self.topic.config.clock.now_ms()
         by_batch_index = self.topic.config.acknowledgment_at_batch_index_level_enabled
         for message_id in ids:
             position = position_of(message_id)
@@ -346,6 +349,7 @@ class Subscription:
         """
         if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
             return
+        consumer.last_acked_ms = self.topic.config.clock.now_ms()
         position = position_of(message_id)
         if not message_id.ack_set:
             self.cursor.ack_cumulative(position)

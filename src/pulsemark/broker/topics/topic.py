@@ -93,6 +93,8 @@ class Topic:
             for name, cursor in ledger.cursors.items()
         }
         self.is_open = True
+        #: When the broker opened it; when it was created is not stored.
+        self.opened_ms = config.clock.now_ms()
         #: The last entry of a terminated topic; None: the topic goes on.
         self.terminated_at: Position | None = None
         #: The policies that apply, and what they make necessary (see rule_keeping).

@@ -24,7 +24,7 @@ from ..commit.commit import DONE, Commit, failed_commit
 from ..errors import LedgerError
 from ..position import LATEST, Position
 from ..store_state import StoreState
-from .cursor_log import CursorLog, data_messages
+from .cursor_log import CursorLog, data_messages, entries_between, messages_between
 from .partial_batches import PartialBatches, bits_of, signed_words_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
@@ -71,11 +71,11 @@ class Cursor:
         self.name = name
         self.properties: dict[str, int] = dict(properties or {})
         self.subscription_properties: dict[str, str] = dict(subscription_properties or {})
-        """The properties given when the subscription was created; they do not change."""
+        """What clients gave the subscription, when it was created or later."""
         self.mark_delete = mark_delete
         """Everything up to and with this position is acknowledged."""
         # Holds no reference to the cursor itself, which would be a reference cycle.
-        self._acked = PositionRanges(partial(_messages_of, log))
+        self._acked = PositionRanges(partial(messages_between, log))
         self._tail_cuts = log.tail_cuts
         self._batches = PartialBatches()
         self._changed = PositionRanges()
@@ -96,7 +96,7 @@ class Cursor:
         """From now on, the cursor's positions are those of ``log``."""
         self._log = log
         self._tail_cuts = log.tail_cuts
-        self._acked.weigh_by(partial(_messages_of, log))
+        self._acked.weigh_by(partial(messages_between, log))
         self._batches.remove_if(self._acked.__contains__)
 
     def forget(self) -> None:
@@ -201,7 +201,6 @@ class Cursor:
         self._snapshot_due = self._dirty = True
 
     # Asking
-
     def is_acked(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged."""
         return position <= self.mark_delete or position in self._acked
@@ -252,7 +251,7 @@ class Cursor:
             acked = (bits >> (start.entry_id - at.entry_id)).bit_count()
             here = log.count_entries(start, block_end) - acked
             if here >= count:
-                unacked = (p for p in _entries(start, block_end) if p not in self._acked)
+                unacked = (p for p in entries_between(start, block_end) if p not in self._acked)
                 return next(islice(unacked, count - 1, None))
             count -= here
             start = block_end
@@ -263,6 +262,20 @@ class Cursor:
         """Messages not yet acknowledged, batches counted whole; control entries do not count."""
         first = self._settle()
         return max(data_messages(self._log, first, LATEST) - self._acked.weight, 0)
+
+    @property
+    def backlog_entries(self) -> int:
+        """Entries not yet acknowledged, a batch counted once; control entries do not count."""
+        first = self._settle()
+        control = self._log.control_positions(first, LATEST)
+        open_control = sum(place not in self._acked for place in control)
+        not_waiting = self._acked.entry_count + open_control
+        return max(self._log.count_entries(first, LATEST) - not_waiting, 0)
+
+    @property
+    def acked_ranges(self) -> int:
+        """Ranges of entries acknowledged after the mark delete position."""
+        return len(self._acked)
 
     def _settle(self) -> Position:
         """Stop counting entries removed from the log; returns the first entry above mark delete."""
@@ -299,6 +312,12 @@ class Cursor:
         self._last_commit = commit
         commit.add_done_callback(self._written)
         return commit
+
+    def set_subscription_properties(self, properties: dict[str, str]) -> Commit:
+        """Replace the subscription's properties; durable when the returned commit is done."""
+        self.subscription_properties = dict(properties)
+        self._snapshot_due = self._dirty = True
+        return self.persist()
 
     def _written(self, error: BaseException | None) -> None:
         if error is not None:
@@ -379,11 +398,3 @@ class Cursor:
 
 def _no_check() -> None:
     """The log is no store's."""
-
-
-def _entries(start: Position, end: Position) -> Iterator[Position]:
-    return (Position(start[0], entry_id) for entry_id in range(start[1], end[1]))
-
-
-def _messages_of(log: CursorLog, ledger_id: int, first: int, last: int) -> int:
-    return data_messages(log, Position(ledger_id, first), Position(ledger_id, last + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from ..position import Position
@@ -35,3 +36,13 @@ class CursorLog(Protocol):
 def data_messages(log: CursorLog, start: Position, end: Position) -> int:
     """The messages in [start, end) that consumers get: a control entry's index is none of them."""
     return log.message_count(start, end) - log.control_count(start, end)
+
+
+def entries_between(start: Position, end: Position) -> Iterator[Position]:
+    """The positions from start to before end, in one ledger."""
+    return (Position(start[0], entry_id) for entry_id in range(start[1], end[1]))
+
+
+def messages_between(log: CursorLog, ledger_id: int, first: int, last: int) -> int:
+    """The messages of the entries from first to last that consumers get."""
+    return data_messages(log, Position(ledger_id, first), Position(ledger_id, last + 1))

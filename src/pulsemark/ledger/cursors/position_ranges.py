@@ -165,6 +165,11 @@ class PositionRanges:
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def entry_count(self) -> int:
+        """How many positions there are."""
+        return sum(block.bits.bit_count() for block in self._blocks.values())
+
     def blocks_after(self, position: Position) -> Iterator[tuple[Position, int]]:
         """(first position, bits) of each block that has entries after ``position``, in order."""
         at = bisect_right(self._keys, (position[0], (position[1] + 1) >> _SHIFT)) - 1

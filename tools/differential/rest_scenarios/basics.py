@@ -1,30 +1,12 @@
-"""REST calls of pulsar-admin, and wrong REST calls."""
+"""One pass over each subject of the REST interface."""
 
 from __future__ import annotations
 
 from pulsemark.wire import commands
 
-from .peers import Recorder
-from .wire_scenarios import Scenario, batch, fill, message, send, subscribe
-
-REST_SCENARIOS: dict[str, Scenario] = {}
-ADMIN = "/admin/v2"
-
-
-def scenario(function: Scenario) -> Scenario:
-    """Register a scenario under its name."""
-    REST_SCENARIOS[function.__name__] = function
-    return function
-
-
-def path_of(topic: str) -> str:
-    """A topic's path below /admin/v2."""
-    return f"{ADMIN}/{topic.replace('://', '/')}"
-
-
-def unique(topic: str) -> str:
-    """A name that no other run used."""
-    return topic.rpartition("/")[2]
+from ..peers import Recorder
+from ..wire_scenarios import batch, fill, message, send, subscribe
+from .registry import ADMIN, path_of, scenario, unique
 
 
 @scenario
@@ -173,7 +155,7 @@ def rest_topics(broker: Recorder, topic: str) -> None:
     broker.rest("GET", f"{path}/lastMessageId", label="last id with messages")
     broker.rest("GET", f"{path}/messageid/0", label="id by time")
     broker.rest("GET", f"{path}/messageid/9999999999999", label="id by late time")
-    broker.rest("GET", f"{path}/backlogSize", label="backlog size")
+    broker.rest("GET", f"{path}/backlogSize", label="backlog size by GET")
     broker.rest("GET", f"{path}/subscription/s/position/1", label="peek one")
     broker.rest("GET", f"{path}/subscription/s/position/99", label="peek past the end")
     broker.rest(

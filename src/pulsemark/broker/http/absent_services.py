@@ -1,0 +1,140 @@
+"""Routes of services that a Pulsar broker can run without: functions, packages, transactions.
+
+This broker answers as a Pulsar standalone that was started without them, so that clients say what
+is missing, and do not take it for a wrong path.
+"""
+
+from __future__ import annotations
+
+from .messages import HttpError, Request, Response
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+NO_WORKER = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
+NO_PACKAGES = "Package Management Service is not enabled in the broker."
+NO_TRANSACTIONS = "This Broker is not configured with transactionCoordinatorEnabled=true."
+
+
+async def no_worker(request: Request, *_: str) -> Response:
+    """Refused: there is no function worker."""
+    raise HttpError(409, NO_WORKER)
+
+
+async def no_packages(request: Request, *_: str) -> Response:
+    """Refused: there is no package management."""
+    raise HttpError(503, NO_PACKAGES)
+
+
+async def no_transactions(request: Request, *_: str) -> Response:
+    """Refused: there is no transaction coordinator."""
+    raise HttpError(503, NO_TRANSACTIONS)
+
+
+WORKLOADS = (
+    "/admin/v2/functions",
+    "/admin/v3/functions",
+    "/admin/v3/sinks",
+    "/admin/v3/sink",
+    "/admin/v3/sources",
+    "/admin/v3/source",
+)
+ALL = "/{tenant}/{namespace}"
+ONE = f"{ALL}/{{name}}"
+INSTANCE = f"{ONE}/{{instance}}"
+
+
+def _workload(base: str) -> tuple[Route, ...]:
+    calls = (
+        ("GET", ALL),
+        ("GET", ONE),
+        ("POST", ONE),
+        ("PUT", ONE),
+        ("DELETE", ONE),
+        *(("GET", f"{path}/{what}") for path in (ONE, INSTANCE) for what in ("status", "stats")),
+        *(
+            ("POST", f"{path}/{what}")
+            for path in (ONE, INSTANCE)
+            for what in ("start", "stop", "restart")
+        ),
+    )
+    return tuple(Route(method, base + path, no_worker, (409,)) for method, path in calls)
+
+
+FUNCTIONS = tuple(
+    Route(method, base + path, no_worker, (409,))
+    for base in ("/admin/v2/functions", "/admin/v3/functions")
+    for method, path in (
+        ("GET", "/connectors"),
+        ("GET", "/builtins"),
+        ("POST", "/builtins/reload"),
+        ("GET", "/download"),
+        ("POST", "/upload"),
+        ("POST", f"{ONE}/trigger"),
+        ("GET", f"{ONE}/download"),
+        ("GET", f"{ONE}/state/{{key}}"),
+        ("POST", f"{ONE}/state/{{key}}"),
+    )
+)
+CONNECTORS = tuple(
+    Route(method, path, no_worker, (409,))
+    for method, path in (
+        ("GET", "/admin/v3/sinks/builtinsinks"),
+        ("GET", "/admin/v3/sources/builtinsources"),
+        ("POST", "/admin/v3/sinks/reloadBuiltInSinks"),
+        ("POST", "/admin/v3/sources/reloadBuiltInSources"),
+        ("GET", "/admin/v2/worker/cluster"),
+        ("GET", "/admin/v2/worker/cluster/leader"),
+        ("GET", "/admin/v2/worker/cluster/leader/ready"),
+        ("GET", "/admin/v2/worker/assignments"),
+        ("GET", "/admin/v2/worker/connectors"),
+        ("GET", "/admin/v2/worker-stats/metrics"),
+        ("GET", "/admin/v2/worker-stats/functionsmetrics"),
+    )
+)
+
+PACKAGES = "/admin/v3/packages/{type}/{tenant}/{namespace}"
+PACKAGE = f"{PACKAGES}/{{package}}"
+VERSION = f"{PACKAGE}/{{version}}"
+PACKAGE_ROUTES = tuple(
+    Route(method, path, no_packages, (503,))
+    for method, path in (
+        ("GET", PACKAGES),
+        ("GET", PACKAGE),
+        ("GET", VERSION),
+        ("POST", VERSION),
+        ("DELETE", VERSION),
+        ("GET", f"{VERSION}/metadata"),
+        ("PUT", f"{VERSION}/metadata"),
+    )
+)
+
+TRANSACTIONS = "/admin/v3/transactions"
+TOPIC = "{tenant}/{namespace}/{topic}"
+TRANSACTION_ROUTES = tuple(
+    Route(method, f"{TRANSACTIONS}/{path}", no_transactions, (503,))
+    for method, path in (
+        ("GET", "coordinators"),
+        ("GET", "coordinatorStats"),
+        ("GET", "coordinatorInternalStats/{id}"),
+        ("GET", "slowTransactions/{timeout}"),
+        ("GET", "transactionMetadata/{most}/{least}"),
+        ("GET", f"transactionBufferStats/{TOPIC}"),
+        ("GET", f"transactionBufferInternalStats/{TOPIC}"),
+        ("GET", f"pendingAckStats/{TOPIC}/{{subscription}}"),
+        ("GET", f"pendingAckInternalStats/{TOPIC}/{{subscription}}"),
+        ("GET", f"transactionInBufferStats/{TOPIC}/{{most}}/{{least}}"),
+        ("GET", f"transactionInPendingAckStats/{TOPIC}/{{subscription}}/{{most}}/{{least}}"),
+        ("GET", f"positionStatsInPendingAck/{TOPIC}/{{subscription}}/{{ledger}}/{{entry}}"),
+        ("POST", "transactionCoordinator/replicas"),
+        ("POST", "abortTransaction/{most}/{least}"),
+    )
+)
+
+ROUTES = (
+    *(route for base in WORKLOADS for route in _workload(base)),
+    *FUNCTIONS,
+    *CONNECTORS,
+    *PACKAGE_ROUTES,
+    *TRANSACTION_ROUTES,
+)

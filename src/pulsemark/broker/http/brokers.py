@@ -1,0 +1,121 @@
+"""The broker itself: health, settings, metrics, status."""
+
+from __future__ import annotations
+
+from ...ledger import LedgerError
+from ..configuration.settings import runtime_settings
+from ..version import SERVER_VERSION
+from .messages import HttpError, Request, Response
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def brokers(request: Request, name: str = "") -> Response:
+    """The active brokers: only this one, whatever cluster is asked for."""
+    return Response.of_json([_address(request)])
+
+
+async def leader(request: Request) -> Response:
+    """The leader among the brokers: this one."""
+    address = _address(request)
+    return Response.of_json({"serviceUrl": request.services.http_url, "brokerId": address})
+
+
+async def health(request: Request) -> Response:
+    """Check that the disk accepts writes, with a write to the catalog."""
+    try:
+        await request.services.topics.catalog_writer.put("broker", "health", b"ok")
+    except (OSError, LedgerError) as error:
+        raise HttpError(503, f"the broker cannot write to its data folder: {error}") from error
+    return Response.of_word("ok")
+
+
+async def ready(request: Request) -> Response:
+    """Answer "ok": a broker that answers is ready."""
+    return Response.of_word("ok")
+
+
+async def version(request: Request) -> Response:
+    """The broker's version."""
+    return Response.of_word(SERVER_VERSION)
+
+
+async def configuration(request: Request) -> Response:
+    """The broker's settings, by their names in a configuration file."""
+    return Response.of_json(runtime_settings(request.services.config))
+
+
+async def dynamic_names(request: Request) -> Response:
+    """The names of settings that can be changed while the broker runs: there are none."""
+    return Response.of_json([])
+
+
+async def dynamic_values(request: Request) -> Response:
+    """The settings that were changed while the broker runs: there are none."""
+    return Response.of_json({})
+
+
+async def change_setting(request: Request, name: str, value: str) -> Response:
+    """Refused: settings are read at the start."""
+    raise HttpError(412, "Can't update non-dynamic configuration")
+
+
+async def unset_setting(request: Request, name: str) -> Response:
+    """Refused: settings are read at the start."""
+    raise HttpError(412, "Can't delete non-dynamic configuration")
+
+
+async def internal_configuration(request: Request) -> Response:
+    """Where metadata are kept: in the broker's own catalog, which has no address."""
+    names = (
+        "zookeeperServers",
+        "configurationStoreServers",
+        "metadataStoreUrl",
+        "configurationMetadataStoreUrl",
+    )
+    return Response.of_json({**dict.fromkeys(names, ""), "ledgersRootPath": "/ledgers"})
+
+
+async def backlog_quota_check(request: Request) -> Response:
+    """Check the backlog quotas of all open topics now."""
+    await request.services.lifetimes.backlogs.check_all()
+    return Response()
+
+
+async def status(request: Request) -> Response:
+    """Answer "OK", for load balancers."""
+    return Response.of_text("OK")
+
+
+async def metrics(request: Request) -> Response:
+    """The metrics in Prometheus' text format."""
+    from ..statistics.metrics import CONTENT_TYPE, current_page
+
+    return Response(200, await current_page(request.services), CONTENT_TYPE)
+
+
+def _address(request: Request) -> str:
+    services = request.services
+    return (services.http_url or services.http_url_tls).partition("://")[2]
+
+
+BROKERS = "/admin/v2/brokers"
+
+ROUTES = (
+    Route("GET", BROKERS, brokers),
+    Route("GET", f"{BROKERS}/{{cluster}}", brokers),
+    Route("GET", f"{BROKERS}/leaderBroker", leader),
+    Route("GET", f"{BROKERS}/health", health, (503,)),
+    Route("GET", f"{BROKERS}/ready", ready),
+    Route("GET", f"{BROKERS}/version", version),
+    Route("GET", f"{BROKERS}/configuration", dynamic_names),
+    Route("GET", f"{BROKERS}/configuration/values", dynamic_values),
+    Route("GET", f"{BROKERS}/configuration/runtime", configuration),
+    Route("POST", f"{BROKERS}/configuration/{{name}}/{{value}}", change_setting, (412,)),
+    Route("DELETE", f"{BROKERS}/configuration/{{name}}", unset_setting, (412,)),
+    Route("GET", f"{BROKERS}/internal-configuration", internal_configuration),
+    Route("GET", f"{BROKERS}/backlog-quota-check", backlog_quota_check),
+    Route("GET", "/metrics", metrics),
+    Route("GET", "/status.html", status),
+)

@@ -1,0 +1,178 @@
+"""What is done to all topics of a namespace, or of one of its bundles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+from ..commits import durable
+from ..subscriptions.subscription import Subscription
+from .bundles import boundaries_of, bundles_of, check_bundle, split, topics_in_bundle
+from .messages import HttpError, Request, Response
+from .names import namespace_name
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+ALGORITHMS = (
+    "range_equally_divide",
+    "topic_count_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
+Action = Callable[[Subscription], Awaitable[None]]
+
+
+async def bundles(request: Request, tenant: str, name: str) -> Response:
+    """A namespace's bundles."""
+    full = namespace_name(request, tenant, name)
+    return Response.of_json(bundles_of(boundaries_of(request.services.topics.namespaces[full])))
+
+
+async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """Split a bundle in the middle."""
+    full = namespace_name(request, tenant, name)
+    low, high = check_bundle(request, full, bundle)
+    algorithm = request.query.get("splitAlgorithmName", ALGORITHMS[0])
+    if algorithm not in ALGORITHMS:
+        raise HttpError(
+            412,
+            "Unsupported namespace bundle split algorithm, supported algorithms are "
+            f"[{', '.join(ALGORITHMS)}]",
+        )
+    await split(request, full, low, high)
+    return Response()
+
+
+async def delete_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """Answered if the bundle has no topics. Bundles cover all hashes, so it stays."""
+    full = namespace_name(request, tenant, name)
+    if topics_in_bundle(request, full, bundle):
+        raise HttpError(409, "Cannot delete non empty bundle")
+    return Response()
+
+
+async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """The hashes of the bundle's topics, or of those that `topics` names."""
+    from zlib import crc32
+
+    full = namespace_name(request, tenant, name)
+    found = topics_in_bundle(request, full, bundle)
+    wanted = request.query.get("topics")
+    if wanted is not None:
+        chosen = set(re.split(r",\s*", wanted))
+        found = [topic for topic in found if topic in chosen]
+    return Response.of_json(
+        {
+            "namespace": full,
+            "bundle": bundle,
+            "topicHashPositions": {topic: crc32(topic.encode()) for topic in found},
+        }
+    )
+
+
+async def unload(request: Request, tenant: str, name: str) -> Response:
+    """Disconnect all clients of a namespace; they reconnect by themselves."""
+    full = f"{tenant}/{name}"
+    if full not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace not found")
+    await _disconnect(request, request.services.topics.names_in(full))
+    return Response()
+
+
+async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """Disconnect all clients of a bundle; they reconnect by themselves."""
+    full = namespace_name(request, tenant, name)
+    await _disconnect(request, topics_in_bundle(request, full, bundle))
+    return Response()
+
+
+async def _disconnect(request: Request, names: list[str]) -> None:
+    topics = request.services.topics
+    for name in names:
+        opened = topics.open_topics.get(name)
+        if opened is not None:
+            await topics.turns.work(opened.disconnect())
+
+
+async def clear(request: Request, tenant: str, name: str, subscription: str = "") -> Response:
+    """Acknowledge all messages of a namespace, for one subscription or for all."""
+    names = request.services.topics.names_in(f"{tenant}/{name}")
+    await _each(request, names, subscription, _clear)
+    return Response()
+
+
+async def clear_bundle(
+    request: Request, tenant: str, name: str, bundle: str, subscription: str = ""
+) -> Response:
+    """Acknowledge all messages of a bundle, for one subscription or for all."""
+    full = namespace_name(request, tenant, name)
+    await _each(request, topics_in_bundle(request, full, bundle), subscription, _clear)
+    return Response()
+
+
+async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
+    """Delete a subscription from all topics of a namespace."""
+    _check_no_replicator(subscription)
+    names = request.services.topics.names_in(f"{tenant}/{name}")
+    await _each(request, names, subscription, _unsubscribe)
+    return Response()
+
+
+async def unsubscribe_bundle(
+    request: Request, tenant: str, name: str, bundle: str, subscription: str
+) -> Response:
+    """Delete a subscription from all topics of a bundle."""
+    _check_no_replicator(subscription)
+    full = namespace_name(request, tenant, name)
+    await _each(request, topics_in_bundle(request, full, bundle), subscription, _unsubscribe)
+    return Response()
+
+
+def _check_no_replicator(subscription: str) -> None:
+    if subscription.startswith("pulsar.repl."):
+        raise HttpError(412, "Cannot unsubscribe a replication cursor")
+
+
+async def _each(request: Request, names: list[str], subscription: str, action: Action) -> None:
+    topics = request.services.topics
+    for name in names:
+        parsed = topics.parse(name)
+        if not parsed.is_persistent or not topics.exists(parsed):
+            continue
+        opened = await topics.open(parsed, create=False)
+        for one in tuple(opened.subscriptions.values()):
+            if subscription in ("", one.name) and one.exists:
+                await action(one)
+
+
+async def _clear(subscription: Subscription) -> None:
+    last = subscription.log.last_position
+    if last is not None:
+        subscription.give_up(last)
+        await durable(subscription.cursor.persist())
+
+
+async def _unsubscribe(subscription: Subscription) -> None:
+    if subscription.consumers:
+        raise HttpError(412, "Subscription has active connected consumers")
+    await durable(subscription.topic.remove_subscription(subscription))
+
+
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+BUNDLE = f"{NAMESPACE}/{{bundle}}"
+
+ROUTES = (
+    Route("GET", f"{NAMESPACE}/bundles", bundles, (404,)),
+    Route("PUT", f"{BUNDLE}/split", split_bundle, (404, 412)),
+    Route("DELETE", BUNDLE, delete_bundle, (404, 409, 412)),
+    Route("GET", f"{BUNDLE}/topicHashPositions", topic_hashes, (404, 412)),
+    Route("PUT", f"{NAMESPACE}/unload", unload, (404,)),
+    Route("PUT", f"{BUNDLE}/unload", unload_bundle, (404, 412)),
+    Route("POST", f"{NAMESPACE}/clearBacklog", clear),
+    Route("POST", f"{NAMESPACE}/clearBacklog/{{subscription}}", clear),
+    Route("POST", f"{BUNDLE}/clearBacklog", clear_bundle, (404, 412)),
+    Route("POST", f"{BUNDLE}/clearBacklog/{{subscription}}", clear_bundle, (404, 412)),
+    Route("POST", f"{NAMESPACE}/unsubscribe/{{subscription}}", unsubscribe, (412,)),
+    Route("POST", f"{BUNDLE}/unsubscribe/{{subscription}}", unsubscribe_bundle, (404, 412)),
+)

@@ -1,0 +1,55 @@
+"""The reference of the HTTP interface (docs/rest.md), made from the table of routes."""
+
+from __future__ import annotations
+
+from .routing import ROUTES
+from .table import Route
+
+__all__ = ["reference"]
+
+INTRODUCTION = """\
+# REST
+
+The broker answers the routes of Apache Pulsar's admin REST interface and those of this table. This
+page is made from the table of routes by `tools/write_rest_reference.py`; do not edit it.
+
+- Statuses that any route can have are not listed: 200 with a body, 204 without one for changes, 400
+  for a body or a URL that cannot be read, 404 for a path or a name that does not exist, 405 for a
+  method that a path does not have (with `Allow`), 406 if the client takes no JSON, 413 for a body
+  over the limit, 415 for a body of another type, 421, 403 and 415 for requests of foreign web
+  pages, 500, and 503 if the disk fails.
+- An error of a route is `{"reason": "..."}`. A body that is no JSON is answered with a line of
+  text that says where it is wrong. A path without a route is answered with a page, in HTML, JSON
+  or text, as the client's Accept wishes.
+- A slash at the end of a path makes no difference. Names are percent-decoded one by one, so
+  `%2F` is a part of a name. HEAD is answered as GET, without the body; OPTIONS names the methods.
+- `{domain}` is `persistent` or `non-persistent`.
+
+What remains different from Apache Pulsar is in [compatibility.md](compatibility.md).
+"""
+
+
+def reference() -> str:
+    """The page."""
+    parts = [INTRODUCTION]
+    for section in sorted({_section(route) for route in ROUTES}):
+        rows = [route for route in ROUTES if _section(route) == section]
+        rows.sort(key=lambda route: (route.template, route.method))
+        parts.append(
+            f"\n## {section}\n\n| method | path | what it does | answers |\n|---|---|---|---|\n"
+        )
+        parts += [f"{_row(route)}\n" for route in rows]
+    return "".join(parts)
+
+
+def _section(route: Route) -> str:
+    parts = [part for part in route.template.split("/") if part]
+    if parts[0] == "admin":
+        return parts[2].replace("{domain}", "topics").replace("persistent", "topics")
+    return parts[0] if parts[0] == "lookup" else "broker"
+
+
+def _row(route: Route) -> str:
+    purpose = route.purpose.replace("|", "\\|")
+    answers = ", ".join(map(str, sorted(route.answers)))
+    return f"| {route.method} | `{route.template}` | {purpose} | {answers} |"

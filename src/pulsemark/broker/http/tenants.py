@@ -1,0 +1,108 @@
+"""Tenants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..security.permissions import InvalidPermissionError, check_roles
+from .clusters import cluster_names
+from .messages import HttpError, Request, Response
+from .names import is_valid_name
+from .table import Route
+
+__all__ = ["ROUTES"]
+
+
+async def tenants(request: Request) -> Response:
+    """All tenants."""
+    return Response.of_json(sorted(request.services.topics.namespaces.tenants))
+
+
+async def tenant(request: Request, name: str) -> Response:
+    """One tenant's administrators and clusters."""
+    settings = request.services.topics.namespaces.tenants.get(name)
+    if settings is None:
+        raise HttpError(404, "Tenant does not exist")
+    roles = settings.get("adminRoles")
+    shown = {} if roles is None else {"adminRoles": sorted(roles)}
+    clusters = settings.get("allowedClusters", [request.services.config.cluster])
+    return Response.of_json({**shown, "allowedClusters": clusters})
+
+
+async def create_tenant(request: Request, name: str) -> Response:
+    """Create a tenant."""
+    if not is_valid_name(name):
+        raise HttpError(412, "Tenant name is not valid")
+    settings = await _settings(request)
+    if name in request.services.topics.namespaces.tenants:
+        raise HttpError(409, "Tenant already exist")
+    await request.services.topics.namespaces.put_tenant(name, settings)
+    return Response()
+
+
+async def update_tenant(request: Request, name: str) -> Response:
+    """Change a tenant's settings."""
+    settings = await _settings(request)
+    if name not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, f"Tenant {name} not found")
+    await request.services.topics.namespaces.put_tenant(name, settings)
+    return Response()
+
+
+async def delete_tenant(request: Request, name: str) -> Response:
+    """Delete a tenant without namespaces."""
+    topics = request.services.topics
+    if request.flag("force"):
+        raise HttpError(405, "Broker doesn't allow forced deletion of tenants")
+    if name not in topics.namespaces.tenants:
+        raise HttpError(404, "Tenant doesn't exist")
+    if topics.namespaces.of(name):
+        raise HttpError(409, "The tenant still has active namespaces")
+    await topics.namespaces.delete_tenant(name)
+    return Response()
+
+
+async def _settings(request: Request) -> dict[str, Any]:
+    """The settings in the body; unknown fields are left out. Raises `HttpError` 400, 412."""
+    body = request.json()
+    if body is None:
+        raise HttpError(412, "TenantInfo is null")
+    if not isinstance(body, dict):
+        raise HttpError(400, "the body must be a JSON object", as_text=True)
+    roles, clusters = _names(body, "adminRoles"), _names(body, "allowedClusters")
+    if clusters is None and roles is not None:
+        clusters = [request.services.config.cluster]  # more generous than Pulsar
+    if clusters is None:
+        raise HttpError(412, "Clusters cannot be null")
+    if not clusters or any(not name.strip() for name in clusters):
+        raise HttpError(412, "Clusters cannot be empty or blank")
+    if not set(clusters) <= await cluster_names(request):
+        raise HttpError(412, "Clusters do not exist")
+    if any(role != role.strip() for role in roles or ()):
+        raise HttpError(412, "AdminRoles contains whitespace in the beginning or end.")
+    if roles is None:
+        return {"allowedClusters": clusters}
+    try:
+        return {"adminRoles": check_roles(roles), "allowedClusters": clusters}
+    except InvalidPermissionError as error:
+        raise HttpError(400, f"adminRoles: {error}") from error
+
+
+def _names(body: dict[str, Any], field: str) -> list[str] | None:
+    value = body.get(field)
+    if value is not None and not (
+        isinstance(value, list) and all(isinstance(name, str) for name in value)
+    ):
+        raise HttpError(400, f"{field} must be a list of names", as_text=True)
+    return None if value is None else sorted(set(value))
+
+
+ONE = "/admin/v2/tenants/{tenant}"
+
+ROUTES = (
+    Route("GET", "/admin/v2/tenants", tenants),
+    Route("GET", ONE, tenant, (404,)),
+    Route("PUT", ONE, create_tenant, (400, 409, 412)),
+    Route("POST", ONE, update_tenant, (400, 404, 412)),
+    Route("DELETE", ONE, delete_tenant, (404, 405, 409)),
+)

@@ -1,0 +1,189 @@
+r"""Compare this broker with Apache Pulsar through Pulsar's own pulsar-admin and pulsar-client.
+
+    python tools/compare_pulsar_admin.py --pulsar-home ~/apache-pulsar-4.0.8 \
+        --peer-admin-url http://127.0.0.1:8080 --peer-service-url pulsar://127.0.0.1:6650
+
+Starts a broker and has `pulsar-shell` run the commands of `differential/admin_commands.py`
+against both brokers, each in one Java process. Prints each command with another outcome or output.
+What differs by nature (times, ids, addresses, sizes on disk) is replaced before. pulsar-shell does
+not tell exit codes, so some commands also run as `pulsar-admin`, each in a process of its own.
+Exit code 1 if something differs. Commands change nothing of the peer but a tenant of their own,
+which they delete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+
+sys.path.insert(0, str(Path(__file__).parent))
+from differential.admin_commands import COMMANDS
+
+LIMIT_S = 900.0
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+BEGINS = re.compile(r"^\[(\d+)/(\d+)\] Executing (.*)$")
+#: The shell's marks of what is done; they do not say whether it succeeded.
+DONE = re.compile(r"^\[\d+/\d+\] \S ")
+FAILED = re.compile(r"^Reason: |Exception\b|^Error|^Usage: ")
+EXIT_CODES = (
+    "clusters list-failure-domains standalone",
+    "tenants get absent-{tenant}",
+    "namespaces list absent-{tenant}",
+    "topics stats {topic}",
+    "brokers healthcheck",
+    "topics no-such-command",
+)
+#: A line of a log, of a Java stack trace, or of pulsar-client's figures of the connection.
+NOISE = re.compile(r"^\d{4}-\d\d-\d\dT|^\tat |^\s*\.\.\. \d+ more|^(INFO|WARN)|^Nov |^WARNING")
+REPLACED = (
+    (re.compile(r"(localhost|127\.0\.0\.1|\[::1\]):\d+"), "<address>"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:[\d.]+(Z|[+-]\d\d:?\d\d)"), "<time>"),
+    (re.compile(r"\b1[5-9]\d{11}\b"), "<ms>"),
+    (re.compile(r'("ledgerId" : |"cursors?Ledger(Id|LastEntry)?" : )-?\d+'), r"\1<ledger>"),
+    (re.compile(r"\b\d+:(-?\d+)(:-?\d+)*\b"), r"<ledger>:\1"),
+    (re.compile(r'("(\w*[sS]ize|sizeInBytes|\w*Latency)" : )-?\d+'), r"\1<bytes>"),
+    (re.compile(r"\b\d+\.\d+(E-?\d+)?\b"), "<float>"),
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one command did: whether it succeeded, and the lines that it printed."""
+
+    command: str
+    succeeded: bool
+    lines: list[str]
+
+
+def main() -> int:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pulsar-home", type=Path, required=True)
+    parser.add_argument("--peer-admin-url", required=True)
+    parser.add_argument("--peer-service-url", required=True)
+    parser.add_argument("--only", help="a regular expression: run only these commands")
+    args = parser.parse_args()
+    tenant = f"pulsar-admin-{time.time_ns():x}"
+    names = {
+        "tenant": tenant,
+        "ns": f"{tenant}/ns",
+        "topic": f"persistent://{tenant}/ns/t",
+        "ns_absent": f"persistent://{tenant}/absent/t",
+    }
+    chosen = [command.format(**names) for command in COMMANDS]
+    if args.only:
+        chosen = [command for command in chosen if re.search(args.only, command)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        BrokerThread(BrokerConfig(data_dir=Path(folder), port=0, http_port=0)) as broker,
+    ):
+        ours = run(args.pulsar_home, broker.http_url, broker.service_url, chosen)
+        ours += exit_codes(args.pulsar_home, broker.http_url, names)
+    theirs = run(args.pulsar_home, args.peer_admin_url, args.peer_service_url, chosen)
+    theirs += exit_codes(args.pulsar_home, args.peer_admin_url, names)
+    differing = [pair for pair in zip(ours, theirs, strict=True) if is_different(*pair)]
+    for left, right in differing:
+        print(left.command.replace(tenant, "TENANT"))
+        for line in difference(left, right):
+            print(f"    {line.replace(tenant, 'TENANT')}")
+    succeeded = sum(outcome.succeeded for outcome in ours)
+    print(f"{len(ours)} commands ({succeeded} succeeded here), {len(differing)} differ")
+    return 1 if differing else 0
+
+
+def run(home: Path, admin_url: str, service_url: str, commands: list[str]) -> list[Outcome]:
+    """Have pulsar-shell run the commands. Raises `RuntimeError` if it did not run them all."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings, script = Path(folder, "client.conf"), Path(folder, "commands")
+        settings.write_text(f"webServiceUrl={admin_url}\nbrokerServiceUrl={service_url}\n")
+        script.write_text("\n".join(commands) + "\n")
+        options = {"PULSAR_EXTRA_OPTS": f"-Duser.home={folder}", "PULSAR_MEM": "-Xmx256m"}
+        finished = subprocess.run(
+            [home / "bin" / "pulsar-shell", "-c", settings, "-f", script],
+            env={**os.environ, **options},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    outcomes = outcomes_in(finished.stdout.decode(errors="replace"))
+    if [outcome.command for outcome in outcomes] != commands:
+        raise RuntimeError(f"pulsar-shell ran {len(outcomes)} of {len(commands)} commands")
+    return outcomes
+
+
+def exit_codes(home: Path, admin_url: str, names: dict[str, str]) -> list[Outcome]:
+    """Run some commands as processes of their own; their line is the exit code."""
+    found = []
+    for command in (text.format(**names) for text in EXIT_CODES):
+        program = [str(home / "bin" / "pulsar-admin"), "--admin-url", admin_url, *command.split()]
+        finished = subprocess.run(program, capture_output=True, timeout=LIMIT_S, check=False)
+        code = finished.returncode
+        found.append(Outcome(f"pulsar-admin {command}", code == 0, [f"exit code {code}"]))
+    return found
+
+
+def outcomes_in(text: str) -> list[Outcome]:
+    """The outcome of each command in pulsar-shell's output."""
+    found: list[Outcome] = []
+    for raw in text.splitlines():
+        line = COLOURS.sub("", raw).rstrip()
+        begins = BEGINS.match(line)
+        if begins is not None:
+            found.append(Outcome(begins[3], succeeded=True, lines=[]))
+        elif found and line and not NOISE.match(line) and not DONE.match(line):
+            found[-1].lines.append(normalized(line))
+            found[-1].succeeded &= FAILED.search(line) is None
+    return found
+
+
+def normalized(line: str) -> str:
+    """A line without what differs from run to run."""
+    for pattern, replacement in REPLACED:
+        line = pattern.sub(replacement, line)
+    return line
+
+
+def is_different(ours: Outcome, theirs: Outcome) -> bool:
+    """Whether outcomes differ; the order of lines does not count, Pulsar's lists have none."""
+    return ours.succeeded != theirs.succeeded or bool(_only(ours.lines, theirs.lines))
+
+
+def _only(ours: list[str], theirs: list[str]) -> list[str]:
+    left, right = sorted(map(_bare, ours)), sorted(map(_bare, theirs))
+    missing, more = list(right), []
+    for line in left:
+        if line in missing:
+            missing.remove(line)
+        else:
+            more.append(f"ours   {line}")
+    return more + [f"theirs {line}" for line in missing]
+
+
+def _bare(line: str) -> str:
+    return line.strip().removesuffix(",")
+
+
+def difference(ours: Outcome, theirs: Outcome) -> list[str]:
+    """What is different, in lines."""
+    words = {True: "succeeded", False: "failed"}
+    found = []
+    if ours.succeeded != theirs.succeeded:
+        found.append(f"ours {words[ours.succeeded]}, theirs {words[theirs.succeeded]}")
+    return found + _only(ours.lines, theirs.lines)[:30]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
