@@ -11,12 +11,10 @@ from typing import Any
 
 from ...wire import TopicName
 from ..security.permissions import (
-    AUTH_MODE,
     NAMESPACE,
     SUBSCRIPTION,
     InvalidPermissionError,
     check_actions,
-    check_auth_mode,
     check_role,
     check_roles,
     grant_namespace,
@@ -113,22 +111,6 @@ async def revoke_on_subscription(
     )
 
 
-async def auth_mode(request: Request, tenant: str, name: str) -> Response:
-    """Whether subscriptions' names must begin with their consumers' roles."""
-    policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
-    return Response.of_json(policies.get(AUTH_MODE, "None"))
-
-
-async def set_auth_mode(request: Request, tenant: str, name: str) -> Response:
-    """Set that."""
-    namespace = existing_namespace(request, tenant, name)
-    try:
-        mode = check_auth_mode(request.json())
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
-    return await _change(request, namespace, lambda old: {**old, AUTH_MODE: mode})
-
-
 # -- topics ---------------------------------------------------------------------------------------
 
 
@@ -176,8 +158,6 @@ ROUTES = (
     Route("POST", f"{IN_NAMESPACE}/{{role}}", grant_in_namespace),
     Route("DELETE", f"{IN_NAMESPACE}/{{role}}", revoke_in_namespace),
     Route("DELETE", f"{IN_NAMESPACE}/{{subscription}}/{{role}}", revoke_on_subscription),
-    Route("GET", f"{NAMESPACES}/subscriptionAuthMode", auth_mode),
-    Route("POST", f"{NAMESPACES}/subscriptionAuthMode", set_auth_mode),
     Route("GET", ON_TOPIC, of_one_topic),
     Route("POST", f"{ON_TOPIC}/{{role}}", grant_on_topic),
     Route("DELETE", f"{ON_TOPIC}/{{role}}", revoke_on_topic),

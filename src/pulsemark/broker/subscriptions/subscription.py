@@ -61,14 +61,12 @@ class Subscription:
         #: Loop time until which a non-durable subscription is kept for its reader after a seek;
         #: None: no reader is expected.
         self.kept_until: float | None = None
-        self.messages_out = 0
-        self.bytes_out = 0
+        self.messages_out = self.bytes_out = 0
         #: The log that is read: the topic's own, or its compacted form for such a consumer.
         self.log: ManagedLedger | CompactedLog = topic.ledger
         #: The number of expired messages, and the time of the last expiry.
         self.messages_expired = 0
-        self.last_expired_ms = 0
-        self.last_flow_ms = 0
+        self.last_expired_ms = self.last_flow_ms = 0
         self._is_stored = is_stored
         self.rates = DispatchRates()
         self.last_used_ms = topic.config.clock.now_ms()

@@ -1,13 +1,12 @@
 """The registry of a data folder's topics: all names, and the open topics.
 
-Tenants, namespaces and partitioned topics are stored in the store's catalog. A copy in memory is
-read for every command. Blocking work (opening a ledger, a change of the catalog) runs in the
-executor, one piece of work per topic at a time.
+Tenants, namespaces and partitioned topics are in the store's catalog; commands read a copy in
+memory. Blocking work (opening a ledger, changing the catalog) runs in the executor, one piece of
+work per topic at a time.
 
 A topic is opened at its first use, and created if it does not exist and `create` allows that.
-Opening and deleting use the same lock. When a topic is to be deleted, it is closed in the same step
-in which it is found unused. So a caller that comes later, or that waited meanwhile, finds a closed
-topic and is refused; it never uses a deleted one.
+Opening and deleting use one lock. A topic to be deleted is closed when it is found unused, in one
+step. So a later caller finds it closed and is refused.
 """
 
 from __future__ import annotations
@@ -60,9 +59,8 @@ class Topics:
     """The registry of topics.
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
-    those with effects: `stamp_policies`, `mirror_policies`, `leader_epochs`;
-    `turns` runs long work of the whole broker, in time slices; `on_open` is called with each topic
-    that is opened.
+    those with effects; `turns` runs long work of the whole broker, in time slices; `on_open` is
+    called with each topic that is opened.
     """
 
     def __init__(
@@ -357,10 +355,7 @@ class Topics:
             await self._after_delete(name)
 
     def _close(self, topic: Topic) -> Iterator[None]:
-        """Close a topic for its users. The next use opens it again.
-
-        Return what notifies their clients, in pieces.
-        """
+        """Close a topic for its users; return what notifies their clients, in pieces."""
         del self.open_topics[topic.name]
         topic.close()
         return topic.disconnect()

@@ -103,15 +103,19 @@ class Topic:
         self.admission: Admission | None = None
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
+        #: When the last message's id was found: the log's last position, that id, its tail's cuts.
+        self._last_id: tuple[Position, MessageId, int] | None = None
+        self._set_format_rules()
+        ledger.on_confirmed.append(self._entries_confirmed)
+
+    def _set_format_rules(self) -> None:
+        """What depends on the topic's entry format and stamp policy, before they are known."""
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
         #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).
         self.tombstone_property: str | None = None
         #: Prefix fields that clients get in addition to time and index (see stamp_policies).
         self.delivered_fields: frozenset[int] = frozenset()
-        #: When the last message's id was found: the log's last position, that id, its tail's cuts.
-        self._last_id: tuple[Position, MessageId, int] | None = None
-        ledger.on_confirmed.append(self._entries_confirmed)
 
     def close(self) -> None:
         """Refuse new producers and consumers and stop all dispatch. The store closes the ledger.
