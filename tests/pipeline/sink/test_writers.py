@@ -99,6 +99,24 @@ def test_rows_go_where_their_column_says(broker: BrokerThread, tools: Any, tmp_p
     assert len(stored(tools, tmp_path / "data", "all")) == 30
 
 
+def test_a_repeated_task_stores_nothing_twice(tools: Any, tmp_path: Path) -> None:
+    """In a topic that deduplicates: a whole repetition, one after a part, and the next epoch."""
+    config = BrokerConfig(
+        data_dir=tmp_path / "data", port=0, http_port=0, broker_deduplication_enabled=True
+    )
+    rows = [{"value": b"%d" % number} for number in range(25)]
+    with BrokerThread(config) as broker:
+        options = SinkOptions.parse(
+            {"serviceUrl": broker.service_url, "topic": "t", "batchingMaxMessages": "10"}
+        )
+        places = places_of(SCHEMA, topic_needed=False)
+        for epoch, part in ((0, rows[:20]), (0, rows), (0, rows), (1, rows), (1, rows)):
+            publish(batches(part), options, places, "q", epoch, 0)
+        publish(batches(rows), options, places, "another", 0, 0)
+    found = [row["value"] for row in stored(tools, tmp_path / "data", "t")]
+    assert found == [row["value"] for row in [*rows, *rows, *rows]]
+
+
 @pytest.mark.parametrize(
     ("options", "entries"),
     [({}, 1), ({"batchingMaxMessages": 10}, 25), ({"batchingMaxBytes": 1}, 250)],
