@@ -20,7 +20,7 @@ from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
 TOPIC = "persistent://public/default/rated"
-Shared = CommandSubscribe.Shared
+Shared, Key_Shared = CommandSubscribe.Shared, CommandSubscribe.Key_Shared
 
 
 def eventually(holds: Callable[[], object], what: str) -> None:
@@ -162,7 +162,7 @@ def test_a_connection_that_ends_while_it_is_paused(broker: BrokerThread) -> None
 
 
 @pytest.mark.parametrize("policy", [DISPATCH_RATE, SUBSCRIPTION_DISPATCH_RATE])
-@pytest.mark.parametrize("sub_type", [CommandSubscribe.Exclusive, Shared])
+@pytest.mark.parametrize("sub_type", [CommandSubscribe.Exclusive, Shared, Key_Shared])
 def test_dispatch_waits(
     broker: BrokerThread, clock: SettableClock, policy: Any, sub_type: Any
 ) -> None:
