@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 import pulsar
 import pytest
+
+from pulsemark.broker.subscriptions.failover_ring import FailoverRing
 
 COMPRESSIONS = [
     pulsar.CompressionType.NONE,
@@ -166,12 +170,28 @@ def test_dead_letters_go_to_their_topic(client, topic):
     assert dead.receive(10_000).data() == b"poison"
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """A consumer, as the ring sees it."""
+
+    name: str
+    priority_level: int = 0
+
+
 def test_a_failover_subscription_changes_over(client, topic):
-    """The first consumer by name gets everything; after its close the second one does."""
-    first, second = (
-        client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name=name)
-        for name in ("a", "b")
-    )
+    """The active consumer gets everything; after its close the other one does.
+
+    On a topic without partitions, hashes of the names decide which consumer is active.
+    """
+    consumers = {}
+    ring: Any = FailoverRing(topic)
+    for name in ("a", "b"):
+        consumers[name] = client.subscribe(
+            topic, "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name=name
+        )
+        ring.add(Ranked(name))
+    first = consumers.pop(ring.first().name)
+    (second,) = consumers.values()
     producer = client.create_producer(topic)
     producer.send(b"1")
     message = first.receive(5000)

@@ -89,7 +89,7 @@ def test_an_owner_that_leaves_while_its_epoch_is_stored_lets_the_queue_move(brok
     assert len(broker.work) == 1
     second.send(second.open_producer(2, TOPIC, "successor", access_mode=WaitForExclusive))
     broker.loop.settle()
-    assert list(topic_of(broker).producers.waiting) == ["successor"]
+    assert [each.name for each in topic_of(broker).producers.waiting] == ["successor"]
     broker.loop.do(first.ended)
     broker.quiesce()
     assert topic_of(broker).producers.exclusive.name == "successor"

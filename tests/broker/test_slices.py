@@ -139,7 +139,8 @@ def test_a_consumer_with_a_schema_comes_to_a_topic_whose_last_readers_are_leavin
         *[lambda c, n=n: c.subscribe(n, TOPIC, f"r{n}", durable=False) for n in range(3)],
     )
     broker.loop.do(readers.ended)
-    schema = Schema(name="s", type=Schema.Json, schema_data=b"{}")
+    definition = b'{"type":"record","name":"n","fields":[]}'
+    schema = Schema(name="s", type=Schema.Json, schema_data=definition)
     client = connected(broker, lambda c: c.subscribe(1, TOPIC, "s", schema=schema))
     assert [type(answer) for answers in client.answers.values() for answer in answers] == [
         CommandSuccess

@@ -20,7 +20,13 @@ from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
 TOPIC = "persistent://public/default/rated"
-Shared = CommandSubscribe.Shared
+Shared, Key_Shared = CommandSubscribe.Shared, CommandSubscribe.Key_Shared
+FIVE_IN_2_S = {
+    "dispatchThrottlingRateInMsg": 5,
+    "dispatchThrottlingRateInByte": -1,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 2,
+}
 
 
 def eventually(holds: Callable[[], object], what: str) -> None:
@@ -162,20 +168,14 @@ def test_a_connection_that_ends_while_it_is_paused(broker: BrokerThread) -> None
 
 
 @pytest.mark.parametrize("policy", [DISPATCH_RATE, SUBSCRIPTION_DISPATCH_RATE])
-@pytest.mark.parametrize("sub_type", [CommandSubscribe.Exclusive, Shared])
+@pytest.mark.parametrize("sub_type", [CommandSubscribe.Exclusive, Shared, Key_Shared])
 def test_dispatch_waits(
     broker: BrokerThread, clock: SettableClock, policy: Any, sub_type: Any
 ) -> None:
     """5 messages in 2 seconds, and the average is kept."""
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer(TOPIC)
-        rate = {
-            "dispatchThrottlingRateInMsg": 5,
-            "dispatchThrottlingRateInByte": -1,
-            "relativeToPublishRate": False,
-            "ratePeriodInSecond": 2,
-        }
-        set_policy(broker, policy, rate)
+        set_policy(broker, policy, FIVE_IN_2_S)
         consumer = client.subscribe(TOPIC, "s", sub_type=sub_type)
         consumer.flow(100)
         for n in range(20):
@@ -223,3 +223,60 @@ def test_the_topics_rate_is_shared_by_its_subscriptions(broker: BrokerThread) ->
         eventually(lambda: received() >= 6, "6 messages")
         time.sleep(0.3)
         assert received() == 6
+
+
+@pytest.mark.parametrize("sub_type", [CommandSubscribe.Exclusive, Shared, Key_Shared])
+def test_what_is_delivered_again_keeps_the_rate(
+    broker: BrokerThread, clock: SettableClock, drain: Any, sub_type: Any
+) -> None:
+    """Entries that wait for another delivery count like new ones."""
+    with RawClient.from_url(broker.service_url) as client:
+        consumer = client.subscribe(TOPIC, "s", sub_type=sub_type)
+        consumer.flow(100)
+        producer = client.create_producer(TOPIC)
+        for n in range(12):
+            producer.send(b"%d" % n)
+        assert len(drain(consumer)) == 12
+        set_policy(broker, DISPATCH_RATE, FIVE_IN_2_S)
+        consumer.redeliver()
+        again = drain(consumer)
+        assert len(again) == 5
+        clock.advance(2_000)
+        eventually(lambda: again.extend(consumer.drain()) or len(again) >= 10, "10 messages")
+        assert (len(again), drain(consumer)) == (10, [])
+
+
+def test_chunks_that_waited_for_their_consumer_keep_the_rate(
+    broker: BrokerThread, clock: SettableClock, drain: Any
+) -> None:
+    """Permits for them come at once; the rate still holds."""
+    with (
+        RawClient.from_url(broker.service_url) as client,
+        RawClient.from_url(broker.service_url) as other,
+    ):
+        first, second = (each.subscribe(TOPIC, "s", sub_type=Shared) for each in (client, other))
+        producer = client.create_producer(TOPIC)
+
+        def send_chunk(number: int) -> None:
+            chunk: dict[str, Any] = {
+                "uuid": "u",
+                "num_chunks_from_msg": 12,
+                "total_chunk_msg_size": 12,
+            }
+            body = unbatched_message(b"x", publish_time_ms=1, chunk_id=number, **chunk)
+            producer.send_raw(body, sequence_id=0, is_chunk=True)
+
+        first.flow(1)
+        send_chunk(0)
+        assert len(drain(first)) == 1
+        second.flow(100)
+        for number in range(1, 12):
+            send_chunk(number)
+        assert drain(second) == []
+        set_policy(broker, DISPATCH_RATE, FIVE_IN_2_S)
+        first.flow(100)
+        got = drain(first)
+        assert len(got) == 5
+        clock.advance(2_000)
+        eventually(lambda: got.extend(first.drain()) or len(got) >= 10, "10 chunks")
+        assert (len(got), drain(first)) == (10, [])

@@ -24,7 +24,7 @@ def test_entries_that_are_removed_between_two_slices_count_nothing(figures, how)
     """The figures are taken to their end, whatever was removed after their first slice."""
     with running_broker(store_options=OPTIONS) as broker:
         with RawClient.from_url(broker.service_url) as client:
-            client.create_producer(TOPIC).send_many([b"x"] * 1_000)
+            client.create_producer(TOPIC).send_many([b"\x00\x00\x00\x00x"] * 1_000)
 
         async def remove_between_slices(running):
             topic = running.services.topics.open_topics[TOPIC]

@@ -36,6 +36,13 @@ def path_of(topic, rest="/brokerEntryMetadata"):
     return f"/admin/v2/{topic.replace('://', '/')}{rest}"
 
 
+@pytest.fixture(scope="module")
+def broker():
+    """A broker that deletes namespaces together with their topics, if it is asked to."""
+    with running_broker(force_delete_namespace_allowed=True) as running:
+        yield running
+
+
 @pytest.fixture(autouse=True)
 def _nothing_set_afterwards(http):
     """The namespace is shared by the tests of this module."""

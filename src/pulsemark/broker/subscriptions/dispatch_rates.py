@@ -42,6 +42,18 @@ class DispatchRates:
             permits = min(permits, limit.allowed())
         return permits
 
+    def entries(self, most: int, messages_per_entry: float) -> int:
+        """How many of these entries may be sent now; at least 1, since `wait_s` was asked before.
+
+        A limit counts messages. Of how many the entries consist is estimated.
+        """
+        if not self._limits:
+            return most
+        messages = min(limit.allowed() for limit in self._limits)
+        return max(1, min(most, round(messages / messages_per_entry)))
+
     def wait_s(self) -> float:
         """How long to wait before anything may be sent; 0: something may be sent now."""
+        if not self._limits:
+            return 0.0
         return max((limit.wait_s() for limit in self._limits if limit.is_exceeded()), default=0.0)

@@ -149,6 +149,10 @@ class Dispatcher(ABC):
         permits = self.subscription.rates.allowed(permits)
         return max(1, min(MAX_ENTRIES_PER_READ, round(permits / self._messages_per_entry)))
 
+    def entries_within_rates(self, most: int) -> int:
+        """How many of these entries to read, by the rate limits and recent batch sizes."""
+        return self.subscription.rates.entries(most, self._messages_per_entry)
+
     def is_throttled(self) -> bool:
         """Whether a rate limit is exceeded; then dispatch goes on by itself when it is not."""
         wait_s = self.subscription.rates.wait_s()

@@ -95,7 +95,9 @@ class KeySharedDispatcher(SharedDispatcher):
         while sent_bytes < self.config.dispatch_round_bytes:
             if len(self._waiting) >= LOOK_AHEAD_ENTRIES or not self.ready.has_ready():
                 return
-            entries = self.fetch(READ_ENTRIES)
+            if self.is_throttled():
+                return
+            entries = self.fetch(self.entries_within_rates(READ_ENTRIES))
             if not entries:
                 return
             sent_bytes += self._send_or_hold(entries)
@@ -155,11 +157,13 @@ class KeySharedDispatcher(SharedDispatcher):
         sent_bytes = 0
         round_bytes = self.config.dispatch_round_bytes
         while to_serve and sent_bytes < round_bytes and not self.waits_for_disk:
+            if self.is_throttled():
+                break
             consumer = next(iter(to_serve))
             if self._all_blocked or not self.is_ready(consumer):
                 del to_serve[consumer]
                 continue
-            count = min(READ_ENTRIES, consumer.permits)
+            count = self.entries_within_rates(min(READ_ENTRIES, consumer.permits))
             for run in _runs(self._waiting.take(consumer, count, self._may_go)):
                 cost_bytes = self._send_or_hold(self.take_again(run))
                 sent_bytes += max(self.read_cost_bytes, cost_bytes)

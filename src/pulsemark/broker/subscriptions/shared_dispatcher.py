@@ -332,7 +332,7 @@ class SharedDispatcher(Dispatcher):
         cost_bytes = 0
         for consumer in self._chunked.waiting_consumers():
             while self._chunked.waits_for(consumer) and self.is_ready(consumer):
-                if self._all_blocked or self.waits_for_disk:
+                if self._all_blocked or self.waits_for_disk or self.is_throttled():
                     return cost_bytes
                 if cost_bytes >= self.config.dispatch_round_bytes:
                     return cost_bytes

@@ -81,7 +81,8 @@ class SingleActiveDispatcher(Dispatcher):
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return
-            if not (entries := self.fetch(min(consumer.permits, MAX_ENTRIES_PER_READ))):
+            most = self.entries_within_rates(min(consumer.permits, MAX_ENTRIES_PER_READ))
+            if not (entries := self.fetch(most)):
                 return
             sent_bytes += self._send(consumer, entries)
 
