@@ -136,7 +136,7 @@ _known_auth_mode = any_of("None", "Prefix")
 
 def _auth_mode(value: Any) -> str | None:
     """Unlike Pulsar, which takes an unknown mode for None: a typing error would open everything."""
-    mode = _known_auth_mode("subscriptionAuthMode", value)
+    mode: str | None = _known_auth_mode("subscriptionAuthMode", value)
     if mode is None and value is not None:
         raise UnreadableValueError("subscriptionAuthMode", value, "must be None or Prefix")
     return mode
