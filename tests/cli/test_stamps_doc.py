@@ -68,7 +68,7 @@ def test_its_requests_are_answered_as_the_page_says(broker: BrokerThread) -> Non
     gone = (204, b"")
     *changes, (_, stamp), (status, metrics) = answers
     assert (json.loads(stamp)["index"], json.loads(stamp)["messageCount"]) == (0, 1)
-    assert changes == [gone, gone, (200, b'{"stampers": ["index"]}'), gone, gone]
+    assert changes == [gone, gone, (200, b'{"stampers":["index"]}'), gone, gone]
     assert (status, b"pulsemark_message_headers_parsed_total" in metrics) == (200, True)
 
 

@@ -30,6 +30,10 @@ from .secured import secured_broker, token_of
 __all__ = ["attacked_broker", "forged", "role_with", "roles_without", "signed", "state_of"]
 
 SMALL_SCOPES = (Scope.SUPER, Scope.CLUSTER, Scope.BROKER)
+#: Operations on a namespace for roles that may produce or consume in it.
+NAMESPACE_LOOKUPS = frozenset({"GET_TOPIC", "GET_TOPICS", "GET_BUNDLE"})
+#: Those for roles that may consume in it.
+NAMESPACE_READS = frozenset({"CLEAR_BACKLOG", "UNSUBSCRIBE", "TRIM_TOPIC"})
 
 
 @cache
@@ -97,7 +101,7 @@ def role_with(need: Need) -> str:
         return "admin"
     if need.scope in (Scope.OPEN, Scope.AUTHENTICATED, Scope.OWN):
         return "nobody"
-    if need.scope is Scope.NAMESPACE and need.operation == "GET_TOPICS":
+    if need.scope is Scope.NAMESPACE and need.operation in NAMESPACE_LOOKUPS | NAMESPACE_READS:
         return "reader"
     if need.scope is Scope.TOPIC and need.operation in READS:
         return "reader"
@@ -116,7 +120,7 @@ def roles_without(need: Need) -> tuple[str, ...]:
         return (*strangers, "boss", "both")
     if with_all == "boss":
         return (*strangers, "both")
-    if need.operation in LOOKUPS or need.operation == "GET_TOPICS":
+    if need.operation in LOOKUPS | NAMESPACE_LOOKUPS:
         return strangers
     return (*strangers, "writer" if with_all == "reader" else "reader")
 

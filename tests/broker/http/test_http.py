@@ -248,12 +248,19 @@ def test_a_partitioned_topic_asked_by_its_own_name(http, raw, topic):
     assert http("POST", path_of(topic, "/subscription/s/skip_all")).status == 404
 
 
-def test_non_persistent_topics_are_refused_by_name(http):
-    """They are not served: nothing is made, and looking finds nothing."""
-    path = "/admin/v2/non-persistent/public/default/np"
-    assert http("PUT", f"{path}/partitions", 2).status == 405
-    assert http("PUT", path).status == 405
-    assert http("GET", f"{path}/partitions").status == 404
+def test_non_persistent_topics_are_made_by_name(http):
+    """With and without partitions, once; looking for one that is absent makes nothing."""
+    parts, plain = (f"/admin/v2/non-persistent/public/default/{name}" for name in ("np", "np1"))
+    assert http("GET", f"{parts}/partitions").status == 404
+    assert http("GET", f"{parts}/partitions").status == 404
+    for status in (204, 409):
+        assert http("PUT", f"{parts}/partitions", 2).status == status
+        assert http("PUT", plain).status == status
+    assert http("PUT", parts).status == 409
+    assert http("GET", f"{parts}/partitions").json["partitions"] == 2
+    assert http("GET", f"{plain}/partitions").json["partitions"] == 0
+    for path in (f"{parts}/partitions", plain):
+        assert http("DELETE", path).status == 204
 
 
 def test_partitions_survive_a_restart(tmp_path, topic):
@@ -370,7 +377,10 @@ def test_a_subscription_is_moved(http, raw, clock, topic):
     producer.send(b"x")
     assert entries_for(raw, topic, 1) == [5]
     assert http("POST", path_of(topic, "/subscription/nix/skip_all")).status == 404
-    assert http("POST", f"{here}/skip/-1").status == 400
+    for count in ("-1", "0"):
+        assert http("POST", f"{here}/skip/{count}").status == 204
+    assert http("POST", f"{here}/skip/x").status == 404
+    assert entries_for(raw, topic, 1) == [5]
 
 
 def test_a_registered_schema_is_shown(http, client, topic):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,12 +104,64 @@ def test_names_of_subscriptions_must_begin_with_the_role_in_mode_prefix(
     mode = f"{NAMESPACE}/subscriptionAuthMode"
     assert rest(secured, "GET", mode, BOSS).json == "None"
     assert rest(secured, "POST", mode, BOSS, "Prefix").status == 204
-    assert rest(secured, "POST", mode, BOSS, "Sometimes").status == 400
-    assert rest(secured, "GET", mode, BOSS).json == "Prefix"
+    for unknown in ("Sometimes", "prefix", "", 5, ["None"]):
+        assert rest(secured, "POST", mode, BOSS, unknown).status == 400
+        assert rest(secured, "GET", mode, BOSS).json == "Prefix"
     with connect(secured, "reader") as reader:
         with pytest.raises(RequestRefusedError, match="not authorized to subscribe"):
             reader.subscribe(TOPIC, "s")
         reader.subscribe(TOPIC, "reader-s")
+    assert rest(secured, "POST", mode, BOSS).status == 204
+    assert rest(secured, "GET", mode, BOSS).json == "None"
+
+
+def test_mode_prefix_closes_consumers_that_it_forbids(secured: BrokerThread) -> None:
+    """Those whose subscription's name begins with their role stay."""
+    with connect(secured, "reader") as reader:
+        closed = reader.subscribe(TOPIC, "s")
+        kept = reader.subscribe(TOPIC, "reader-s")
+        mode = f"{NAMESPACE}/subscriptionAuthMode"
+        assert rest(secured, "POST", mode, BOSS, "Prefix").status == 204
+        assert reader.wait_unsolicited(_T.CLOSE_CONSUMER).consumer_id == closed.consumer_id
+        reader.ping()
+        assert not kept.is_closed
+
+
+def test_a_namespaces_subscriptions_are_cleared_only_by_their_roles(secured: BrokerThread) -> None:
+    """Whatever the path, a subscription of other roles keeps its backlog."""
+    for name in ("own", "mine"):
+        assert rest(secured, "PUT", f"{ON_TOPIC}/subscription/{name}", BOSS).status == 204
+    restricted = f"{PERMISSIONS}/subscription/mine"
+    assert rest(secured, "POST", restricted, BOSS, ["both"]).status == 204
+    with connect(secured, "boss") as boss:
+        boss.create_producer(TOPIC).send(b"x")
+
+    def backlogs() -> dict[str, int]:
+        found = rest(secured, "GET", f"{ON_TOPIC}/stats", BOSS).json["subscriptions"]
+        return {name: found[name]["msgBacklog"] for name in sorted(found)}
+
+    def statuses(role: str, path: str) -> set[int]:
+        ends = rest(secured, "GET", f"{NAMESPACE}/bundles", token_of(role)).json["boundaries"]
+        bundles = [f"{low}_{high}/" for low, high in itertools.pairwise(ends)]
+        paths = [f"{NAMESPACE}/{bundle}{path}" for bundle in ("", *bundles)]
+        return {rest(secured, "POST", each, token_of(role)).status for each in paths}
+
+    for path in ("clearBacklog", "clearBacklog/", "clearBacklog/mine", "unsubscribe/mine"):
+        assert statuses("reader", path) == {403}, path
+    assert statuses("reader", "clearBacklog//") == {404}
+    assert statuses("writer", "clearBacklog/own") == {403}
+    assert backlogs() == {"mine": 1, "own": 1}
+    assert statuses("reader", "clearBacklog/own") == {204}
+    assert backlogs() == {"mine": 1, "own": 0}
+    rest(secured, "POST", f"{NAMESPACE}/subscriptionAuthMode", BOSS, "Prefix")
+    for path in ("clearBacklog", "clearBacklog/mine", "unsubscribe/own"):
+        assert statuses("both", path) == {403}, path
+    rest(secured, "POST", f"{NAMESPACE}/subscriptionAuthMode", BOSS, "None")
+    assert backlogs() == {"mine": 1, "own": 0}
+    assert statuses("both", "clearBacklog") == {204}
+    assert backlogs() == {"mine": 0, "own": 0}
+    assert statuses("both", "unsubscribe/mine") == {204}
+    assert backlogs() == {"own": 0}
 
 
 @pytest.mark.parametrize("body", [["fly"], {"a": 1}, "consume", 5, [5], None])

@@ -41,7 +41,7 @@ VALUES = {
     "ledger": "0",
     "entry": "0",
     "version": "0",
-    "bundle": "0x00000000_0xffffffff",
+    "bundle": "0x00000000_0x40000000",
     "number": "1",
     "position": "1",
     "name": "x",
@@ -152,7 +152,7 @@ def test_allowed(attacked: BrokerThread, row: tuple[Route, Need]) -> None:
     prepare(attacked)
 
 
-@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PATCH", "TRACE", "CONNECT", "get", "X"])
+@pytest.mark.parametrize("method", ["HEAD", "PATCH", "TRACE", "CONNECT", "get", "X"])
 def test_other_methods_change_and_show_nothing(attacked: BrokerThread, method: str) -> None:
     """HEAD needs what GET needs; other methods never come to a handler."""
     prepare(attacked)
@@ -166,6 +166,30 @@ def test_other_methods_change_and_show_nothing(attacked: BrokerThread, method: s
             assert open_to_all or answer.status >= 400, (method, route.template)
             assert not answer.body or method != "HEAD"
     assert state_of(attacked) == before
+
+
+def test_options_name_methods_and_nothing_else(attacked: BrokerThread) -> None:
+    """Every role gets the same answer, as in Pulsar; without credentials there is none."""
+    before = state_of(attacked)
+    methods = {route.method for route in ROUTES} | {"HEAD", "OPTIONS"}
+    for path in sorted({path_of(route) for route, need in NEEDED if need.scope is not Scope.OPEN}):
+        for token in (None, forged()["alg none"]):
+            assert rest(attacked, "OPTIONS", path, token).status == 401, path
+        answer, other = (rest(attacked, "OPTIONS", path, signed(r)) for r in ("nobody", "admin"))
+        assert (answer.status, answer) == (200, other), path
+        assert set(answer.body.decode().split(", ")) <= methods, path
+    assert state_of(attacked) == before
+
+
+def test_no_name_has_an_empty_value() -> None:
+    """A path with nothing in the place of a name is another path, as in Pulsar."""
+    for route in ROUTES:
+        values = [VALUES.get(part[1:-1], part) for part in route.parts]
+        assert route.match(tuple(values)) is not None, route.template
+        for place, part in enumerate(route.parts):
+            if part.startswith("{"):
+                empty = (*values[:place], "", *values[place + 1 :])
+                assert route.match(empty) is None, (route.template, part)
 
 
 def test_a_route_without_a_stated_need_fails_at_import() -> None:

@@ -95,7 +95,9 @@ async def _disconnect(request: Request, names: list[str]) -> None:
             await topics.turns.work(opened.disconnect())
 
 
-async def clear(request: Request, tenant: str, name: str, subscription: str = "") -> Response:
+async def clear(
+    request: Request, tenant: str, name: str, subscription: str | None = None
+) -> Response:
     """Acknowledge all messages of a namespace, for one subscription or for all."""
     names = request.services.topics.names_in(f"{tenant}/{name}")
     await _each(request, names, subscription, _clear)
@@ -103,7 +105,7 @@ async def clear(request: Request, tenant: str, name: str, subscription: str = ""
 
 
 async def clear_bundle(
-    request: Request, tenant: str, name: str, bundle: str, subscription: str = ""
+    request: Request, tenant: str, name: str, bundle: str, subscription: str | None = None
 ) -> Response:
     """Acknowledge all messages of a bundle, for one subscription or for all."""
     full = namespace_name(request, tenant, name)
@@ -134,7 +136,9 @@ def _check_no_replicator(subscription: str) -> None:
         raise HttpError(412, "Cannot unsubscribe a replication cursor")
 
 
-async def _each(request: Request, names: list[str], subscription: str, action: Action) -> None:
+async def _each(
+    request: Request, names: list[str], subscription: str | None, action: Action
+) -> None:
     topics = request.services.topics
     for name in names:
         parsed = topics.parse(name)
@@ -142,7 +146,7 @@ async def _each(request: Request, names: list[str], subscription: str, action: A
             continue
         opened = await topics.open(parsed, create=False)
         for one in tuple(opened.subscriptions.values()):
-            if subscription in ("", one.name) and one.exists:
+            if subscription in (None, one.name) and one.exists:
                 await action(one)
 
 

@@ -57,14 +57,17 @@ class Route:
         return " ".join(text.partition("\n\n")[0].split())
 
     def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The values of the template's names; None if the path does not match."""
+        """The values of the template's names; None if the path does not match.
+
+        An empty segment has no value, as in Pulsar: `clearBacklog//` names no subscription.
+        """
         if len(segments) != len(self._parts):
             return None
         values = []
         for part, segment in zip(self._parts, segments, strict=True):
             if part == "{domain}" and segment not in DOMAINS:
                 return None
-            if part.startswith("{"):
+            if part.startswith("{") and segment:
                 values.append(segment)
             elif part != segment:
                 return None

@@ -131,12 +131,22 @@ OFFLOAD_THRESHOLDS = (
     ),
 )
 
-_auth_mode = any_of("None", "Prefix")
+_known_auth_mode = any_of("None", "Prefix")
+
+
+def _auth_mode(value: Any) -> str | None:
+    """Unlike Pulsar, which takes an unknown mode for None: a typing error would open everything."""
+    mode: str | None = _known_auth_mode("subscriptionAuthMode", value)
+    if mode is None and value is not None:
+        raise UnreadableValueError("subscriptionAuthMode", value, "must be None or Prefix")
+    return mode
+
+
 AUTH_MODE = Policy(
     name="subscriptionAuthMode",
     key="subscription_auth_mode",
     what="whether a subscription's name must begin with the role",
-    read=lambda value: _auth_mode("subscriptionAuthMode", value),
+    read=_auth_mode,
     default=lambda config: "None",
     namespace=Place("subscriptionAuthMode", empty="removes", unset="None", is_removable=False),
     topic=None,
