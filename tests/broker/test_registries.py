@@ -254,7 +254,7 @@ class Registries(RuleBasedStateMachine):
 
     @rule()
     def create_partitioned(self):
-        """Make the partitioned topic."""
+        """Make the partitioned topic: its first partition's subscriptions are shared."""
         self.begin(self.broker.topics.create_partitioned(TopicName.parse(PARENT), 2))
 
     @rule(force=st.booleans())
