@@ -255,7 +255,16 @@ class Registries(RuleBasedStateMachine):
     @rule()
     def create_partitioned(self):
         """Make the partitioned topic: its first partition's subscriptions are shared."""
+        self.share_offers()
         self.begin(self.broker.topics.create_partitioned(TopicName.parse(PARENT), 2))
+
+    def share_offers(self):
+        """The second partition's subscriptions may be copies of the first one's."""
+        first, second = TOPICS[3:]
+        for topic, name in list(self.offered):
+            if topic == first:
+                self.offered.setdefault((second, name), [])
+                self.offered[second, name] += self.offered[first, name]
 
     @rule(force=st.booleans())
     def delete_partitioned(self, force):
