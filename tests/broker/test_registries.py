@@ -309,6 +309,7 @@ class Registries(RuleBasedStateMachine):
                 assert set(client.producers) == set(client.session.producers)
                 assert set(client.consumers) == set(client.session.consumers)
                 assert all(one.subscription for one in client.session.consumers.values())
+                assert not any(p.is_disconnected for p, _ in client.session.producers.values())
         for topic in self.broker.topics.open_topics.values():
             assert topic.producers.by_name or not topic.producers.waiting
             for name, subscription in topic.subscriptions.items():
@@ -353,6 +354,11 @@ class Registries(RuleBasedStateMachine):
                 self.subscription_agrees(subscription)
         for client in self.broker.clients:
             for producer, topic in client.session.producers.values():
+                if producer.is_disconnected:
+                    # Its client is notified in a later turn, and until then it is nowhere else.
+                    assert producer.home is None
+                    assert not producer.may_publish
+                    continue
                 assert producer.is_fenced or producer.home is topics[topic.name].producers
                 assert producer.is_fenced or topic is topics[topic.name]
             for consumer in client.session.consumers.values():
