@@ -342,7 +342,7 @@ class Registries(RuleBasedStateMachine):
         for topic in topics.values():
             assert topic.is_open
             producers = topic.producers
-            for producer in (*producers.by_name.values(), *producers.waiting.values()):
+            for producer in (*producers.by_name.values(), *producers.waiting):
                 assert producer.home is producers
                 assert not producer.has_left
                 assert not producer.connection.is_closed
