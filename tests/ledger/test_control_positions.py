@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulsemark.ledger import (
@@ -48,6 +48,7 @@ def check(ledger: ManagedLedger) -> None:
     for cursor in ledger.cursors.values():
         left = [e for e in entries if e.kind is EntryKind.DATA and not cursor.is_acked(e.position)]
         assert cursor.backlog_messages == sum(e.message_count for e in left)
+        assert cursor.backlog_entries == len(left)
         for count in (1, 3):
             if len(left) >= count:
                 assert cursor.nth_unacked(count) == left[count - 1].position
@@ -136,6 +137,8 @@ class History:
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
+@example([("data", 3), ("ack", 1), ("cut", 1)])
+@example([("data", 3), ("ack", 1), ("cut", 1), ("kill", 0)])
 def test_any_history(steps: list[tuple[str, int]]) -> None:
     """Appends, cuts at both ends, failures, crashes and seeks: backlogs count messages only."""
     with TemporaryDirectory() as folder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,12 +111,23 @@ class New(Record):  # type: ignore[misc]
     """The second schema."""
 
     name = String()
-    age = Integer()
+    age = Integer(required_default=True)
+
+
+class Other(Record):  # type: ignore[misc]
+    """A schema that does not fit the first one."""
+
+    name = Integer(required=True)
 
 
 def publish_records(client: pulsar.Client) -> None:
-    """Publish with both schemas."""
-    for schema, record in ((Old, Old(name="a")), (New, New(name="b", age=3))):
+    """Publish with two schemas that fit."""
+    publish_with(client, (Old, Old(name="a")), (New, New(name="b", age=3)))
+
+
+def publish_with(client: pulsar.Client, *records: tuple[type[Record], Record]) -> None:
+    """Publish each record with its schema."""
+    for schema, record in records:
         producer = client.create_producer(TOPIC, schema=JsonSchema(schema))
         producer.send(record)
         producer.close()
@@ -150,6 +163,40 @@ def schema_of(broker: BrokerThread, version: int) -> tuple[int, bytes]:
     return schema.type, schema.schema_data
 
 
+def set_strategy(broker: BrokerThread, strategy: str) -> None:
+    """Set the compatibility strategy of the default namespace."""
+    path = "/admin/v2/namespaces/public/default/schemaCompatibilityStrategy"
+    request = urllib.request.Request(
+        f"{broker.http_url}{path}",
+        data=json.dumps(strategy).encode(),
+        headers={"Content-Type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request, timeout=30):
+        pass
+
+
+def test_versions_that_do_not_fit_each_other(
+    source: BrokerThread, target: BrokerThread, tmp_path: Path, mirror: Mirror, connect: MakeClient
+) -> None:
+    """The target's strategy decides: what it refuses is named, and goes over once it is allowed."""
+    set_strategy(source, "ALWAYS_COMPATIBLE")
+    client = connect(source.service_url)
+    publish_with(client, (Old, Old(name="a")), (Other, Other(name=1)), (New, New(name="b", age=3)))
+    client.close()
+    with pytest.raises(SchemaVersionError, match="version 1 of the source's schema: the target"):
+        mirror(source.service_url, target.service_url)
+    assert target.data_dir is not None
+    assert len(bodies_of(target.data_dir)) == 1
+    set_strategy(target, "ALWAYS_COMPATIBLE")
+    assert mirror(source.service_url, target.service_url).entries == 2
+    mirror(source.service_url, tmp_path / "b")
+    with running_broker(data_dir=tmp_path / "b") as opened:
+        for version in (0, 1, 2):
+            wanted = schema_of(source, version)
+            assert schema_of(target, version) == schema_of(opened, version) == wanted
+
+
 def test_another_schema_in_the_target_is_refused(
     source: BrokerThread, target: BrokerThread, mirror: Mirror, connect: MakeClient
 ) -> None:
@@ -157,6 +204,7 @@ def test_another_schema_in_the_target_is_refused(
     client = connect(source.service_url)
     publish_records(client)
     client.close()
+    set_strategy(target, "ALWAYS_COMPATIBLE")
     with RawClient.from_url(target.service_url) as raw:
         other = Schema(name="x", type=Schema.Json, schema_data=b'{"type":"int"}')
         raw.create_producer(TOPIC, schema=other)

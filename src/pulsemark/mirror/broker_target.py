@@ -29,6 +29,7 @@ from .broker_source import authentication
 from .entries import Resume, SourceEntry, TopicTarget
 from .errors import (
     PartitionCountError,
+    SchemaVersionError,
     TargetNotEmptyError,
     TargetRefusedError,
     TopicMissingError,
@@ -184,12 +185,18 @@ class BrokerTopic:
         raise TargetRefusedError(self._target.place, self._producer.topic, str(error)) from error
 
     def add_schema(self, version: int, schema: pb.Schema) -> int:
-        """Register the schema. Raises TargetRefusedError."""
+        """Register the schema. Raises SchemaVersionError, TargetRefusedError.
+
+        The target's compatibility strategy decides, as for Pulsar's replication.
+        """
         connection = self._target.service.connection(self._producer.topic)
         topic = str(TopicName.parse(self._producer.topic))
         try:
             return int.from_bytes(connection.register_schema(topic, schema), "big")
         except RequestRefusedError as error:
+            if error.error == pb.IncompatibleSchema:
+                reason = f"the target does not take it: {error}"
+                raise SchemaVersionError(topic, version, reason) from error
             raise TargetRefusedError(self._target.place, topic, str(error)) from error
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from ..commit.commit import DONE, Commit, failed_commit
 from ..errors import LedgerError
 from ..position import LATEST, Position
 from ..store_state import StoreState
-from .cursor_log import CursorLog, data_messages, entries_between, messages_between
+from .cursor_log import CursorLog, count_marked, data_messages, entries_between, messages_between
 from .partial_batches import PartialBatches, bits_of, signed_words_of, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
@@ -248,7 +248,7 @@ class Cursor:
             count -= before
             start = max(start, at)
             block_end = Position(at.ledger_id, at.entry_id + BLOCK_ENTRIES)
-            acked = (bits >> (start.entry_id - at.entry_id)).bit_count()
+            acked = count_marked(log, start, bits >> (start.entry_id - at.entry_id))
             here = log.count_entries(start, block_end) - acked
             if here >= count:
                 unacked = (p for p in entries_between(start, block_end) if p not in self._acked)
@@ -267,10 +267,10 @@ class Cursor:
     def backlog_entries(self) -> int:
         """Entries not yet acknowledged, a batch counted once; control entries do not count."""
         first = self._settle()
-        control = self._log.control_positions(first, LATEST)
-        open_control = sum(place not in self._acked for place in control)
-        not_waiting = self._acked.entry_count + open_control
-        return max(self._log.count_entries(first, LATEST) - not_waiting, 0)
+        open_control = sum(p not in self._acked for p in self._log.control_positions(first, LATEST))
+        blocks = self._acked.blocks_after(self.mark_delete)
+        acked = sum(count_marked(self._log, *block) for block in blocks)
+        return max(self._log.count_entries(first, LATEST) - acked - open_control, 0)
 
     @property
     def acked_ranges(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ..position import Position
+from .position_ranges import runs_of
 
 
 class CursorLog(Protocol):
@@ -41,6 +42,21 @@ def data_messages(log: CursorLog, start: Position, end: Position) -> int:
 def entries_between(start: Position, end: Position) -> Iterator[Position]:
     """The positions from start to before end, in one ledger."""
     return (Position(start[0], entry_id) for entry_id in range(start[1], end[1]))
+
+
+def count_marked(log: CursorLog, start: Position, bits: int) -> int:
+    """How many set bits are entries of the log; the lowest bit is the entry at ``start``.
+
+    Acknowledged entries may have been cut off the log's tail, or left out of its compacted form.
+    """
+    ledger_id, first = start
+    length = bits.bit_length()
+    if log.count_entries(start, Position(ledger_id, first + length)) == length:
+        return bits.bit_count()
+    return sum(
+        log.count_entries(Position(ledger_id, first), Position(ledger_id, last + 1))
+        for _, first, last in runs_of(ledger_id, first, bits)
+    )
 
 
 def messages_between(log: CursorLog, ledger_id: int, first: int, last: int) -> int:

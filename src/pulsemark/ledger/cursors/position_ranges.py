@@ -151,7 +151,7 @@ class PositionRanges:
         """(ledger id, first, last) of every range, in order."""
         pending: tuple[int, int, int] | None = None
         for key in self._keys:
-            for found in _runs(key, self._blocks[key].bits):
+            for found in runs_of(key[0], key[1] << _SHIFT, self._blocks[key].bits):
                 if pending is None:
                     pending = found
                 elif pending[0] == found[0] and pending[2] + 1 == found[1]:
@@ -165,11 +165,6 @@ class PositionRanges:
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    @property
-    def entry_count(self) -> int:
-        """How many positions there are."""
-        return sum(block.bits.bit_count() for block in self._blocks.values())
-
     def blocks_after(self, position: Position) -> Iterator[tuple[Position, int]]:
         """(first position, bits) of each block that has entries after ``position``, in order."""
         at = bisect_right(self._keys, (position[0], (position[1] + 1) >> _SHIFT)) - 1
@@ -180,12 +175,11 @@ class PositionRanges:
     def _weight_of(self, key: tuple[int, int], bits: int) -> int:
         if self._weigh is None:
             return 0
-        return sum(self._weigh(*run) for run in _runs(key, bits))
+        return sum(self._weigh(*run) for run in runs_of(key[0], key[1] << _SHIFT, bits))
 
 
-def _runs(key: tuple[int, int], bits: int) -> Iterator[tuple[int, int, int]]:
-    """(ledger id, first, last) of the runs of set bits of a block."""
-    ledger_id, at = key[0], key[1] << _SHIFT
+def runs_of(ledger_id: int, at: int, bits: int) -> Iterator[tuple[int, int, int]]:
+    """(ledger id, first, last) of the runs of set bits; the lowest bit is the entry ``at``."""
     while bits:
         skipped = (bits & -bits).bit_length() - 1
         bits >>= skipped
