@@ -95,3 +95,22 @@ def test_bad_input_is_one_line(pulsemark, say, arguments):
     say("no token")
     ran = pulsemark("token", *arguments)
     assert (ran.status, ran.err.count("\n"), ran.out) == (2, 1, "")
+
+
+def test_a_token_comes_from_stdin_or_from_a_file(pulsemark, tmp_path, say):
+    """The options of `pulsar tokens`, in their short forms too."""
+    key, file = tmp_path / "secret.key", tmp_path / "ann.token"
+    pulsemark("token", "create-secret-key", "-o", str(key))
+    token = pulsemark("token", "create", "-sk", str(key), "-s", "ann").out
+    file.write_text(token)
+    for option in ("-f", "--token-file"):
+        say("not a token")
+        assert pulsemark("token", "validate", "-sk", str(key), option, str(file)).out == "ann\n"
+        assert '"sub":"ann"' in pulsemark("token", "show", option, str(file)).out
+    for option in ("-i", "--stdin"):
+        say(token)
+        assert pulsemark("token", "validate", option, "-sk", str(key)).out == "ann\n"
+    missing = pulsemark("token", "show", "-f", str(tmp_path / "none"))
+    assert missing.status == 2
+    file.write_bytes(b"\xff\xfe\x00.a.b")
+    assert pulsemark("token", "validate", "-sk", str(key), "-f", str(file)).status == 2

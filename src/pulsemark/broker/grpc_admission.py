@@ -6,6 +6,7 @@ client's certificate. Then it needs what `NEEDS` says, about the topic that its 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from .security.principal import Principal
 from .services import Services
 
 __all__ = ["NEEDS", "admitting"]
+
+log = logging.getLogger(__name__)
 
 _READ = topic("PEEK_MESSAGES")
 #: What each call needs. Others, such as reflection, need only a role.
@@ -68,6 +71,7 @@ async def _principal_of(services: Services, caller: Caller) -> Principal:
             own = check()
         check_roles(services.config.security, own.role, original_role)
     except (AuthenticationFailed, InvalidRoles) as refusal:
+        log.info("%s: gRPC call refused: %s", caller.method, refusal)
         text = "credentials are needed in 'authorization', or wrong"
         raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text) from refusal
     return Principal(own.role, original_role)

@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pair.add_argument("--algorithm", "-a", choices=(*RSA, *CURVES), default="RS256")
     create = _action(actions, "create", "print a token")
     key = create.add_mutually_exclusive_group(required=True)
-    key.add_argument("--secret-key", metavar="KEY")
-    key.add_argument("--private-key", metavar="KEY")
+    key.add_argument("--secret-key", "-sk", metavar="KEY")
+    key.add_argument("--private-key", "-pk", metavar="KEY")
     create.add_argument("--subject", "-s", metavar="ROLE", required=True)
     create.add_argument("--algorithm", "-a", help="default: HS256, RS256, or that of the curve")
     create.add_argument("--audience", metavar="NAME", help="who may accept it (claim aud)")
@@ -59,11 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--expiry-time", "-e", type=_duration, metavar="TIME", help="such as 90s, 30d or 1y"
     )
     create.add_argument("--not-before", type=positive, metavar="UNIX_S", help="not valid earlier")
-    _action(actions, "show", "print the token that stdin has, without checking it")
+    show = _action(actions, "show", "print the token that stdin has, without checking it")
+    _add_token_source(show)
     validate = _action(actions, "validate", "check the token that stdin has, and print its role")
+    _add_token_source(validate)
     checked = validate.add_mutually_exclusive_group(required=True)
-    checked.add_argument("--secret-key", metavar="KEY")
-    checked.add_argument("--public-key", metavar="KEY")
+    checked.add_argument("--secret-key", "-sk", metavar="KEY")
+    checked.add_argument("--public-key", "-pk", metavar="KEY")
     validate.add_argument("--algorithm", "-a", help="of the public key (default: RS256)")
 
 
@@ -71,6 +73,21 @@ def _action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
 ) -> argparse.ArgumentParser:
     return actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
+
+
+def _add_token_source(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--stdin", "-i", action="store_true", help="read the token from stdin")
+    source.add_argument(
+        "--token-file", "-f", type=Path, metavar="PATH", help="read it from this file instead"
+    )
+
+
+def _given_token(args: argparse.Namespace) -> str:
+    if args.token_file is None:
+        return sys.stdin.read().strip()
+    # Whatever is no text is no token: it is refused like any other.
+    return str(args.token_file.read_text("utf-8", "replace")).strip()
 
 
 def _duration(text: str) -> int:
@@ -90,9 +107,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == "create":
         print(_token(args))
     elif args.action == "show":
-        _show(sys.stdin.read().strip())
+        _show(_given_token(args))
     else:
-        _validate(args, sys.stdin.read().strip())
+        _validate(args, _given_token(args))
     return 0
 
 

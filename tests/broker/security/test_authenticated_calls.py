@@ -170,3 +170,14 @@ def test_a_certificate_is_a_role_where_it_is_required(serve, certificates):
         pytest.raises(SeekCallError),
     ):
         seek.by_time(TOPIC, 0)
+
+
+def test_the_log_has_the_reason_without_the_credential(serve, caplog):
+    """As for connections and HTTP requests."""
+    broker = serve()
+    caplog.set_level("INFO", logger="pulsemark.broker.grpc_admission")
+    seek = SeekClient(broker.grpc_url, token="a.credential.c")
+    with seek, pytest.raises(UnauthenticatedError):
+        seek.by_time(TOPIC, 0)
+    assert "SeekByTime: gRPC call refused: token: it is not a token (JWT)" in caplog.text
+    assert "a.credential.c" not in caplog.text
