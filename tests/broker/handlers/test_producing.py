@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pulsemark.broker.handlers import producing
 from pulsemark.metadata import BrokerEntryMetadata, pack
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSend
 from pulsemark.testing import RawClient, running_broker
@@ -203,3 +204,23 @@ def test_no_topic_comes_into_being_where_that_is_off(topic):
             client.subscribe(topic, "s")
         with pytest.raises(RequestRefusedError, match="TopicNotFound"):
             client.partitions(topic)
+
+
+def test_a_topic_that_closes_while_a_producer_opens_refuses_it(raw, broker, topic, monkeypatch):
+    """No success for a producer that was closed during the wait for its last sequence id."""
+
+    async def switch_on(running):
+        topics = running.services.topics
+        opened = await topics.open(topics.parse(topic), create=True)
+        opened.deduplication = object()
+
+    async def closing(opened, _):
+        for _piece in opened.producers.disconnecting():
+            pass
+        return 7
+
+    broker.call(switch_on)
+    monkeypatch.setattr(producing, "last_stored", closing)
+    with pytest.raises(RequestRefusedError, match="closed meanwhile") as refused:
+        raw.create_producer(topic)
+    assert refused.value.error_name == "ServiceNotReady"

@@ -137,6 +137,9 @@ async def _open_producer(
             last_sequence_id = await _start_mirror(session, topic, opened)
         elif topic.deduplication is not None:
             last_sequence_id = await last_stored(topic, opened)
+        if opened.home is None:
+            # The topic was closed or deleted during the last wait.
+            raise RefusedError(ServerError.ServiceNotReady, f"{topic.name} was closed meanwhile")
         _check_again(session, command, opened, generation)
     finally:
         if session.opening.get(place) is opened:
