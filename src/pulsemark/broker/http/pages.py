@@ -13,7 +13,16 @@ from http import HTTPStatus
 
 from .messages import Response
 
-__all__ = ["JSON_CLASSES", "accepts_json", "allow_header", "error_page", "has_json_body", "options"]
+__all__ = [
+    "HTML_TYPE",
+    "JSON_CLASSES",
+    "accepts_json",
+    "allow_header",
+    "error_page",
+    "has_json_body",
+    "html_page",
+    "options",
+]
 
 WITH_PAGE = frozenset({"GET", "POST", "HEAD"})
 #: The order in which Pulsar names methods in Allow.
@@ -32,11 +41,16 @@ HTML = """<html>
 <tr><th>STATUS:</th><td>{status}</td></tr>
 <tr><th>MESSAGE:</th><td>{message}</td></tr>
 </table>
-
+{rule}
 </body>
 </html>
 """
 TEXT = "HTTP ERROR {status} {message}\nURI: {path}\nSTATUS: {status}\nMESSAGE: {message}\n"
+
+
+def html_page(status: int, escaped_message: str, path: str, *, rule: str = "") -> str:
+    """The page of an error; `rule` is the line that some of Pulsar's pages end with."""
+    return HTML.format(status=status, message=escaped_message, path=escape(path), rule=rule)
 
 
 def error_page(method: str, path: str, accept: str, status: int, reason: str = "") -> Response:
@@ -46,7 +60,7 @@ def error_page(method: str, path: str, accept: str, status: int, reason: str = "
     message = reason or HTTPStatus(status).phrase
     for kind in _media_types(accept) or ["*/*"]:
         if kind in ("*/*", "text/*", "text/html"):
-            text = HTML.format(status=status, message=escape(message), path=escape(path))
+            text = html_page(status, escape(message), path)
             return Response(status, text.encode("latin-1", "replace"), HTML_TYPE)
         if kind == "text/plain":
             text = TEXT.format(status=status, message=message, path=path)

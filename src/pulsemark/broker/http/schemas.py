@@ -16,27 +16,11 @@ from ..topics.schema_compatibility import check_compatible
 from ..topics.schema_data import CLIENT_SIDE, kind_of, parse_kind, shown_data, stored_data
 from ..topics.schemas import SchemaVersion, version_bytes
 from .messages import HttpError, Request, Response
+from .pages import HTML_TYPE, html_page
 from .table import Route
 
 __all__ = ["ROUTES"]
 
-PAGE_TYPE = "text/html;charset=iso-8859-1"
-PAGE = """<html>
-<head>
-<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>
-<title>Error {status} {message}</title>
-</head>
-<body><h2>HTTP ERROR {status} {message}</h2>
-<table>
-<tr><th>URI:</th><td>{path}</td></tr>
-<tr><th>STATUS:</th><td>{status}</td></tr>
-<tr><th>MESSAGE:</th><td>{message}</td></tr>
-</table>
-<hr/>
-
-</body>
-</html>
-"""
 UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}"
 
 
@@ -173,9 +157,9 @@ def _shown(found: SchemaVersion) -> dict[str, Any]:
 
 
 def _page(request: Request, status: int, message: str) -> Response:
-    path = html.escape(request.target.partition("?")[0])
-    page = PAGE.format(status=status, message=_escaped(message), path=path)
-    return Response(status, page.encode("iso-8859-1", "xmlcharrefreplace"), PAGE_TYPE)
+    path = request.target.partition("?")[0]
+    page = html_page(status, _escaped(message), path, rule="<hr/>\n")
+    return Response(status, page.encode("iso-8859-1", "xmlcharrefreplace"), HTML_TYPE)
 
 
 def _escaped(text: str) -> str:

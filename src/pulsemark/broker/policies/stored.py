@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..configuration.config import BrokerConfig
+from ..security.permissions import MODES
 from .policy import InvalidValueError, Place, Policy, UnreadableValueError
 from .values import any_of, boolean, decimal, fields, integer, long_integer, names
 
@@ -131,7 +132,7 @@ OFFLOAD_THRESHOLDS = (
     ),
 )
 
-_known_auth_mode = any_of("None", "Prefix")
+_known_auth_mode = any_of(*MODES)
 
 
 def _auth_mode(value: Any) -> str | None:
