@@ -114,8 +114,19 @@ class TopicsPort(Protocol):
         """Replace a topic's own settings; durable on return. Raises KafkaError."""
         ...
 
-    async def truncate_head(self, opened: OpenTopic, before: Position) -> None:
-        """Remove all entries before a position; durable on return. Raises KafkaError."""
+    async def size_bytes(self, topic: str, index: int) -> int:
+        """What a partition takes on the disk. Raises KafkaError."""
+        ...
+
+    def start(self, opened: OpenTopic) -> int:
+        """The offset before which records were deleted; 0: none, but by whole entries."""
+        ...
+
+    async def delete_before(self, opened: OpenTopic, offset: int, position: Position) -> None:
+        """Delete the records before an offset, which the entry at `position` has, or the end.
+
+        Durable on return. Raises KafkaError.
+        """
         ...
 
 
@@ -272,6 +283,9 @@ class Ports(Protocol):
     input: InputMemory
     output: OutputMemory
 
+    #: The data folder, by which tools know the broker's disk.
+    data_folder: str
+
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
 
@@ -281,6 +295,10 @@ class Ports(Protocol):
 
     def storage_failed(self, error: BaseException) -> None:
         """An append failed."""
+        ...
+
+    async def disk_bytes(self) -> tuple[int, int]:
+        """The size of the data folder's disk, and what is free; -1: not known. Raises OSError."""
         ...
 
     async def journal(self) -> ManagedLedger:

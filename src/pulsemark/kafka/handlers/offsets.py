@@ -19,7 +19,9 @@ from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
-LATEST, EARLIEST = -1, -2
+LATEST, EARLIEST, NEWEST_TIME = -1, -2, -3
+#: From this version of ListOffsets on, clients may ask for the record of the latest time (KIP-734).
+NEWEST_TIME_VERSION = 7
 MAX_OLD_STYLE_OFFSETS = 1_000
 
 _Listed = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -69,7 +71,12 @@ async def _list_one(
             now_ms = session.endpoint.ports.now_ms()
             answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
-            await _by_time(session, partition, asked.timestamp, answer)
+            time_ms = asked.timestamp
+            if time_ms == NEWEST_TIME and request.version >= NEWEST_TIME_VERSION:
+                time_ms = _newest_time_ms(partition)
+                if time_ms is None:
+                    return answer
+            await _by_time(session, partition, time_ms, answer)
     except KafkaError as refusal:
         answer.error_code = refusal.code
     except (LedgerError, OSError):
@@ -90,10 +97,17 @@ async def _by_time(
         find = Finder(partition.ledger).by_time
         found: Found = await session.endpoint.ports.run_blocking(find, time_ms)
         if not found.end:
-            answer.timestamp, answer.offset = found.time_ms, found.first_index
+            answer.timestamp = found.time_ms
+            answer.offset = max(found.first_index, partition.first_offset)
             starts = partition.ledger.epochs
             number = bisect_right(starts, found.position, key=lambda start: start.position)
             answer.leader_epoch = starts[number - 1].epoch if number else 0
+
+
+def _newest_time_ms(partition: KafkaPartition) -> int | None:
+    """The latest broker time, which is the last entry's; None: there is no entry."""
+    last = partition.ledger.last_position
+    return None if last is None else partition.ledger.read(last, max_entries=1)[0].time_ms
 
 
 def _first_epoch(partition: KafkaPartition) -> int:
@@ -144,7 +158,7 @@ async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, ask
 
 
 async def delete_records(session: KafkaSession, request: Request) -> None:
-    """Remove the entries before an offset; -1 is all. An entry that has the offset stays."""
+    """Delete the records before an offset; -1 is all. A batch that has the offset stays."""
     topics = []
     for topic in request.body.topics or ():
         name = topic.name or ""
@@ -166,8 +180,8 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
         if not 0 <= offset <= end:
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}")
         if offset > partition.first_offset:
-            before = partition.position_of(offset)
-            await endpoint.ports.topics.truncate_head(partition.opened, before)
+            position = partition.position_of(offset)
+            await endpoint.ports.topics.delete_before(partition.opened, offset, position)
         answer.low_watermark = partition.first_offset
     except KafkaError as refusal:
         answer.error_code = refusal.code
