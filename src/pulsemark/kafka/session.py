@@ -64,6 +64,8 @@ class KafkaSession(Answering, asyncio.Protocol):
         #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
         self.sasl_mechanism: str | None = None
         self.authenticated_by: str | None = None
+        #: What the client was told of a token that was refused; it has to answer that.
+        self.sasl_challenge: str | None = None
         self.peer_certificate: Any = None
         self._handlers = handlers
         self._loop = asyncio.get_running_loop()
