@@ -1,4 +1,4 @@
-"""What tools ask of a cluster: brokers, disks, leaders, replicas, ACLs, quotas, users, groups."""
+"""What tools ask of a cluster: brokers, disks, leaders, replicas, ACLs, users, groups."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def disks(peer: Peer) -> None:
 
 
 def acls(peer: Peer) -> None:
-    """ACLs, quotas, SCRAM users and transactions of a broker that has none."""
+    """ACLs, SCRAM users and transactions of a broker that has none."""
     every: dict[str, Any] = {
         "resource_type_filter": 1,
         "resource_name_filter": None,
@@ -107,8 +107,6 @@ def acls(peer: Peer) -> None:
     for version in peer.versions(admin.DeleteAclsRequest):
         filters = [admin.DeleteAclsRequest.DeleteAclsFilter(**every)]
         peer.ask("delete acls", admin.DeleteAclsRequest, version, filters=filters)
-    for version in peer.versions(admin.DescribeClientQuotasRequest):
-        peer.ask("quotas", admin.DescribeClientQuotasRequest, version, components=[], strict=False)
     user = admin.DescribeUserScramCredentialsRequest.UserName(name="a")
     for users in (None, [], [user], [user, user]):
         peer.ask("users", admin.DescribeUserScramCredentialsRequest, 0, users=users)

@@ -68,7 +68,6 @@ KNOWN = [
     # Offsets
     Known("list-offsets", r"time -\d+ of", "", "negative times are refused as by 3.x, not 2.8"),
     Known("list-offsets", "time 0", "timestamp|offset", "times are the broker's"),
-    Known("newest-times", "time -3", "timestamp", "times are the broker's"),
     Known("list-offsets", "twice", "items", "a refused repetition is answered twice (4.x: once)"),
     Known("list-offsets", "at most -1", "", "a negative count of offsets is 0"),
     # Topics and settings

@@ -27,6 +27,7 @@ from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, Tls
 from .errors import RefusedError
 from .kafka_access import BrokerAccess, BrokerAdmission
+from .kafka_limits import KafkaLimits
 from .kafka_log_starts import LogStarts
 from .services import Services
 from .statistics.stats import segment_size_bytes
@@ -224,6 +225,7 @@ class BrokerTopics:
         self._prefix = f"persistent://{self._namespace}/"
         self._creating = asyncio.Lock()
         self._starts = LogStarts(services.topics.catalog_writer)
+        self._limits = KafkaLimits(services)
 
     async def load(self) -> None:
         """Read what was stored. Raises LedgerError, OSError."""
@@ -266,6 +268,22 @@ class BrokerTopics:
                 Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
             )
         return await _translated(self._topics.open(name, create=False))
+
+    def is_held(self, opened: Topic) -> bool:
+        """Whether the topic's backlog was above its quota."""
+        return opened.has_full_backlog
+
+    async def check_backlog(self, opened: Topic) -> None:
+        """Look again whether the topic's backlog is above its quota. Raises KafkaError."""
+        await _translated(self._limits.check_backlog(opened))
+
+    def check_set(self, opened: Topic, size_bytes: int) -> None:
+        """What the topic's policies say of a record set. Raises KafkaError."""
+        self._limits.check(opened, size_bytes)
+
+    def published(self, opened: Topic, connection: object, messages: int, size_bytes: int) -> int:
+        """Count a set for the topic's publish rate."""
+        return self._limits.published(opened, connection, messages, size_bytes)
 
     def epoch_is_due(self, opened: Topic) -> bool:
         """Whether the partition's leader epoch must begin before another set is stored."""

@@ -64,6 +64,18 @@ class OpenTopic(Protocol):
         ...
 
 
+class Throttled(Protocol):
+    """A connection that can be paused."""
+
+    def throttle(self) -> None:
+        """Take no requests until `unthrottle`."""
+        ...
+
+    def unthrottle(self) -> None:
+        """Take requests again."""
+        ...
+
+
 class TopicsPort(Protocol):
     """The broker's topics by Kafka's names. Runs on the event loop."""
 
@@ -81,6 +93,28 @@ class TopicsPort(Protocol):
 
     async def open(self, topic: str, index: int) -> OpenTopic:
         """The partition, which is opened first where needed. Raises KafkaError."""
+        ...
+
+    def is_held(self, opened: OpenTopic) -> bool:
+        """Whether `check_backlog` has to be asked before another set is stored."""
+        ...
+
+    async def check_backlog(self, opened: OpenTopic) -> None:
+        """Raise KafkaError if the topic takes no messages until its consumers have caught up."""
+        ...
+
+    def check_set(self, opened: OpenTopic, size_bytes: int) -> None:
+        """Raise KafkaError if the topic's policies refuse a record set of so many bytes."""
+        ...
+
+    def published(
+        self, opened: OpenTopic, connection: Throttled, messages: int, size_bytes: int
+    ) -> int:
+        """Count a set that was appended.
+
+        Returns for how many milliseconds the topic's rate lets the connection send nothing more; it
+        is paused for so long.
+        """
         ...
 
     def epoch_is_due(self, opened: OpenTopic) -> bool:

@@ -7,14 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 from kafka.protocol import admin
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest
+from kafka.protocol.consumer import OffsetCommitRequest
 
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
 from ..conftest import create, record_set
-
-_Offsets = ListOffsetsRequest.ListOffsetsTopic
 
 
 def test_the_cluster_is_this_broker(raw, kafka_broker):
@@ -123,7 +121,7 @@ def test_leaders_need_no_election(raw, made):
 
 
 def test_what_there_is_none_of_is_answered_as_by_a_kafka_without_it(raw):
-    """ACLs are refused with 54; quotas, SCRAM users and transactions are empty lists."""
+    """ACLs are refused with 54; SCRAM users and transactions are empty lists."""
     filters = {
         "resource_type_filter": 1,
         "resource_name_filter": None,
@@ -143,8 +141,6 @@ def test_what_there_is_none_of_is_answered_as_by_a_kafka_without_it(raw):
     one = admin.DeleteAclsRequest.DeleteAclsFilter(**filters)
     deleted = raw.call(admin.DeleteAclsRequest, 1, filters=[one])
     assert [each.error_code for each in deleted.filter_results] == [54]
-    quotas = raw.call(admin.DescribeClientQuotasRequest, 0, components=[], strict=False)
-    assert (quotas.error_code, quotas.entries) == (0, [])
     user = admin.DescribeUserScramCredentialsRequest.UserName(name="a")
     for asked, code in (([user], 91), ([user, user], 92)):
         users = raw.call(admin.DescribeUserScramCredentialsRequest, 0, users=asked)
@@ -155,30 +151,6 @@ def test_what_there_is_none_of_is_answered_as_by_a_kafka_without_it(raw):
     )
     assert (listed.error_code, listed.transaction_states) == (0, [])
     assert listed.unknown_state_filters == ["odd"]
-
-
-def newest(client, topic, version=7, time_ms=-3):
-    """ListOffsets for the record of the latest time: code, offset, time."""
-    part = _Offsets.ListOffsetsPartition(
-        partition_index=0, current_leader_epoch=-1, timestamp=time_ms
-    )
-    answer = client.call(
-        ListOffsetsRequest, version, replica_id=-1, isolation_level=0,
-        topics=[_Offsets(name=topic, partitions=[part])],
-    )  # fmt: skip
-    found = answer.topics[0].partitions[0]
-    return found.error_code, found.offset, found.timestamp
-
-
-def test_the_record_of_the_latest_time(raw, made):
-    """Version 7 finds it, by the broker's time (KIP-734); older versions have no such question."""
-    assert newest(raw, made) == (0, -1, -1)
-    for number in range(3):
-        raw.produce(made, record_set([b"%d" % number] * 2))
-    code, offset, time_ms = newest(raw, made)
-    assert (code, newest(raw, made, time_ms=time_ms)) == (0, (0, offset, time_ms))
-    assert newest(raw, made, time_ms=time_ms + 1) == (0, -1, -1)
-    assert newest(raw, made, version=6)[0] == newest(raw, made, time_ms=-4)[0] == 35
 
 
 def test_groups_are_listed_by_state_and_type(raw, made):

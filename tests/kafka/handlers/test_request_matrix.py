@@ -242,10 +242,6 @@ def examples(topic: str) -> dict[int, Example]:
             "admin", OPERATORS, CLUSTER_FAILED,
         ),
         Example(
-            admin.DescribeClientQuotasRequest, 0, {"components": [], "strict": False},
-            "admin", OPERATORS, CLUSTER_FAILED,
-        ),
-        Example(
             admin.DescribeUserScramCredentialsRequest, 0, {"users": None},
             "admin", OPERATORS, CLUSTER_FAILED,
         ),

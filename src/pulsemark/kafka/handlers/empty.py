@@ -1,4 +1,4 @@
-"""Questions about what this broker has none of: Kafka's ACLs, quotas, SCRAM users, transactions.
+"""Questions about what this broker has none of: Kafka's ACLs, SCRAM users, transactions.
 
 They are answered as by a Kafka without them, so that tools that ask go on: lists are empty, and
 changes of ACLs are refused, as by a Kafka without an authorizer.
@@ -12,7 +12,6 @@ from kafka.protocol.admin import (
     CreateAclsResponse,
     DeleteAclsResponse,
     DescribeAclsResponse,
-    DescribeClientQuotasResponse,
     DescribeUserScramCredentialsResponse,
     ListTransactionsResponse,
 )
@@ -78,18 +77,6 @@ def delete_acls(session: KafkaSession, request: Request) -> None:
     session.answer(request, DeleteAclsResponse(throttle_time_ms=0, filter_results=results))
 
 
-def describe_client_quotas(session: KafkaSession, request: Request) -> None:
-    """Rates are set for namespaces and topics (Pulsar's policies), not for clients."""
-    code, message = _refusal(session, Code.NONE, None)
-    response = DescribeClientQuotasResponse(
-        throttle_time_ms=0,
-        error_code=code,
-        error_message=message,
-        entries=[] if code is Code.NONE else None,
-    )
-    session.answer(request, response)
-
-
 def describe_scram_users(session: KafkaSession, request: Request) -> None:
     """There is no such user. Null or an empty list asks for all."""
     code, message = _refusal(session, Code.NONE, None)
@@ -125,7 +112,6 @@ HANDLERS: dict[int, Handler] = {
     29: describe_acls,
     30: create_acls,
     31: delete_acls,
-    48: describe_client_quotas,
     50: describe_scram_users,
     66: list_transactions,
 }

@@ -19,9 +19,7 @@ from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
-LATEST, EARLIEST, NEWEST_TIME = -1, -2, -3
-#: From this version of ListOffsets on, clients may ask for the record of the latest time (KIP-734).
-NEWEST_TIME_VERSION = 7
+LATEST, EARLIEST = -1, -2
 MAX_OLD_STYLE_OFFSETS = 1_000
 
 _Listed = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -71,12 +69,7 @@ async def _list_one(
             now_ms = session.endpoint.ports.now_ms()
             answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
-            time_ms = asked.timestamp
-            if time_ms == NEWEST_TIME and request.version >= NEWEST_TIME_VERSION:
-                time_ms = _newest_time_ms(partition)
-                if time_ms is None:
-                    return answer
-            await _by_time(session, partition, time_ms, answer)
+            await _by_time(session, partition, asked.timestamp, answer)
     except KafkaError as refusal:
         answer.error_code = refusal.code
     except (LedgerError, OSError):
@@ -102,12 +95,6 @@ async def _by_time(
             starts = partition.ledger.epochs
             number = bisect_right(starts, found.position, key=lambda start: start.position)
             answer.leader_epoch = starts[number - 1].epoch if number else 0
-
-
-def _newest_time_ms(partition: KafkaPartition) -> int | None:
-    """The latest broker time, which is the last entry's; None: there is no entry."""
-    last = partition.ledger.last_position
-    return None if last is None else partition.ledger.read(last, max_entries=1)[0].time_ms
 
 
 def _first_epoch(partition: KafkaPartition) -> int:
