@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -278,6 +279,8 @@ def _increments(peer: Peer, topic: str, version: int) -> None:
         "append": [("cleanup.policy", "compact", append)],
         "append again": [("cleanup.policy", "compact", append)],
         "subtract": [("cleanup.policy", "delete", subtract)],
+        "subtract the last": [("cleanup.policy", "compact", subtract)],
+        "append to none": [("cleanup.policy", "delete", append)],
         "append to a number": [("retention.bytes", "1", append)],
         "unknown": [("no.such.setting", "1", put)],
         "delete unknown": [("no.such.setting", None, delete)],
@@ -292,4 +295,57 @@ def _increments(peer: Peer, topic: str, version: int) -> None:
         describe(peer, f"after {label}", 1, 2, topic, known)
 
 
-ADMIN_SCENARIOS = {"discovery": discovery, "topics": topics, "settings": settings}
+VALUES = {
+    "number": (
+        "0",
+        "1",
+        "-1",
+        "-2",
+        "14",
+        "1.5",
+        "x",
+        "",
+        " 7 ",
+        "2147483648",
+        "9223372036854775808",
+    ),
+    "switch": ("true", "FALSE", "1", "", "yes"),
+}
+EACH = {
+    "cleanup.policy": ("delete", "compact", "compact,delete", "delete, compact", "x", "", "Delete"),
+    "compression.type": ("gzip", "zstd", "none", "uncompressed", "producer", "GZIP", "x", ""),
+    "message.timestamp.type": ("CreateTime", "LogAppendTime", "logappendtime", ""),
+    "min.cleanable.dirty.ratio": ("0", "1", "0.3", "1.1", "-0.1", "x", ""),
+    "unclean.leader.election.enable": VALUES["switch"],
+    "preallocate": VALUES["switch"],
+} | dict.fromkeys(
+    (
+        "max.message.bytes", "retention.ms", "retention.bytes", "delete.retention.ms",
+        "file.delete.delay.ms", "flush.messages", "flush.ms", "index.interval.bytes",
+        "max.compaction.lag.ms", "min.compaction.lag.ms", "min.insync.replicas", "segment.bytes",
+        "segment.index.bytes", "segment.jitter.ms", "segment.ms", "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms", "message.downconversion.enable",
+        "message.timestamp.difference.max.ms", "local.retention.ms", "compression.gzip.level",
+    ),
+    VALUES["number"],
+)  # fmt: skip
+
+
+def each_setting(peer: Peer) -> None:
+    """Every setting of a topic with good and bad values: whether it is taken, and how it is shown."""
+    topic = make_topic(peer, "each")
+    for name, values in EACH.items():
+        for value in values:
+            label = f"{name}={value!r}"
+            change(peer, label, IncrementalAlterConfigsRequest, 0, 2, topic, [(name, value, 0)])
+            time.sleep(0.1)  # Kafka shows a change a little after it has answered
+            describe(peer, f"after {label}", 1, 2, topic, [name])
+        change(peer, f"no {name}", IncrementalAlterConfigsRequest, 0, 2, topic, [(name, None, 1)])
+
+
+ADMIN_SCENARIOS = {
+    "discovery": discovery,
+    "topics": topics,
+    "settings": settings,
+    "each-setting": each_setting,
+}

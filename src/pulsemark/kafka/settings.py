@@ -23,6 +23,7 @@ RETENTION_MS = "retention.ms"
 TIMESTAMP_TYPE = "message.timestamp.type"
 TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
 
+BOOLEAN, DOUBLE, LIST = 1, 6, 7
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -33,8 +34,19 @@ class Setting:
     default: str
     #: Kafka's ConfigDef type: 1 BOOLEAN, 2 STRING, 3 INT, 5 LONG, 6 DOUBLE, 7 LIST.
     kind: int
+    #: Raises ValueError.
     check: Callable[[str], None]
     about: str
+
+    def parsed(self, text: str) -> str:
+        """The value as Kafka shows it. Raises ValueError if the setting cannot have it."""
+        shown = text.strip()
+        if self.kind == BOOLEAN:
+            shown = shown.lower()
+        elif self.kind == LIST:
+            shown = ",".join(name.strip() for name in shown.split(","))
+        self.check(shown)
+        return str(float(shown)) if self.kind == DOUBLE else shown
 
 
 def _number(lowest: int, highest: int) -> Callable[[str], None]:
@@ -55,9 +67,8 @@ def _one_of(*values: str) -> Callable[[str], None]:
 
 
 def _cleanup(text: str) -> None:
-    names = [name.strip() for name in text.split(",")]
-    if not all(name in ("delete", "compact") for name in names):
-        raise ValueError("must be delete, compact or both")
+    if text and not all(name in ("delete", "compact") for name in text.split(",")):
+        raise ValueError("must be delete, compact, both or empty")
 
 
 def magic_of_version(text: str) -> int:
@@ -76,12 +87,16 @@ def _format(text: str) -> None:
 
 
 SETTINGS: dict[str, Setting] = {
-    CLEANUP_POLICY: Setting("delete", 7, _cleanup, "delete: retention; compact: by key"),
+    CLEANUP_POLICY: Setting(
+        "delete", 7, _cleanup, "delete: retention; compact: by key; empty: neither"
+    ),
     FORMAT_VERSION: Setting("3.0", 2, _format, "the entry format: magic 0, 1 or 2 (KIP-31)"),
     MAX_MESSAGE_BYTES: Setting(
-        str(MAX_BATCH_BYTES), 3, _number(14, INT_MAX), "the largest batch that is taken"
+        str(MAX_BATCH_BYTES), 3, _number(0, INT_MAX), "the largest batch that is taken"
     ),
-    RETENTION_BYTES: Setting("-1", 5, _number(-1, LONG_MAX), "bytes kept of a partition; -1: all"),
+    RETENTION_BYTES: Setting(
+        "-1", 5, _number(-LONG_MAX, LONG_MAX), "bytes kept of a partition; -1: all"
+    ),
     RETENTION_MS: Setting("-1", 5, _number(-1, LONG_MAX), "how long entries are kept; -1: ever"),
     TIMESTAMP_TYPE: Setting(
         "CreateTime",
@@ -105,6 +120,9 @@ def _kept() -> dict[str, Setting]:
         "compression.type": (
             "producer", 2, _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
         ),
+        "compression.gzip.level": ("-1", 3, _one_of("-1", *map(str, range(1, 10)))),
+        "compression.lz4.level": ("9", 3, _number(1, 17)),
+        "compression.zstd.level": ("3", 3, _number(-131072, 22)),
         "delete.retention.ms": ("86400000", 5, millis),
         "file.delete.delay.ms": ("60000", 5, millis),
         "flush.messages": (str(LONG_MAX), 5, _number(1, LONG_MAX)),
@@ -112,11 +130,20 @@ def _kept() -> dict[str, Setting]:
         "follower.replication.throttled.replicas": ("", 7, _any),
         "index.interval.bytes": ("4096", 3, _number(0, INT_MAX)),
         "leader.replication.throttled.replicas": ("", 7, _any),
+        "local.retention.bytes": ("-2", 5, _number(-2, LONG_MAX)),
+        "local.retention.ms": ("-2", 5, _number(-2, LONG_MAX)),
         "max.compaction.lag.ms": (str(LONG_MAX), 5, _number(1, LONG_MAX)),
+        "message.downconversion.enable": ("true", 1, switch),
+        "message.timestamp.after.max.ms": (str(LONG_MAX), 5, millis),
+        "message.timestamp.before.max.ms": (str(LONG_MAX), 5, millis),
+        "message.timestamp.difference.max.ms": (str(LONG_MAX), 5, millis),
         "min.cleanable.dirty.ratio": ("0.5", 6, _share),
         "min.compaction.lag.ms": ("0", 5, millis),
         "min.insync.replicas": ("1", 3, _number(1, INT_MAX)),
         "preallocate": ("false", 1, switch),
+        "remote.log.copy.disable": ("false", 1, _one_of("false")),
+        "remote.log.delete.on.disable": ("false", 1, _one_of("false")),
+        "remote.storage.enable": ("false", 1, _one_of("false")),
         "segment.bytes": ("1073741824", 3, _number(14, INT_MAX)),
         "segment.index.bytes": ("10485760", 3, _number(4, INT_MAX)),
         "segment.jitter.ms": ("0", 5, millis),
@@ -147,12 +174,10 @@ def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
             raise KafkaError(Code.INVALID_CONFIG, f"there is no topic setting {name[:100]!r} here")
         if value is None:
             continue
-        text = value.strip()  # as Kafka does
         try:
-            known.check(text)
+            checked[name] = known.parsed(value)
         except ValueError as error:
             raise KafkaError(Code.INVALID_CONFIG, f"{name}={value[:100]!r}: {error}") from error
-        checked[name] = text
     return checked
 
 

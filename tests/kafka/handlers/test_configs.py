@@ -98,6 +98,27 @@ def test_a_changed_setting_holds_for_the_next_batch(raw, topic):
     assert raw.produce(topic, record_set([b"x" * 3_000])).error_code == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "shows"),
+    [
+        ("cleanup.policy", "compact, delete", "compact,delete"),
+        ("cleanup.policy", "", ""),
+        ("preallocate", "TRUE", "true"),
+        ("min.cleanable.dirty.ratio", "1", "1.0"),
+        ("max.message.bytes", "0", "0"),
+        ("max.message.bytes", " 7 ", "7"),
+        ("retention.bytes", "-2", "-2"),
+        ("message.timestamp.before.max.ms", "5", "5"),
+        ("remote.storage.enable", "false", "false"),
+    ],
+)
+def test_values_are_shown_as_kafka_shows_them(raw, topic, name, value, shows):
+    """Spaces, capitals and numbers have one form."""
+    create(raw, topic)
+    assert changed(raw, topic, (name, 0, value)) == 0
+    assert shown(raw, topic)[1][name] == (shows, 1)
+
+
 def test_single_settings_are_set_removed_and_extended(raw, topic):
     """The others stay."""
     create(raw, topic, retention_ms="1000")
@@ -111,6 +132,10 @@ def test_single_settings_are_set_removed_and_extended(raw, topic):
     assert settings["cleanup.policy"] == ("compact", 1)
     assert settings["retention.ms"] == ("-1", 5)
     assert changed(raw, topic, ("retention.ms", APPEND, "1")) == 40
+    assert changed(raw, topic, ("cleanup.policy", SUBTRACT, "compact")) == 0
+    assert shown(raw, topic)[1]["cleanup.policy"] == ("", 1)
+    assert changed(raw, topic, ("cleanup.policy", APPEND, "delete")) == 0
+    assert shown(raw, topic)[1]["cleanup.policy"] == ("delete", 1)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +147,7 @@ def test_single_settings_are_set_removed_and_extended(raw, topic):
         ("message.format.version", "0.7"),
         ("message.format.version", "new"),
         ("message.timestamp.type", "Never"),
-        ("max.message.bytes", "1"),
+        ("max.message.bytes", "-1"),
         ("pulsemark.tombstone.stage", "3"),
         ("unclean.leader.election.enable", "perhaps"),
         ("min.cleanable.dirty.ratio", "2"),

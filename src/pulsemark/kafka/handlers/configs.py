@@ -196,7 +196,8 @@ def _changed(before: Mapping[str, str], configs: Any) -> dict[str, str | None]:
 
 
 def _list_changed(value: str | None, change: str, operation: int) -> str | None:
-    names = (value or SETTINGS[CLEANUP_POLICY].default).split(",")
+    stated = SETTINGS[CLEANUP_POLICY].default if value is None else value
+    names = [name for name in stated.split(",") if name]
     if operation == APPEND:
         names += [name for name in change.split(",") if name not in names]
     else:
