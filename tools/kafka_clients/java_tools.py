@@ -213,6 +213,26 @@ class JavaTools:
             args = ["--bootstrap-server", self.bootstrap, "--offset-json-file", str(file)]
             _contains(self.run(name, *args), f"low_watermark: {MESSAGES}")
 
+    def cluster(self) -> None:
+        """Asks for disks, the cluster's id and reassignments; elects a leader; lists no ACLs."""
+        if self.number < (2, 8):
+            raise NotImplementedError
+        to = ["--bootstrap-server", self.bootstrap]
+        disks = self.tool("LogDirsCommand", (3, 7))
+        text = self.run(disks, *to, "--describe", "--topic-list", self.topic)
+        _contains(text, f'"partition":"{self.topic}-0"', '"error":null')
+        cluster = self.tool("ClusterTool", (3, 5))
+        _contains(self.run(cluster, "cluster-id", *to), "Cluster ID: ")
+        moves = self.tool("ReassignPartitionsCommand", (3, 7), folder=".reassign")
+        _contains(self.run(moves, *to, "--list"), "No partition reassignments found.")
+        elect = self.tool("LeaderElectionCommand", (3, 6))
+        one = ["--election-type", "preferred", "--topic", self.topic, "--partition", "0"]
+        _contains(self.run(elect, *to, *one), "Valid replica already elected")
+        text = self.run("kafka.admin.AclCommand", *to, "--list", fails=True)
+        _contains(text, "SecurityDisabledException")
+        group = self.tool("ConsumerGroupCommand", (3, 5), folder=".consumer.group")
+        _contains(self.run(group, *to, "--list", "--state"), "STATE")
+
     def verifiable(self) -> None:
         """VerifiableProducer and VerifiableConsumer."""
         if self.number < (0, 9):
@@ -273,6 +293,7 @@ ACTIONS: dict[str, Callable[[JavaTools], None]] = {
     "groups": JavaTools.groups,
     "topics": JavaTools.topics,
     "configs": JavaTools.configs,
+    "cluster": JavaTools.cluster,
     "verifiable": JavaTools.verifiable,
     "performance": JavaTools.performance,
     "versions": JavaTools.api_versions,
