@@ -40,6 +40,7 @@ from .message import (
     verify_checksum,
 )
 from .message_index import message_index
+from .messages import Message, messages_of
 from .prefix import (
     PREFIX_HEADER_SIZE_BYTES,
     PREFIX_MAGIC,
@@ -84,6 +85,7 @@ __all__ = [
     "DuplicateStamperError",
     "FieldValue",
     "IndexStamper",
+    "Message",
     "MessageFormatError",
     "MessageHeader",
     "MessageMetadata",
@@ -115,6 +117,7 @@ __all__ = [
     "load_stampers",
     "message_count_of",
     "message_index",
+    "messages_of",
     "pack",
     "pack_for_client",
     "pack_stamp",
