@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ..wire import TopicName, check_namespace
-from .access import Access, add_access
+from .access import Access, access_of, add_access
 from .errors import CliError
+
+if TYPE_CHECKING:
+    from ..client.admin import AdminClient
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 NO_ACCESS = Access()
@@ -57,6 +60,15 @@ def admin_url(text: str) -> str:
     if not fits:
         raise CliError(f"--admin-url {text!r} is not of the form {DEFAULT_ADMIN_URL}")
     return text.rstrip("/")
+
+
+def admin_client(args: argparse.Namespace) -> AdminClient:
+    """A client of the broker at `--admin-url`. Raises CliError, OSError."""
+    from ..client.admin import AdminClient
+
+    access, url = access_of(args), admin_url(args.admin_url)
+    context = access.context() if url.startswith("https:") else None
+    return AdminClient(url, token=access.token, ssl_context=context)
 
 
 def ask(method: str, url: str, value: object = None, access: Access = NO_ACCESS) -> Any:

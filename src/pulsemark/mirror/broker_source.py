@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import Any
 
 from ..client import (
     BrokerConnection,
@@ -22,6 +21,7 @@ from ..client import (
     Service,
 )
 from ..client.channels import RawMessage
+from ..client.service import authentication
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (
     MessageFormatError,
@@ -276,10 +276,3 @@ class BrokerTopic:
 def is_record_set(headers_and_payload: bytes) -> bool:
     """Whether an entry as it is stored is a Kafka record set; no Pulsar message begins so."""
     return bytes(strip(headers_and_payload)[:4]) == bytes(4)
-
-
-def authentication(token: str | None) -> dict[str, Any]:
-    """The fields of CONNECT for a token; {} without one."""
-    if token is None:
-        return {}
-    return {"auth_method_name": "token", "auth_data": token.encode()}

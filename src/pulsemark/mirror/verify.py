@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..client import BrokerConnection, Service
+from ..client.service import authentication
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
 from ..metadata import message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
 from ..metadata.source_stamp import source_stamp_of
 from ..wire import EARLIEST, MessageId
-from .broker_source import AS_STORED, authentication, is_record_set
+from .broker_source import AS_STORED, is_record_set
 from .errors import KafkaEntryError
 from .places import Options, folder_of
 
