@@ -167,5 +167,5 @@ def test_no_broker(pulsemark):
         assert url in pulsemark(*command, "--admin-url", url).error()
     place = "pulsar://127.0.0.1:1"
     using: tuple[tuple[str, ...], ...] = (("produce", "x", "-m", "y"), ("consume", "x", "--peek"))
-    for command in using:
-        assert place in pulsemark(*command, "--service-url", place).error()
+    for used in using:
+        assert place in pulsemark(*used, "--service-url", place).error()
