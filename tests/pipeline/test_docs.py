@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
-from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
+from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS, ENTRY_COLUMNS
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, STREAM_OPTIONS, ReadOptions
 
@@ -34,6 +34,14 @@ def test_the_columns_are_the_documented_ones() -> None:
     (default,) = [row[2] for row in table("option") if row[0] == "`columns`"]
     assert default == "the first twelve below"
     assert list(COLUMNS)[:12] == list(DEFAULT_COLUMNS)
+
+
+def test_the_columns_of_entries_are_the_documented_ones() -> None:
+    """Names, types, which are read by default, and meanings, in order."""
+    assert table("entry column") == [
+        [f"`{each.name}`", each.ddl, "yes" if each.default else "no", each.meaning]
+        for each in ENTRY_COLUMNS.values()
+    ]
 
 
 def test_the_options_are_the_documented_ones() -> None:

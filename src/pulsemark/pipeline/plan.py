@@ -202,6 +202,18 @@ def row_of(log: TopicLog, index: int) -> tuple[Run, int] | None:
     return segment, max(segment.cut_rows, segment.find_message(message, segment.entry_count))
 
 
+def indexes_of(log: TopicLog, position: Position) -> tuple[int, int] | None:
+    """The indexes of an entry's messages, ``[first, end)``, by the segment's own index.
+
+    None if the segment is gone.
+    """
+    for segment, row, _ in log.stretches(position):
+        if segment.ledger_id == position.ledger_id and segment.position(row) == position:
+            return segment.index_before(row), segment.first_index + segment.row(row).next_message
+        break
+    return None
+
+
 def segment_number(segments: Sequence[Run], index: int) -> int:
     """The segment that holds the message ``index``, or the first one after it."""
     number = max(0, bisect_right(segments, index, key=_first_index) - 1)

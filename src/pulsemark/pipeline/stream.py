@@ -42,6 +42,8 @@ from .tasks import LedgerPartition, messages_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .values.value_form import ValueForm
+
 _log = logging.getLogger(__name__)
 
 Offset = dict[str, dict[str, int]]
@@ -51,9 +53,12 @@ Offset = dict[str, dict[str, int]]
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets and plans on the driver's machine, reads in the workers."""
 
-    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: StreamOptions, schema: StructType, values: ValueForm | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._values = values
         self._folder: FolderReader | None = None
         self._logs: dict[str, FolderLog] = {}
         self._turn = 0
@@ -144,7 +149,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The messages of one task's slices, in order."""
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return messages_of(partition, self._options.read, schema)
+        return messages_of(partition, self._options.read, schema, self._values)
 
     def stop(self) -> None:
         """Close the folder."""
