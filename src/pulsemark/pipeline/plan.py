@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from ..finder import Finder
 from ..ledger import FolderReader, Position, Run, TopicLog, TopicNotFoundError
+from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import as_segment
 from .errors import DataLossError
 from .expected import Expected, expected_of
@@ -62,6 +63,8 @@ class Plan:
     """The tasks of a read, and the facts that a worker needs to see the topics like the plan."""
 
     tasks: tuple[tuple[Slice, ...], ...]
+    segments: tuple[Mapping[str, tuple[SegmentId, ...]], ...]
+    """By task and topic: the segments that the task reads."""
     lost_ledgers: frozenset[int]
     """Ledgers that should exist but are missing."""
     losses: Mapping[str, str]
@@ -85,8 +88,10 @@ def plan(options: ReadOptions) -> Plan:
         logs = reader.logs(topics, lost=expected.lost_ledgers)
         _check_topics(topics, logs, expected, options)
         slices = [slice_of(log, options, expected) for log in logs.values()]
+        tasks = tasks_of(slices, logs, options)
         return Plan(
-            tuple(tasks_of(slices, logs, options)),
+            tuple(tasks),
+            tuple(segments_of(task, logs) for task in tasks),
             expected.lost_ledgers,
             _losses(topics, logs, expected, options),
         )
@@ -224,6 +229,23 @@ def segment_number(segments: Sequence[Run], index: int) -> int:
 
 def _first_index(segment: Run) -> int:
     return segment.first_index
+
+
+def segments_of(
+    task: Sequence[Slice], logs: Mapping[str, TopicLog]
+) -> dict[str, tuple[SegmentId, ...]]:
+    """By topic: the segments that hold a task's slices, each with the one after it.
+
+    The header of the segment after a ledger's last one says how many of its entries count.
+    """
+    found: dict[str, tuple[SegmentId, ...]] = {}
+    for part in task:
+        segments = logs[part.topic].segments()
+        first = segment_number(segments, part.first_index)
+        last = segment_number(segments, part.end_index - 1)
+        ids = [(each.ledger_id, each.header.segment_no) for each in segments[first : last + 2]]
+        found[part.topic] = tuple(dict.fromkeys([*found.get(part.topic, ()), *ids]))
+    return found
 
 
 def _size_bytes(log: TopicLog, part: Slice) -> int:

@@ -156,5 +156,9 @@ def partitions_of(options: ReadOptions) -> list[InputPartition]:
     Spark takes an empty list for "not divided" and would pass a partition of its own to the reader.
     """
     planned = plan(options)
-    tasks = planned.tasks or ((),)
-    return [LedgerPartition(task, planned.lost_ledgers) for task in tasks]
+    if not planned.tasks:
+        return [LedgerPartition(())]
+    return [
+        LedgerPartition(task, planned.lost_ledgers, segments)
+        for task, segments in zip(planned.tasks, planned.segments, strict=True)
+    ]

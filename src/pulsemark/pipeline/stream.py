@@ -36,7 +36,7 @@ from ..ledger.local.folder_reader import FolderLog
 from .admission import Backlog, admit
 from .errors import DataLossError
 from .options import Bound, BoundKind, StreamOptions, select_topics
-from .plan import slice_of, tasks_of
+from .plan import segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition, messages_of
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             read = replace(self._options.read, start=_index(first), end=_index(place["index"]))
             slices.append(slice_of(log, read))
         tasks = tasks_of(slices, self._logs, self._options.read)
-        return [LedgerPartition(task) for task in tasks]
+        return [LedgerPartition(task, segments=segments_of(task, self._logs)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's slices, in order."""
@@ -165,13 +165,11 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TopicNotFoundError(absent[0])
         for topic in self._logs.keys() - set(topics):
             del self._logs[topic]
-        for topic in [topic for topic in topics if topic in self._logs]:
-            try:
-                self._logs[topic].refresh()
-            except TopicNotFoundError:
-                del self._logs[topic]
+        for topic in self._folder.refresh(self._logs.values()):
+            del self._logs[topic]
         new = [topic for topic in topics if topic not in self._logs]
-        self._logs |= self._folder.logs(new)
+        if new:
+            self._logs |= self._folder.logs(new)
         return self._logs
 
     def _ends(self, logs: Mapping[str, FolderLog]) -> Offset:

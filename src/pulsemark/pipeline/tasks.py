@@ -7,13 +7,15 @@ frozen and name what they cover, readers hold only options, and files are opened
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from ..ledger import FolderReader, TopicLog
+from ..ledger import CorruptFileError, FolderLog, FolderReader, TopicLog
+from ..ledger.local.io.folder import SegmentId
 from .bad_entries import BadEntries
 from .columns import Depth, RowKind, depth_of
 from .continuity import Continuity
@@ -35,6 +37,8 @@ class LedgerPartition(InputPartition):
 
     slices: tuple[Slice, ...]
     lost_ledgers: frozenset[int] = frozenset()
+    segments: Mapping[str, tuple[SegmentId, ...]] | None = None
+    """By topic: the segments to open; None: the worker looks for them in the folder."""
 
 
 def messages_of(
@@ -120,12 +124,19 @@ def _form(
 def opened_slices(
     options: ReadOptions, partition: LedgerPartition
 ) -> Iterator[tuple[Slice, TopicLog | None]]:
-    """A task's slices with their topics, from one scan of the folder; None for a missing topic."""
+    """A task's slices with their topics, opened once; None for a missing topic."""
     with FolderReader(options.path) as folder:
-        topics = dict.fromkeys(part.topic for part in partition.slices)
-        logs = folder.logs(topics, lost=partition.lost_ledgers)
+        logs = _opened(folder, partition)
         for part in partition.slices:
             yield part, logs.get(part.topic)
+
+
+def _opened(folder: FolderReader, partition: LedgerPartition) -> dict[str, FolderLog]:
+    if partition.segments is not None:
+        with suppress(CorruptFileError):
+            return folder.logs_of(partition.segments, lost=partition.lost_ledgers)
+    topics = dict.fromkeys(part.topic for part in partition.slices)
+    return folder.logs(topics, lost=partition.lost_ledgers)
 
 
 _spared = False
