@@ -62,6 +62,13 @@ def test_the_options_are_the_documented_ones() -> None:
     assert limits["`maxUncompressedBytes`"] == str(DEFAULT_MAX_UNCOMPRESSED_BYTES)
 
 
+def test_the_options_of_a_service_are_the_documented_ones() -> None:
+    """Every one in the table is known, and no other."""
+    documented = [n for row in table("service option") for n in re.findall(r"`(\w+)`", row[0])]
+    path = Path(__file__).parents[2] / "src/pulsemark/pipeline/remote/service_options.py"
+    assert documented == re.findall(r'given\.get\(\s*"(\w+)"', path.read_text())
+
+
 def test_the_audit_s_columns_are_the_documented_ones() -> None:
     """All of them, in order."""
     text = DOCUMENT[DOCUMENT.index("## The audit") : DOCUMENT.index("## Offload")]

@@ -53,7 +53,7 @@ def counts(calls: Counter[str], step: Callable[[], Any]) -> tuple[int, int, Any]
 def test_a_batch_read_lists_the_folder_as_often_for_many_as_for_few(
     tmp_path: Path, tools: Any, calls: Counter[str], shape: str
 ) -> None:
-    """Listings do not grow; openings are at most six for each segment in the plan and in the tasks."""
+    """Listings do not grow; for each segment, plan and tasks each open at most six files."""
     seen = []
     for many in (4, 40):
         topics, ledgers = (many, 1) if shape == "topics" else (1, many)

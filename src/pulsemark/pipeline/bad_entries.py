@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..ledger import CorruptEntryError, Position
 from .columns import ERROR_COLUMN
-from .continuity import Continuity, Indexes
+from .continuity import UNKNOWN, Continuity, Indexes
 from .decode.entries import EntryTable
 from .errors import DecodeError
 from .options import ReadOptions
@@ -56,7 +56,7 @@ class BadEntries:
 
     def damaged(self, damage: CorruptEntryError, indexes: Indexes | None) -> None:
         """A record is damaged; ``indexes`` are those of its messages, if they are known."""
-        self._continuity.damaged(damage, indexes if self.are_rows else None)
+        self._continuity.damaged(damage, (indexes or UNKNOWN) if self.are_rows else None)
         if self.are_rows:
             self._add(damage.position, indexes, f"it is damaged: {damage.reason}")
 

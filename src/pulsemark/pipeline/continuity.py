@@ -21,6 +21,8 @@ _log = logging.getLogger(__name__)
 
 Indexes = tuple[int, int]
 """The first index of some messages, and the index after their last."""
+UNKNOWN: Indexes = (0, 1 << 63)
+"""The indexes of messages of which only the position is known."""
 
 
 class Continuity:
@@ -39,7 +41,7 @@ class Continuity:
         """Remember the reason of the gap that will follow.
 
         ``shown`` are the indexes of the entry's messages, if the result has a row that tells of the
-        damage: these messages are then no loss.
+        damage: these messages are then no loss. ``UNKNOWN`` stands for the whole gap.
         """
         self._damages.append((damage, shown))
 

@@ -32,6 +32,7 @@ from .option_values import (
     parse_path,
     parse_time_ms,
 )
+from .remote.service_options import ServiceOptions, service_of
 
 MAX_PARTITIONS = 10_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
@@ -102,6 +103,7 @@ class ReadOptions:
     """The parsed options of a read."""
 
     path: Path
+    """The data folder; not used if there is a ``service``."""
     topics: TopicSelection
     start: Bound = EARLIEST
     end: Bound = LATEST
@@ -114,6 +116,8 @@ class ReadOptions:
     """The schema that values are decoded by: ``latest``, a version, or an Avro schema as JSON;
     None: they are not decoded."""
     mode: DecodeMode = DecodeMode.FAILFAST
+    service: ServiceOptions | None = None
+    """The gRPC service to read from; None: a folder."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -140,8 +144,9 @@ class ReadOptions:
         rows = given.get("rows", _one_of(RowKind), RowKind.MESSAGES)
         fail_on_data_loss = given.get("failOnDataLoss", boolean, True)
         usual_mode = DecodeMode.FAILFAST if fail_on_data_loss else DecodeMode.PERMISSIVE
+        service = service_of(given)
         parsed = cls(
-            path=given.required("path", parse_path),
+            path=given.required("path", parse_path) if service is None else Path(),
             topics=_topics(given),
             start=start,
             end=end,
@@ -152,6 +157,7 @@ class ReadOptions:
             rows=rows,
             value_schema=given.get("valueSchema", _value_schema, None),
             mode=given.get("mode", _one_of(DecodeMode), usual_mode),
+            service=service,
         )
         if parsed.value_schema is None:
             given.refuse(["mode"], "needs the option valueSchema")

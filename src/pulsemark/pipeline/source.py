@@ -155,6 +155,10 @@ def partitions_of(options: ReadOptions) -> list[InputPartition]:
 
     Spark takes an empty list for "not divided" and would pass a partition of its own to the reader.
     """
+    if options.service is not None:
+        from .remote.remote_plan import remote_plan
+
+        return [LedgerPartition(task) for task in remote_plan(options) or [()]]
     planned = plan(options)
     if not planned.tasks:
         return [LedgerPartition(())]

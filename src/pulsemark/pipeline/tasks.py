@@ -7,19 +7,21 @@ frozen and name what they cover, readers hold only options, and files are opened
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from ..ledger import CorruptFileError, FolderLog, FolderReader, TopicLog
+from ..ledger import CorruptFileError, FolderLog, FolderReader, Position, TopicLog
 from ..ledger.local.io.folder import SegmentId
 from .bad_entries import BadEntries
 from .columns import Depth, RowKind, depth_of
-from .continuity import Continuity
+from .continuity import Continuity, Indexes
 from .decode.batches import BatchForm, record_batches
+from .decode.entries import EntryTable
 from .decode.entry_batches import entry_batches, needs_bodies
 from .decode.runs import read_tables
 from .options import DecodeMode, ReadOptions
@@ -61,31 +63,42 @@ def messages_of(
             schema (see ``mode``).
     """
     spare_the_collector()
+    if options.service is not None:
+        from .remote.remote_log import remote_tables
+
+        with options.service.client() as client:
+            for part in partition.slices:
+                tables = partial(remote_tables, client, part)
+                yield from _rows_of_slice(tables, _unknown, part, options, schema, values)
+        return
     for part, log in opened_slices(options, partition):
-        yield from _rows_of_slice(log, part, options, schema, values)
+        if log is None:
+            Continuity(part, fail=options.fail_on_data_loss).finish()
+            continue
+        tables = partial(read_tables, log, part.start, part.end)
+        yield from _rows_of_slice(tables, partial(indexes_of, log), part, options, schema, values)
+
+
+def _unknown(_: Position) -> None:
+    """A service does not tell the indexes of a damaged entry."""
 
 
 def _rows_of_slice(
-    log: TopicLog | None,
+    tables_of: Callable[..., Iterator[EntryTable]],
+    indexes: Callable[[Position], Indexes | None],
     part: Slice,
     options: ReadOptions,
     schema: pa.Schema,
     values: ValueForm | None,
 ) -> Iterator[pa.RecordBatch]:
     continuity = Continuity(part, fail=options.fail_on_data_loss)
-    if log is None:
-        continuity.finish()
-        return
     bad = BadEntries(part, options, schema, continuity)
     form = _form(part, options, schema, values, open_all=bad.are_rows)
     entries = options.rows is RowKind.ENTRIES
     bodies = needs_bodies(schema) if entries else depth_of(schema.names) > Depth.LEDGER
-    tables = read_tables(
-        log,
-        part.start,
-        part.end,
+    tables = tables_of(
         bodies=bodies or form.open_all,
-        on_damage=lambda damage: bad.damaged(damage, indexes_of(log, damage.position)),
+        on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
     )
     for table in tables:
         continuity.check(table)
