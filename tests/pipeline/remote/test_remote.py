@@ -174,7 +174,7 @@ def test_a_lost_connection_is_made_again(
                 raise ServerUnavailableError("UNAVAILABLE", "gone")
             yield entry
 
-    monkeypatch.setattr(remote_log, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(remote_log, "PAUSE_S", 0.0)
     monkeypatch.setattr(SeekClient, "read_entries", breaking)
     rows = tools.rows_of(None, grpcUrl=service, topic=topics[0])
     assert rows == tools.rows_of(path, topic=topics[0])

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 RETRIES = 6
 """How often a lost connection is made again, if no entry comes between."""
-_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 4.0
+PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ def remote_tables(
             if failures >= RETRIES:
                 raise
             _log.warning("%s: reading goes on after a pause: %s", topic, error)
-            time.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * 2**failures))
+            time.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
             failures += 1
         if gathered:
             yield table_of_remote(gathered)
