@@ -21,7 +21,18 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from ..ledger import FolderReader, TopicNotFoundError
 from .columns import columns_of, ddl_of, differing_field
@@ -39,6 +50,18 @@ if TYPE_CHECKING:
     from .values.value_form import ValueForm
 
 
+_TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "timestamp": TimestampType(),
+    "bigint": LongType(),
+    "int": IntegerType(),
+    "boolean": BooleanType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+"""By the DDL of a column."""
+
+
 class LedgerSource(DataSource):
     """``spark.read.format("pulsar-ledger")``."""
 
@@ -54,12 +77,11 @@ class LedgerSource(DataSource):
         values = form_of_values(options)
         if values is None or "value" not in options.columns:
             return ddl_of(options.columns, columns)
+        # Spark calls this in a process without a JVM, where no DDL can be parsed.
         return StructType(
             [
-                StructField(name, values.spark_type())
-                if name == "value"
-                else StructField(name, DataType.fromDDL(columns[name].ddl))
-                for name in options.columns
+                StructField(name, values.spark_type() if name == "value" else _TYPES[column.ddl])
+                for name, column in ((each, columns[each]) for each in options.columns)
             ]
         )
 
