@@ -8,13 +8,24 @@ from typing import Any
 
 import pytest
 
+from pulsemark.pipeline.columns import DEFAULT_COLUMNS
 from pulsemark.pipeline.errors import JobFailedError, OptionError
 from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, verify_offload
+from pulsemark.pipeline.offload.places import LocalPlace
 from pulsemark.pipeline.offload.table import TableChangedError
+from pulsemark.pipeline.offload.writer import table_schema
 
 
 def unlocked(table: Any) -> Any:
-    """The table of a machine whose locks others do not see."""
+    """The table in a place without locks, as an object store."""
+
+    class Place(LocalPlace):
+        """Its files are in a folder all the same."""
+
+        has_locks = False
+
+    table.create(table_schema(DEFAULT_COLUMNS))
+    table.place = Place(table.place.folder)
     table.lock = contextlib.nullcontext
     return table
 

@@ -127,9 +127,9 @@ def _run(
         reason = f"the target has {','.join(manifest.columns)}"
         raise OptionError("columns", ",".join(options.columns), reason)
     pieces, lost = _planned(manifest, options, rows_per_file)
-    place, run = table.place, unfinished.new_run()
+    place = table.place
     counting = {file.path for file in manifest.files}
-    unfinished.begin(place, run, [piece.path for piece in pieces], counting)
+    run = unfinished.begin(place, [piece.path for piece in pieces], counting)
     files: tuple[OffloadedFile, ...] = ()
     if pieces:
         plan = {

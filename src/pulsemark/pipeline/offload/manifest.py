@@ -29,6 +29,8 @@ HOUR_MS = 3_600_000
 LAST_HOUR_MS = 253_402_297_200_000
 """The last hour of the year 9999. What a wrong clock has stamped later is filed there."""
 _CRC_BITS = 32
+_NAME_MAX = 200
+"""File systems take names of 255 bytes."""
 
 _MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,})-([0-9a-f]{8})\.json")
 
@@ -102,7 +104,15 @@ def file_name(topic: str, log_id: int, hour_ms: int, first_index: int, end_index
     """The path of a file, relative to the place of the files."""
     hour = datetime.fromtimestamp(hour_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
     name = f"{log_id}-{first_index:020d}-{end_index:020d}.parquet"
-    return f"topic={quote(topic, safe='')}/hour={hour}/{name}"
+    return f"topic={_folder_name(topic)}/hour={hour}/{name}"
+
+
+def _folder_name(topic: str) -> str:
+    """A name for the topic's folder; long ones are cut, and their checksum keeps them apart."""
+    name = quote(topic, safe="")
+    if len(name) <= _NAME_MAX:
+        return name
+    return f"{name[:_NAME_MAX]}-{crc32c(topic.encode()):08x}"
 
 
 def load_manifest(place: Place, head: Head | None) -> Manifest:

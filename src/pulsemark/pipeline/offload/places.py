@@ -10,6 +10,7 @@ A place is named by a path, or by a URI of any file system that pyarrow knows (`
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar
@@ -33,8 +34,8 @@ class Place(Protocol):
         """The folder's name, for other processes."""
 
     @property
-    def is_shared(self) -> bool:
-        """Whether a lock on a file of it keeps other processes out."""
+    def has_locks(self) -> bool:
+        """Whether a lock on a file of it keeps other runs out."""
 
     def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
         """Write a whole file; durable when it returns. ``keep``: an existing file stays.
@@ -92,7 +93,7 @@ def file_checksum(place: Place, path: str) -> tuple[int, int]:
 class LocalPlace:
     """A folder of this machine, or one that is mounted."""
 
-    is_shared = True
+    has_locks = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,7 +103,7 @@ class LocalPlace:
         """See `Place`."""
         final = self.folder / path
         made = _make_folder(final.parent)
-        temporary = final.with_name(f".{final.name}.{os.getpid()}"[-255:])
+        temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
         try:
             with temporary.open("wb") as file:
                 result = fill(file)

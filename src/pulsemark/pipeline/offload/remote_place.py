@@ -39,7 +39,7 @@ def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
 class RemotePlace:
     """A folder of an object store, or of another file system that pyarrow or fsspec knows."""
 
-    is_shared = False
+    has_locks = False
 
     def __init__(self, uri: str, filesystem: fs.FileSystem, path: str) -> None:
         self.uri = uri

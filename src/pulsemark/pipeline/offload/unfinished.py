@@ -22,22 +22,20 @@ from .places import Place, read_bytes, write_bytes
 _PREFIX = "unfinished-"
 
 
-def new_run() -> str:
-    """A name for a run."""
-    return uuid.uuid4().hex
-
-
-def begin(place: Place, run: str, paths: Iterable[str], counting: Container[str]) -> None:
+def begin(place: Place, paths: Iterable[str], counting: Container[str]) -> str:
     """Note what a run will write, and remove what killed runs left.
 
     Args:
         place: where the files are.
-        run: this run.
         paths: the files that it will write.
         counting: the files that a manifest lists; they stay.
+
+    Returns:
+        The run's name; empty where there are no locks, and so no notes.
     """
-    if not place.is_shared:
-        return
+    if not place.has_locks:
+        return ""
+    run = uuid.uuid4().hex
     mine = set(paths)
     write_bytes(place, _path(run), json.dumps(sorted(mine)).encode())
     for name in place.names(MANIFEST_FOLDER):
@@ -47,11 +45,12 @@ def begin(place: Place, run: str, paths: Iterable[str], counting: Container[str]
         elif name.startswith(_PREFIX) and path != _path(run):
             _remove(place, path, mine, counting)
             place.remove(path)
+    return run
 
 
 def is_current(place: Place, run: str) -> bool:
     """Whether no other run has begun since."""
-    if not place.is_shared:
+    if not run:
         return True
     try:
         place.open(_path(run)).close()
@@ -62,7 +61,7 @@ def is_current(place: Place, run: str) -> bool:
 
 def end(place: Place, run: str) -> None:
     """The files of a run count now."""
-    if place.is_shared:
+    if run:
         place.remove(_path(run))
 
 
