@@ -26,7 +26,14 @@ from .errors import (
 from .java import Java, find_java
 from .job_table import JOBS, Job
 from .jobs import run_job
-from .offload import OffloadResult, offload, truncate_offloaded, verify_offload
+from .offload import (
+    DeltaTarget,
+    IcebergTarget,
+    OffloadResult,
+    offload,
+    truncate_offloaded,
+    verify_offload,
+)
 from .registration import register
 from .session import local_session
 from .skew import draw_skew, skew
@@ -37,6 +44,8 @@ __all__ = [
     "AuditLabels",
     "DataLossError",
     "DecodeError",
+    "DeltaTarget",
+    "IcebergTarget",
     "Java",
     "JavaNotFoundError",
     "Job",
