@@ -28,12 +28,12 @@ def test_each_format_has_its_table() -> None:
     assert isinstance(named("/out"), ParquetFolder)
     delta = named("/out", "--format", "delta", "--storage-option", "A=b=c")
     assert isinstance(delta, DeltaTarget)
-    assert delta._storage_options == {"A": "b=c"}
+    assert delta.storage_options == {"A": "b=c"}
     properties = ["--catalog-property", "uri=x", "--catalog-property", "warehouse=y"]
     iceberg = named("--format", "iceberg", "--table", "a.b", "--catalog", "c", *properties)
     assert isinstance(iceberg, IcebergTarget)
-    assert iceberg._catalog_name == "c"
-    assert iceberg._properties == {"uri": "x", "warehouse": "y"}
+    assert iceberg.catalog_name == "c"
+    assert iceberg.properties == {"uri": "x", "warehouse": "y"}
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def table_rows(table: OffloadTable) -> pa.Table:
     if isinstance(table, IcebergTarget):
         from pyiceberg.catalog import load_catalog
 
-        catalog = load_catalog("tests", **table._properties)
+        catalog = load_catalog("tests", **table.properties)
         return catalog.load_table(table.name).scan().to_arrow()
     paths = sorted(Path(table.name).glob("topic=*/hour=*/*.parquet"))
     tables = [pq.read_table(path, partitioning=None) for path in paths]

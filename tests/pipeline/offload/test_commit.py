@@ -148,8 +148,8 @@ def test_a_table_of_others_is_refused(folder: Any, run: Any, make_lake_table: An
 
         write_deltalake(table.name, rows)
     else:
-        table._catalog.create_namespace("archive")
-        table._catalog.create_table(table.name, rows.schema).append(rows)
+        table.catalog.create_namespace("archive")
+        table.catalog.create_table(table.name, rows.schema).append(rows)
     with pytest.raises(OptionError, match="of other columns"):
         run.copy(folder, make_lake_table())
     assert run.table_rows(make_lake_table()).to_pylist() == [{"x": 1}]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsemark.pipeline.offload import truncate_offloaded, verify_offload
+from pulsemark.pipeline.offload import DeltaTarget, truncate_offloaded, verify_offload
 
 
 @pytest.mark.parametrize("damage", ["bytes", "missing", "manifest gap", "rows"])
@@ -44,12 +44,12 @@ def test_a_check_finds_what_is_wrong(folder: Any, run: Any, make_table: Any, dam
 
 def rewritten(table: Any, rows: pa.Table) -> None:
     """What a table's own maintenance, or its users, may do: other files with these rows."""
-    if hasattr(table, "_storage_options"):
+    if isinstance(table, DeltaTarget):
         from deltalake import write_deltalake
 
         write_deltalake(table.name, rows, mode="overwrite")
     else:
-        table._open().overwrite(rows)
+        table.catalog.load_table(table.name).overwrite(rows)
 
 
 def test_a_table_that_others_have_compacted_is_good(

@@ -46,7 +46,7 @@ class DeltaTarget:
         if find_spec("deltalake") is None:
             raise MissingExtraError("delta", "deltalake")
         self.name = str(target)
-        self._storage_options = dict(storage_options or {})
+        self.storage_options = dict(storage_options or {})
         self._table: deltalake.DeltaTable | None = None
 
     @cached_property
@@ -76,7 +76,7 @@ class DeltaTarget:
                     self._uri,
                     Schema.from_arrow(schema),
                     partition_by=list(PARTITIONS),
-                    storage_options=self._storage_options,
+                    storage_options=self.storage_options,
                 )
             except DeltaError as error:
                 # Another run may have made it at the same time.
@@ -171,7 +171,7 @@ class DeltaTarget:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            self._table = DeltaTable(self._uri, storage_options=self._storage_options)
+            self._table = DeltaTable(self._uri, storage_options=self.storage_options)
         except TableNotFoundError:
             self._table = None
         except (DeltaError, OSError) as error:

@@ -60,22 +60,23 @@ class IcebergTarget:
         if not all(identifier.split(".")) or "." not in identifier:
             raise OptionError("table", identifier, "is not of the form NAMESPACE.TABLE")
         self.name = identifier
-        self._catalog_name = catalog
-        self._properties = dict(properties or {})
+        self.catalog_name = catalog
+        self.properties = dict(properties or {})
         self._table: Table | None = None
 
     @cached_property
-    def _catalog(self) -> Catalog:
+    def catalog(self) -> Catalog:
+        """The opened catalog. Raises OptionError, MissingExtraError."""
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NotInstalledError
 
         try:
-            return load_catalog(self._catalog_name, **self._properties)
+            return load_catalog(self.catalog_name, **self.properties)
         except NotInstalledError as error:
             raise MissingExtraError("iceberg", str(error)) from error
         except Exception as error:
             reason = f"cannot be opened: {_line(error)}"
-            raise OptionError("catalog", self._catalog_name, reason) from error
+            raise OptionError("catalog", self.catalog_name, reason) from error
 
     @cached_property
     def place(self) -> Place:
@@ -100,8 +101,8 @@ class IcebergTarget:
 
         if self._open() is None:
             try:
-                self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
-                making = self._catalog.create_table_transaction(self.name, schema)
+                self.catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+                making = self.catalog.create_table_transaction(self.name, schema)
                 with making as transaction, transaction.update_spec() as spec:
                     for column in _PARTITIONS:
                         spec.add_identity(column)
@@ -179,7 +180,7 @@ class IcebergTarget:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
-            self._table = self._catalog.load_table(self.name)
+            self._table = self.catalog.load_table(self.name)
         except (NoSuchTableError, NoSuchNamespaceError):
             self._table = None
         return self._table
