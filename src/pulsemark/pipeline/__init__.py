@@ -13,6 +13,13 @@ not installed, :class:`MissingExtraError` names it.
 from __future__ import annotations
 
 from .audit import AuditLabels, audit
+from .compact import (
+    CompactedTopic,
+    compact_by_broker,
+    compact_folder,
+    compact_to_table,
+    estimate_compaction,
+)
 from .control import control_entries
 from .errors import (
     DataLossError,
@@ -42,6 +49,7 @@ from .verify import verify
 __all__ = [
     "JOBS",
     "AuditLabels",
+    "CompactedTopic",
     "DataLossError",
     "DecodeError",
     "DeltaTarget",
@@ -55,8 +63,12 @@ __all__ = [
     "OptionError",
     "PipelineError",
     "audit",
+    "compact_by_broker",
+    "compact_folder",
+    "compact_to_table",
     "control_entries",
     "draw_skew",
+    "estimate_compaction",
     "find_java",
     "local_session",
     "offload",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import offload_job
+from . import compact_job, offload_job
 from .arguments import checked_options
 from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
 from .control import control_entries
@@ -157,6 +157,13 @@ JOBS: Mapping[str, Job] = {
         offload_job.add_options,
         offload_job.check,
         offload_job.run,
+        has_format=True,
+    ),
+    "compact": Job(
+        "keep the latest message of each key: in the topics' compacted views, or in a table",
+        compact_job.add_options,
+        compact_job.check,
+        compact_job.run,
         has_format=True,
     ),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,55 +19,11 @@ HOUR_MS = 3_600_000
 _FACTS = ("__topic", "__index", "value")
 
 
-class InProcess:
-    """The calls of a SparkSession that an offload makes; tasks run here, one after another."""
-
-    def __init__(self, files_before_kill: int | None = None) -> None:
-        self._left = files_before_kill
-        self._source: Any = None
-        self._options: dict[str, str] = {}
-        self.read = self.dataSource = self
-
-    def register(self, source: Any) -> None:
-        """Keep the source for `load`."""
-        self._source = source
-
-    def format(self, name: str) -> InProcess:
-        """The registered source, by its name."""
-        assert name == self._source.name()
-        return self
-
-    def options(self, **options: str) -> InProcess:
-        """Spark hands names on in lower case."""
-        self._options |= {name.lower(): value for name, value in options.items()}
-        return self
-
-    def option(self, name: str, value: str) -> InProcess:
-        """One option."""
-        return self.options(**{name: value})
-
-    def load(self) -> InProcess:
-        """Nothing runs yet."""
-        return self
-
-    def collect(self) -> list[dict[str, str]]:
-        """Run the tasks through pickle, as Spark does, and die where the test wants it."""
-        reader = self._source(self._options).reader(None)
-        rows: list[dict[str, str]] = []
-        if self._left == 0:
-            raise KeyboardInterrupt
-        for partition in reader.partitions():
-            sent = pickle.loads(pickle.dumps((reader, partition)))
-            for row in sent[0].read(sent[1]):
-                rows.append({"file": row[0]})
-                if self._left == len(rows):
-                    raise KeyboardInterrupt
-        return rows
-
-
 def copy(folder: Any, target: Any, **arguments: Any) -> OffloadResult:
     """An offload of the folder as it is now."""
-    spark: Any = InProcess(arguments.pop("files_before_kill", None))
+    spark: Any = arguments.pop("spark", None) or folder.in_process(
+        arguments.pop("files_before_kill", None)
+    )
     return offload(spark, folder.path, target, **arguments)
 
 
@@ -109,7 +64,7 @@ def truth(*topics: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in _FACTS) for topic in topics for row in topic.rows)
 
 
-_TOOLS = ("InProcess", "copy", "fill", "rows_in", "table_rows", "truth")
+_TOOLS = ("copy", "fill", "rows_in", "table_rows", "truth")
 
 
 @pytest.fixture(scope="session")

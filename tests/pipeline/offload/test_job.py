@@ -11,7 +11,7 @@ import pytest
 from pulsemark.compaction.compaction import compact
 from pulsemark.ledger import FolderLockedError, TopicNotFoundError
 from pulsemark.pipeline.errors import DataLossError, JobFailedError, OptionError
-from pulsemark.pipeline.offload import offload, truncate_offloaded, verify_offload
+from pulsemark.pipeline.offload import truncate_offloaded, verify_offload
 from pulsemark.pipeline.offload.places import LocalPlace
 from pulsemark.pipeline.offload.table import place_lock
 
@@ -143,17 +143,17 @@ def test_a_worker_of_a_killed_run_writes_nothing_any_more(
     run.fill(topic, folder, hours=1)
     table = make_table()
 
-    class Overtaken(run.InProcess):  # type: ignore[misc]
-        """Another run has removed this one's list."""
+    spark = folder.in_process()
+    collect = spark.collect
 
-        def collect(self) -> Any:
-            """The tasks, too late."""
-            for path in (table.place.folder / "_pulsemark").glob("unfinished-*"):
-                path.unlink()
-            return super().collect()
+    def too_late() -> Any:
+        for path in (table.place.folder / "_pulsemark").glob("unfinished-*"):
+            path.unlink()
+        return collect()
 
+    spark.collect = too_late
     with pytest.raises(JobFailedError, match="another offload has begun"):
-        offload(Overtaken(), folder.path, table)
+        run.copy(folder, table, spark=spark)
     assert data_files(table.place) == set()
 
 

@@ -67,27 +67,39 @@ class DeltaTarget:
 
     def create(self, schema: pa.Schema) -> None:
         """See `OffloadTable`."""
-        from deltalake import DeltaTable, Schema
+        from deltalake import Schema
+
+        if self.opened(Schema.from_arrow(schema), PARTITIONS) is None:
+            raise OptionError("target", self.name, "is a Delta table of other columns")
+
+    def opened(
+        self, schema: deltalake.Schema, partitions: Sequence[str]
+    ) -> deltalake.DeltaTable | None:
+        """The table, which is made if it is missing; None if it has other columns.
+
+        Raises OptionError if it cannot be made.
+        """
+        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         if self._open() is None:
             try:
-                self._table = DeltaTable.create(
+                DeltaTable.create(
                     self._uri,
-                    Schema.from_arrow(schema),
-                    partition_by=list(PARTITIONS),
+                    schema,
+                    partition_by=list(partitions),
                     storage_options=self.storage_options,
                 )
-            except DeltaError as error:
+            except (DeltaError, OSError) as error:
                 # Another run may have made it at the same time.
                 if self._open() is None:
                     raise OptionError("target", self.name, f"no Delta table: {error}") from error
         table = self._open()
-        assert table is not None
+        assert table is not None, "it was made just now"
         fields = [(field.name, str(field.type)) for field in table.schema().fields]
-        wanted = [(f.name, str(f.type)) for f in Schema.from_arrow(schema).fields]
-        if fields != wanted or tuple(table.metadata().partition_columns) != PARTITIONS:
-            raise OptionError("target", self.name, "is a Delta table of other columns")
+        wanted = [(field.name, str(field.type)) for field in schema.fields]
+        same = fields == wanted and table.metadata().partition_columns == list(partitions)
+        return table if same else None
 
     def lock(self) -> AbstractContextManager[None]:
         """See `OffloadTable`."""

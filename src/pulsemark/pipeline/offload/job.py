@@ -172,5 +172,5 @@ def _written(
     spark.dataSource.register(OffloadSource)
     reader = spark.read.format(OFFLOAD_FORMAT).options(**options)
     rows = reader.option(PLAN_OPTION, json.dumps(plan)).load().collect()
-    files = [OffloadedFile(**json.loads(row["file"])) for row in rows]
+    files = [OffloadedFile(**json.loads(row[0])) for row in rows]
     return tuple(sorted(files, key=lambda file: (file.topic, file.log_id, file.first_index)))
