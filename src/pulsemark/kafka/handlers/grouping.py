@@ -26,6 +26,9 @@ from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
+CLASSIC = "classic"
+"""The only type of group: that of JoinGroup, not that of KIP-848."""
+
 _Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
 
 
@@ -186,13 +189,24 @@ def _member(group: Group, member_id: str) -> Any:
 
 def list_groups(session: KafkaSession, request: Request) -> None:
     """All groups that the client may use."""
+    states = _filter(request.body.states_filter if request.version >= 4 else None)
+    types = _filter(request.body.types_filter if request.version >= 5 else None)
     groups = [
-        ListGroupsResponse.ListedGroup(group_id=name, protocol_type=kind)
-        for name, kind in session.endpoint.groups.names()
+        ListGroupsResponse.ListedGroup(
+            group_id=name, protocol_type=kind, group_state=state, group_type=CLASSIC
+        )
+        for name, kind, state in session.endpoint.groups.names()
         if session.access.may_use_group(name)
+        and (not states or state.lower() in states)
+        and (not types or CLASSIC in types)
     ]
     response = ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
     session.answer(request, response)
+
+
+def _filter(names: list[str | None] | None) -> set[str]:
+    """What a client asks for (KIP-518, KIP-848); nothing: everything."""
+    return {(name or "").lower() for name in names or ()}
 
 
 def delete_groups(session: KafkaSession, request: Request) -> None:
