@@ -11,7 +11,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import long_work
 from pulsemark.broker.long_work import Turns
-from pulsemark.kafka import answering, fetching, publishing, session
+from pulsemark.kafka import answering, publishing, reading, session
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.wire import connection
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
@@ -119,7 +119,7 @@ def test_clients_that_fetch_much_take_turns(kafka_broker, raw, topic, slices, mo
     create(raw, topic)
     for number in range(6):
         raw.produce(topic, record_set([b"%d" % number * 700_000]))
-    monkeypatch.setattr(fetching, "READ_S", 60.0)
+    monkeypatch.setattr(reading, "STORED_READ_S", 60.0)
     reads = []
     read = KafkaPartition.read
 
@@ -137,7 +137,7 @@ def test_clients_that_fetch_much_take_turns(kafka_broker, raw, topic, slices, mo
         part = client.receive(FetchRequest, 11)[1].responses[0].partitions[0]
         assert [offset for offset, _ in records_of(part.records)] == list(range(6))
         client.close()
-    assert max(reads) <= fetching.PIECE_BYTES
+    assert max(reads) <= reading.PIECE_BYTES
     assert max(slices.values()) == 1
     assert len(slices) >= 4 * 6
 

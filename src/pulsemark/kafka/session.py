@@ -24,6 +24,7 @@ from .access import Access
 from .answering import Answering, write_buffers
 from .errors import ProtocolError
 from .keep_alive import keep_alive
+from .left_out import LeftOut
 from .ports import Admitted
 from .wire import Connection, Request, decode_body
 
@@ -55,6 +56,8 @@ class KafkaSession(Answering, asyncio.Protocol):
         self.host = ""
         self.is_closed = False
         self.connection = Connection(endpoint.options.max_request_bytes)
+        #: What its last answers to fetches left out.
+        self.left_out = LeftOut()
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._ports = endpoint.ports

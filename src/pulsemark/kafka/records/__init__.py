@@ -34,7 +34,7 @@ from .errors import (
     RecordTimeError,
     TransactionError,
 )
-from .fetched import Fetched, StoredSet, fetch, max_magic_of, read
+from .fetched import Fetched, StoredSet, batch_as_stored, fetch, max_magic_of, read
 from .from_pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar
 from .produced import validate_produced
 from .record import NO_TIME_MS, TOMBSTONE_FLAG, Codec, Headers, Record, Work
@@ -73,6 +73,7 @@ __all__ = [
     "TransactionError",
     "UnconvertibleEntryError",
     "Work",
+    "batch_as_stored",
     "control_batch",
     "deletes",
     "empty_batch",
