@@ -95,11 +95,6 @@ class Endpoint:
         for session in tuple(self.sessions):
             session.close()
 
-    @property
-    def is_drained(self) -> bool:
-        """Whether everything was sent."""
-        return all(session.is_drained for session in self.sessions)
-
     async def close(self) -> None:
         """End what is left."""
         for session in tuple(self.sessions):

@@ -303,6 +303,10 @@ class KafkaSession(Answering, asyncio.Protocol):
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
+    def untaken_bytes(self) -> int:
+        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
+        return self.unsent_bytes()
+
     def held_output_bytes(self) -> int:
         """The memory of that data. What a view shows a part of is held until it is sent."""
         unsent_bytes = self.unsent_bytes()
