@@ -27,6 +27,7 @@ from .keep_alive import keep_alive
 from .left_out import LeftOut
 from .ports import Admitted
 from .wire import Connection, Request, decode_body
+from .wire.apis import PRODUCE
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -202,6 +203,13 @@ class KafkaSession(Answering, asyncio.Protocol):
 
     async def _decode_and_handle(self, request: Request) -> None:
         """Handle a request with a large body."""
+        if request.api.key == PRODUCE:
+            await self._decode_and_handle_now(request)
+        else:
+            async with self.endpoint.large_requests:
+                await self._decode_and_handle_now(request)
+
+    async def _decode_and_handle_now(self, request: Request) -> None:
         await self._ports.run_blocking(decode_body, request)
         work = self._handlers[request.api.key](self, request)
         if work is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 from kafka.protocol.consumer import (
@@ -193,8 +194,11 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
     body, endpoint = request.body, session.endpoint
     group = body.group_id or ""
     codes: dict[Partition, Code] = {}
+    reads = cache(partial(endpoint.groups.reads, group))
     async for topic, each in session.in_turns(_named(body)):
-        codes[topic, each.partition_index] = _deletable(session, group, topic, each.partition_index)
+        code = _deletable(session, topic, each.partition_index)
+        is_read = code is Code.NONE and reads(topic)
+        codes[topic, each.partition_index] = Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else code
     code = session.access.group_code(group) or endpoint.groups.forgettable(group)
     dropped = [at for at, refusal in codes.items() if refusal is Code.NONE]
     if code is Code.NONE and dropped:
@@ -216,13 +220,11 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
     await session.answer_by_size(request, response, len(codes))
 
 
-def _deletable(session: KafkaSession, group: str, topic: str, index: int) -> Code:
-    endpoint = session.endpoint
+def _deletable(session: KafkaSession, topic: str, index: int) -> Code:
     if not session.access.may(Operation.READ, topic):
         return Code.TOPIC_AUTHORIZATION_FAILED
-    if not 0 <= index < endpoint.ports.topics.partitions_of(topic):
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    return Code.GROUP_SUBSCRIBED_TO_TOPIC if endpoint.groups.reads(group, topic) else Code.NONE
+    exists = 0 <= index < session.endpoint.ports.topics.partitions_of(topic)
+    return Code.NONE if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 HANDLERS: dict[int, Handler] = {8: offset_commit, 9: offset_fetch, 47: offset_delete}
