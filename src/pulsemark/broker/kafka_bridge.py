@@ -25,6 +25,7 @@ from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName, check_namespace
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, Tls
+from .ending import Ending
 from .errors import RefusedError
 from .kafka_access import BrokerAccess, BrokerAdmission
 from .kafka_limits import KafkaLimits
@@ -34,7 +35,6 @@ from .statistics.stats import segment_size_bytes
 from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
-from .waiting import wait_until
 
 __all__ = ["KafkaServer"]
 
@@ -128,11 +128,11 @@ class KafkaServer:
         endpoint = self._endpoint
         if endpoint is None:
             return
-        until_s = asyncio.get_running_loop().time() + self._config.shutdown_timeout_ms / 1000
+        ending = Ending.begin(self._config.shutdown_timeout_ms)
         endpoint.stop_reading()
-        await wait_until(lambda: not endpoint.is_busy, until_s)
+        await ending.answered(lambda: endpoint.is_busy)
         endpoint.finish()
-        await wait_until(lambda: endpoint.is_drained, until_s)
+        await ending.sent(endpoint.sessions)
         await endpoint.close()
 
 

@@ -42,6 +42,7 @@ from .configuration.config import BrokerConfig
 from .connection.accepting import connections_affordable
 from .connection.revoking import Revoking
 from .connection.session import Session
+from .ending import Ending
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
 from .housekeeping import Housekeeping
 from .listening import Listening, url_host
@@ -50,7 +51,6 @@ from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
 from .store_opening import open_store
-from .waiting import wait_until
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -317,15 +317,15 @@ class Broker:
         sessions = self._services.sessions
         for session in tuple(sessions):
             session.stop_reading()
-        deadline_s = asyncio.get_running_loop().time() + self.config.shutdown_timeout_ms / 1000
-        await wait_until(lambda: not any(session.is_busy for session in sessions), deadline_s)
+        ending = Ending.begin(self.config.shutdown_timeout_ms)
+        await ending.answered(lambda: any(session.is_busy for session in sessions))
         for topic in self._services.topics.open_topics.values():
             topic.producers.close()
         for session in tuple(sessions):
             session.finish()
         for connection in tuple(self._services.http_connections):
             connection.close()
-        await wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
+        await ending.sent(sessions)
         for session in tuple(sessions):
             session.abort()
         self._services.output.close()
