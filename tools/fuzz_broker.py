@@ -174,7 +174,7 @@ class Campaign:
         found_before = len(self.problems)
         log = self.folder / "broker.log"
         is_secured = number % 3 == 2
-        security = {"security": SECURITY} if is_secured else {}
+        security: dict[str, Any] = {"security": SECURITY} if is_secured else {}
         try:
             broker = MonitoredBroker(self.folder / "data", log, **SETTINGS, **security)
         except RuntimeError as error:

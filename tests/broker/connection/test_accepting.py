@@ -109,7 +109,7 @@ async def test_a_taken_port_is_named():
 
 def test_what_a_connection_needs_is_imported_in_a_thread_first():
     """`prepare` runs outside the loop's thread, before the first protocol is made, and once."""
-    calls = []
+    calls: list[object] = []
 
     class Prepared(asyncio.Protocol):
         def connection_made(self, transport):
