@@ -51,6 +51,7 @@ __all__ = ["Topics"]
 
 T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
+DeletionHook = Callable[[TopicName], Awaitable[None]]
 
 MAX_PARTITIONS = 10_000
 
@@ -59,8 +60,8 @@ class Topics:
     """The registry of topics.
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
-    those with effects; `turns` runs long work of the whole broker, in time slices; `on_open` is
-    called with each topic that is opened.
+    those with effects; `cursors` of all durable subscriptions; `turns` runs long work of the whole
+    broker, in time slices; `on_open` is called with each topic that is opened.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class Topics:
         run_blocking: RunBlocking,
         catalog_writer: CatalogWriter,
         *,
-        before_delete: Callable[[TopicName], Awaitable[None]],
-        after_delete: Callable[[TopicName], Awaitable[None]],
+        before_delete: DeletionHook,
+        after_delete: DeletionHook,
         broker_name: str = "",
     ) -> None:
         """`before_delete` is called with the name of a topic that is closed and will be deleted.
@@ -84,6 +85,7 @@ class Topics:
         self.on_open: list[Callable[[Topic], None]] = []
         self.names = TopicNames()
         self.turns = Turns()
+        self.cursors = store.cursors
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
@@ -195,9 +197,8 @@ class Topics:
         if topic is not None:
             return topic
         self._check_can_open(name, create=create, explicit=explicit)
-        return await self._background.run_to_end(
-            self._open_alone(name, create=create, explicit=explicit)
-        )
+        opening = self._open_alone(name, create=create, explicit=explicit)
+        return await self._background.run_to_end(opening)
 
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
         async with self._locks.held(str(name)):
@@ -268,9 +269,8 @@ class Topics:
 
         A new one may have `policies`; they are stored in the same change.
         """
-        await self._background.run_to_end(
-            self._create_partitioned_alone(name, partitions, policies)
-        )
+        creating = self._create_partitioned_alone(name, partitions, policies)
+        await self._background.run_to_end(creating)
 
     async def _create_partitioned_alone(
         self, name: TopicName, partitions: int, policies: dict[str, Any] | None
