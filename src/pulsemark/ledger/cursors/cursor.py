@@ -52,12 +52,6 @@ class Cursor(AckedPlace):
     ForkedStoreError in a child process.
     """
 
-    __slots__ = (
-        "_all_changed", "_changed", "_changed_batches", "_changes_written", "_check_not_closed",
-        "_dirty", "_last_commit", "_limits", "_snapshot_due", "_snapshot_due_at", "_write",
-        "name", "properties", "subscription_properties", "topic_id",
-    )  # fmt: skip
-
     def __init__(
         self,
         log: CursorLog,
