@@ -231,7 +231,7 @@ class Lane:
         if self.kind.keys:
             more["partition_key"] = f"k{random.randrange(self.kind.keys)}"
         if self.kind.is_delayed:
-            delay_s = random.choice([0.5, 1.5, 4.0])
+            delay_s = random.choice([0.5, 1.5, 3.0])
             more["deliver_after"] = timedelta(seconds=delay_s)
             self._due_s[name] = time.time() + delay_s
         random.choice(self.producers).send_async(payload, acknowledged, **more)
@@ -361,7 +361,7 @@ class Campaign:
             for producer in lane.producers:
                 producer.flush()
         quiet_since_s = time.monotonic()
-        while time.monotonic() < quiet_since_s + 8:
+        while time.monotonic() < quiet_since_s + 5:
             if sum(lane.receive(1000, 50, self.kills_s) for lane in self.lanes):
                 quiet_since_s = time.monotonic()
         for lane in self.lanes:
