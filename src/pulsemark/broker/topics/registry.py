@@ -26,6 +26,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
+from .additions import Additions
 from .catalog_writer import CatalogWriter
 from .creation import check_room
 from .deduplication import SNAPSHOT_KIND
@@ -95,6 +96,7 @@ class Topics:
         )
         self._store = store
         self._run_blocking = run_blocking
+        self._additions = Additions(store, run_blocking)
         self._marks = TopicMarks(catalog_writer, run_blocking)
         self._locks = NameLocks()
         self._before_delete = before_delete
@@ -213,9 +215,8 @@ class Topics:
             raise RefusedError(ServerError.NotAllowedError, f"{name} is not stored")
         self._check_namespace(name)
         if self.partitions_of(name):
-            raise RefusedError(
-                ServerError.NotAllowedError, f"{name} is partitioned: use one of its partitions"
-            )
+            text = f"{name} is partitioned: use one of its partitions"
+            raise RefusedError(ServerError.NotAllowedError, text)
         exists = self.exists(name)
         if name.partition_index >= 0:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
@@ -224,13 +225,13 @@ class Topics:
         if str(name) not in self.names:
             check_room(self, name.namespace, 1)
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"{name} cannot be created: the limit is {self.config.max_topics} topics",
-            )
+            text = f"{name} cannot be created: the limit is {self.config.max_topics} topics"
+            raise RefusedError(ServerError.NotAllowedError, text)
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)
+        if full not in self.names:
+            await self._additions.add(full)
         try:
             ledger = await self._run_blocking(self._store.open_topic, full)
         except TopicNotFoundError as error:
@@ -375,9 +376,8 @@ class Topics:
             # From now on none of its topics is opened. Wait for those that are being opened.
             await self._background.settle_running()
             if self.names_in(namespace) or self.partitioned_in(namespace):
-                raise RefusedError(
-                    ServerError.ServiceNotReady, f"a topic was created in {namespace} meanwhile"
-                )
+                text = f"a topic was created in {namespace} meanwhile"
+                raise RefusedError(ServerError.ServiceNotReady, text)
         except BaseException:
             self.namespaces.restore(namespace, settings)
             raise
