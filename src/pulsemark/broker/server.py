@@ -37,14 +37,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..ledger import LocalStore, TopicStore
 from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
-from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import connections_affordable
 from .connection.revoking import Revoking
 from .connection.session import Session
 from .ending import Ending
-from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
-from .housekeeping import Housekeeping
+from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError
+from .housekeeping import Housekeeping, store_cursors
 from .listening import Listening, url_host
 from .making import make_services
 from .security.authentication import Authenticator
@@ -339,16 +338,7 @@ class Broker:
         await topics.rule_keeping.settled()
         await topics.settled()
         await self._services.auditor.close()
-        for topic in tuple(topics.open_topics.values()):
-            for subscription in tuple(topic.subscriptions.values()):
-                try:
-                    subscription.work.finish()
-                    await durable(subscription.cursor.persist())
-                except RefusedError as refusal:
-                    log.error("%s: cursor could not be stored: %s", subscription, refusal)
-                except Exception:
-                    # The cursors of the other subscriptions still have to be stored.
-                    log.exception("%s: cursor could not be stored", subscription)
+        await store_cursors(topics)
         await topics.close()
         await topics.catalog_writer.settled()
 

@@ -295,7 +295,7 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
         **NOT_THROTTLED,
         "durable": subscription.durable,
         "replicated": is_replicated(subscription),
-        "readCompacted": subscription.reads_compacted,
+        "readCompacted": subscription.compacted is not None,
     }
 
 

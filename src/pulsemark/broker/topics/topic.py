@@ -125,7 +125,7 @@ class Topic:
         The caller disconnects connected clients with `disconnecting`, in pieces.
         """
         self.is_open = False
-        self.cleaning.compaction.stop.set()
+        self.cleaning.compaction.ask_to_stop()
         self.producers.close()
         if self.admission is not None and self.admission.publish_limit is not None:
             self.admission.publish_limit.end()
