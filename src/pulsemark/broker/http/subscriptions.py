@@ -7,6 +7,7 @@ from typing import Any
 from ...ledger import EARLIEST, LATEST, Commit, Position
 from ..commits import durable
 from ..handlers.checks import check_name
+from ..policies.values import boolean
 from ..statistics.stats import REPLICATED_PROPERTY, is_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
@@ -201,9 +202,7 @@ async def set_replicated(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
-    wanted = request.json()
-    if not isinstance(wanted, bool):
-        raise HttpError(400, "the body must be true or false", as_text=True)
+    wanted = boolean("replicated", request.json())
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
         before = is_replicated(one)
         try:

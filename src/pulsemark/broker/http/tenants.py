@@ -68,7 +68,7 @@ async def _settings(request: Request) -> dict[str, Any]:
     if body is None:
         raise HttpError(412, "TenantInfo is null")
     if not isinstance(body, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
+        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     roles, clusters = _names(body, "adminRoles"), _names(body, "allowedClusters")
     if clusters is None and roles is not None:
         clusters = [request.services.config.cluster]  # more generous than Pulsar
@@ -93,7 +93,7 @@ def _names(body: dict[str, Any], field: str) -> list[str] | None:
     if value is not None and not (
         isinstance(value, list) and all(isinstance(name, str) for name in value)
     ):
-        raise HttpError(400, f"{field} must be a list of names", as_text=True)
+        raise HttpError(400, f"{field} must be a list of names", text_type="text/plain")
     return None if value is None else sorted(set(value))
 
 

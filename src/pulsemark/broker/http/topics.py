@@ -232,7 +232,7 @@ def position_in(body: Any) -> Position:
         if _is_id(ledger_id) and _is_id(entry_id):
             return Position(ledger_id, entry_id)
     reason = 'the body must be {"ledgerId": ..., "entryId": ...}'
-    raise HttpError(400, reason, as_text=True)
+    raise HttpError(400, reason, text_type="text/plain")
 
 
 def _is_id(value: Any) -> TypeGuard[int]:
