@@ -246,7 +246,7 @@ BODIES: Mapping[tuple[str, str], JavaType] = {
     ("PUT", IN_CLUSTER): CLUSTER,
     ("POST", IN_CLUSTER): CLUSTER,
     ("POST", f"{IN_CLUSTER}/peers"): ORDERED_SET,
-    ("POST", f"{IN_CLUSTER}/failureDomains/{{name}}"): _bean("FailureDomainImpl", brokers=SET),
+    ("POST", f"{IN_CLUSTER}/failureDomains/{{domain_name}}"): _bean("FailureDomainImpl", brokers=SET),
     ("POST", f"{IN_CLUSTER}/namespaceIsolationPolicies/{{policy}}"): ISOLATION,
     ("PUT", "/admin/v2/resourcegroups/{group}"): GROUP,
     ("POST", "/admin/v2/resource-quotas"): RESOURCES,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..services import Services
     from ..statistics.stats import Pieces
 
-__all__ = ["JSON_TYPE", "HttpError", "Request", "Response", "UnservedError"]
+__all__ = ["JSON_TYPE", "UNEXPECTED", "HttpError", "Request", "Response", "UnservedError"]
 
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -28,6 +28,8 @@ SMALL_MEMBERS = 50
 #: Without spaces, as Pulsar writes JSON.
 SEPARATORS = (",", ":")
 
+#: Pulsar's reason for an error (500) that its own code did not expect.
+UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}"
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
 
