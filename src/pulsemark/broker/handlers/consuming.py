@@ -373,7 +373,7 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
             address=session.address,
             connectedSince=iso_time(found.connected_since_ms),
             type=subscription.type_name,
-            msgBacklog=subscription.backlog_messages,
+            msgBacklog=subscription.backlog_entries,
         )
     )
 

@@ -18,8 +18,8 @@ from .java_types import (
     Choice,
     JavaType,
     JavaTypeError,
-    MapOf,
     Many,
+    MapOf,
     check_type,
 )
 from .messages import JSON_TYPE, HttpError, Request
@@ -131,9 +131,7 @@ SETTINGS: Mapping[str, JavaType] = {
         active=BOOLEAN,
         maxDeliveryDelayInMillis=LONG,
     ),
-    "subscriptionTypesEnabled": Many(
-        "java.util.HashSet", Choice(f"{CLIENT}.api.SubscriptionType")
-    ),
+    "subscriptionTypesEnabled": Many("java.util.HashSet", Choice(f"{CLIENT}.api.SubscriptionType")),
     "schemaCompatibilityStrategy": Choice(f"{DATA}.SchemaCompatibilityStrategy"),
     "schemaAutoUpdateCompatibilityStrategy": Choice(
         f"{DATA}.SchemaAutoUpdateCompatibilityStrategy"
@@ -149,7 +147,7 @@ SETTINGS: Mapping[str, JavaType] = {
         managedLedgerOffloadThresholdInBytes=BOXED_LONG,
         managedLedgerOffloadDeletionLagInMillis=BOXED_LONG,
     ),
-    "entryFilters": _bean("EntryFilters", entryFilterNames=TEXT),
+    "entryFilters": Bean(f"{DATA}.EntryFilters", {"entryFilterNames": TEXT}, made_from=(str,)),
     "replication": LIST,
     "allowedClusters": LIST,
     **dict.fromkeys(
@@ -202,9 +200,7 @@ GROUP = _bean(
 )
 RESOURCES = _bean(
     "ResourceQuota",
-    **dict.fromkeys(
-        ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory"), DOUBLE
-    ),
+    **dict.fromkeys(("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory"), DOUBLE),
     dynamic=BOOLEAN,
 )
 BOOKIES = _bean(
@@ -246,7 +242,9 @@ BODIES: Mapping[tuple[str, str], JavaType] = {
     ("PUT", IN_CLUSTER): CLUSTER,
     ("POST", IN_CLUSTER): CLUSTER,
     ("POST", f"{IN_CLUSTER}/peers"): ORDERED_SET,
-    ("POST", f"{IN_CLUSTER}/failureDomains/{{domain_name}}"): _bean("FailureDomainImpl", brokers=SET),
+    ("POST", f"{IN_CLUSTER}/failureDomains/{{domain_name}}"): _bean(
+        "FailureDomainImpl", brokers=SET
+    ),
     ("POST", f"{IN_CLUSTER}/namespaceIsolationPolicies/{{policy}}"): ISOLATION,
     ("PUT", "/admin/v2/resourcegroups/{group}"): GROUP,
     ("POST", "/admin/v2/resource-quotas"): RESOURCES,

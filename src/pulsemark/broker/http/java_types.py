@@ -29,8 +29,8 @@ __all__ = [
     "Choice",
     "JavaType",
     "JavaTypeError",
-    "MapOf",
     "Many",
+    "MapOf",
     "check_type",
 ]
 

@@ -102,7 +102,9 @@ class Request:
             reason = json_problem(self.body.decode(errors="replace"), error)
             raise HttpError(400, reason, text_type="text/plain") from error
         except (ValueError, RecursionError) as error:
-            raise HttpError(400, f"the body is not JSON: {error}", text_type="text/plain") from error
+            raise HttpError(
+                400, f"the body is not JSON: {error}", text_type="text/plain"
+            ) from error
 
 
 def _no_number(name: str) -> None:

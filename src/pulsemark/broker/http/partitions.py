@@ -20,7 +20,7 @@ from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import namespace_name, topic_name
 from .properties import properties_of, text_properties
 from .table import Route
-from .topics import stats_options
+from .topics import OWN_FIGURES, stats_options
 
 __all__ = ["ROUTES"]
 
@@ -124,8 +124,7 @@ async def delete_partitioned(
     try:
         await topics.delete_partitioned(name, force=request.flag("force"))
     except TopicInUseError as error:
-        used = error.producers + error.consumers
-        raise HttpError(412, f"Topic has {used} connected producers/consumers") from error
+        raise HttpError(412, "Topic has active producers/subscriptions") from error
     return Response()
 
 
@@ -170,7 +169,7 @@ async def partitioned_internal_stats(
     def pieces() -> Pieces:
         rows: dict[str, Any] = {}
         for part in parts:
-            rows[part.name] = yield from internal_stats(part)
+            rows[part.name] = yield from internal_stats(part, own=request.flag(OWN_FIGURES))
         return {"metadata": {"partitions": len(parts), "deleted": False}, "partitions": rows}
 
     return await Response.of_long_json(pieces(), topics.turns)

@@ -21,7 +21,7 @@ from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
 from ..policies.stored import OFFLOAD
 from ..policies.values import INT_MAX
 from .java_bodies import EMPTY
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic
 from .table import Route
 
@@ -186,9 +186,9 @@ def policy_topic(
 
 
 def int_value(text: str) -> int:
-    """A number in a path or a query, as Java's int. Raises `HttpError` 404, as Pulsar answers."""
+    """A number in a path or a query, as Java's int. Raises `UnservedError` 404, as Pulsar."""
     if not re.fullmatch(r"[-+]?[0-9]{1,10}", text) or not -INT_MAX - 1 <= int(text) <= INT_MAX:
-        raise HttpError(404, "HTTP 404 Not Found")
+        raise UnservedError(404)
     return int(text)
 
 

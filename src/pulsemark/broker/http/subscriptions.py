@@ -13,7 +13,7 @@ from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
 from ..topics.creation import creates
 from ..topics.topic import Topic
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Request, Response, UnservedError
 from .names import existing_topic, open_logs, open_one_log, topic_name
 from .properties import text_properties
 from .table import Route
@@ -136,7 +136,7 @@ async def skip(
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
     digits = count.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
-        raise HttpError(404, f"{count[:40]!r} is not a number of entries")
+        raise UnservedError(404)
     await subscription.skip(int(count))
     return Response()
 

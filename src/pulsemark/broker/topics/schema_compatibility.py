@@ -9,10 +9,11 @@ ALWAYS_COMPATIBLE   every schema, also of another type
 ALWAYS_INCOMPATIBLE only schemas that the topic has already
 ==================  ==========================================================================
 
-UNDEFINED means the broker's strategy. AVRO and JSON are compared by Avro's rules, PROTOBUF_NATIVE by
-the name of its message, KEY_VALUE by key and value. Of PROTOBUF and of the primitive types only the
-type counts: Pulsar's default settings have no check of their definitions. As in Pulsar, a consumer is checked with BACKWARD whatever
-the strategy, except with the ones for all versions and with ALWAYS_COMPATIBLE.
+UNDEFINED means the broker's strategy. AVRO and JSON are compared by Avro's rules, PROTOBUF_NATIVE
+by the name of its message, KEY_VALUE by key and value. Of PROTOBUF and of the primitive types only
+the type counts: Pulsar's default settings have no check of their definitions. As in Pulsar, a
+consumer is checked with BACKWARD whatever the strategy, except with the ones for all versions and
+with ALWAYS_COMPATIBLE.
 
 The functions can take some 100 ms: call them in a thread.
 """
