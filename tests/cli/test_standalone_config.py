@@ -116,7 +116,10 @@ def test_durability_by_interval(tmp_path: Path) -> None:
             with RawClient.from_url(broker.ready["service_url"]) as client:
                 assert client.create_producer(TOPIC).send(b"x")
             path = f"/admin/v2/{TOPIC.replace('://', '/')}"
-            assert broker.get(f"{path}/stats?ownFigures=true")["durability"]["syncIntervalMs"] == 60_000
+            assert (
+                broker.get(f"{path}/stats?ownFigures=true")["durability"]["syncIntervalMs"]
+                == 60_000
+            )
             assert broker.get(f"{path}/internalStats?ownFigures=true")["nextIndex"] == expected + 1
 
 

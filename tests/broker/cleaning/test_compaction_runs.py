@@ -157,7 +157,9 @@ def test_rounds_compact_what_is_dirty_only(clock):
         wait_until(lambda: broker.call(rounds_of) > rounds + 2)
         assert place.get("internalStats?ownFigures=true")["compactionHorizon"] == horizon
         place.send(*"eeeeeeee")
-        wait_until(lambda: place.get("internalStats?ownFigures=true")["compactionHorizon"] != horizon)
+        wait_until(
+            lambda: place.get("internalStats?ownFigures=true")["compactionHorizon"] != horizon
+        )
         place.client.close()
 
 

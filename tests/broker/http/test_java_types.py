@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.broker.http.java_bodies import NAMESPACE_POLICIES, PLACE, SETTINGS, TENANT, TEXTS
+from pulsemark.broker.http.java_bodies import (
+    BODIES,
+    NAMESPACE_POLICIES,
+    PLACE,
+    SETTINGS,
+    TENANT,
+    TEXTS,
+)
 from pulsemark.broker.http.java_types import (
     BOXED_INT,
     INT,
@@ -13,6 +20,7 @@ from pulsemark.broker.http.java_types import (
     JavaTypeError,
     check_type,
 )
+from pulsemark.broker.http.routing import ROUTES
 
 SOURCE = "[Source: REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled)"
 DATA = "org.apache.pulsar.common.policies.data"
@@ -101,3 +109,11 @@ def test_the_text_is_pulsars(java: JavaType, body: str, text: str, column: int, 
 def test_what_jackson_reads_is_no_error(java: JavaType, body: str) -> None:
     """Texts of numbers, fractions, null, unknown fields and names are read as Pulsar reads them."""
     check_type(body, java)
+
+
+def test_every_body_belongs_to_a_route() -> None:
+    """A type that no route takes would check nothing."""
+    served = {(route.method, route.template) for route in ROUTES}
+    assert set(BODIES) <= served
+    parts = {route.template.rpartition("/")[2] for route in ROUTES}
+    assert set(SETTINGS) <= parts

@@ -60,7 +60,7 @@ def topic_stats(topic: NonPersistentTopic, wanted: StatsOptions = EVERYTHING) ->
         rows[subscription.name] = yield from _subscription(subscription, wanted)
     publishers = []
     for producer in tuple(topic.producers.by_name.values()):
-        publishers.append(_publisher(producer, wanted))
+        publishers.append(_publisher(topic, producer, wanted))
         yield
     epoch = topic.producers.topic_epoch
     dropped = {"msgDropCounter": topic.messages_dropped}
@@ -87,8 +87,10 @@ def topic_stats(topic: NonPersistentTopic, wanted: StatsOptions = EVERYTHING) ->
     }
 
 
-def _publisher(producer: Producer, wanted: StatsOptions) -> dict[str, Any]:
-    return {**publisher_stats(producer, wanted), "msgDropRate": 0.0}
+def _publisher(
+    topic: NonPersistentTopic, producer: Producer, wanted: StatsOptions
+) -> dict[str, Any]:
+    return {**publisher_stats(topic, producer, wanted), "msgDropRate": 0.0}
 
 
 #: The figures of a subscription about what waits in it.
@@ -107,9 +109,10 @@ def _subscription(subscription: NonPersistentSubscription, wanted: StatsOptions)
         consumers.append(consumer_stats(subscription, consumer))
         yield
     dropped = {"msgDropCounter": subscription.messages_dropped}
+    flow = subscription.topic.flows.of(subscription)
     return {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+        "msgRateOut": flow.messages_per_s,
+        "msgThroughputOut": flow.bytes_per_s,
         "bytesOutCounter": subscription.bytes_out,
         "msgOutCounter": subscription.messages_out,
         "msgRateRedeliver": 0.0,

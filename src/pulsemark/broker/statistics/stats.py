@@ -192,19 +192,20 @@ def segment_size_bytes(segment: Run) -> int:
 def _publishers(topic: Topic, wanted: StatsOptions) -> Generator[None, None, list[dict[str, Any]]]:
     rows = []
     for producer in tuple(topic.producers.by_name.values()):
-        rows.append(publisher_stats(producer, wanted))
+        rows.append(publisher_stats(topic, producer, wanted))
         yield
     return rows
 
 
-def publisher_stats(producer: Producer, wanted: StatsOptions) -> dict[str, Any]:
+def publisher_stats(topic: Topic, producer: Producer, wanted: StatsOptions) -> dict[str, Any]:
     """A producer's row."""
+    flow = topic.flows.of(producer)
     counters = {"msgInCounter": producer.messages_in, "bytesInCounter": producer.bytes_in}
     return {
         "accessMode": ProducerAccessMode.Name(producer.access_mode),
-        "msgRateIn": 0.0,
-        "msgThroughputIn": 0.0,
-        "averageMsgSize": 0.0,
+        "msgRateIn": flow.messages_per_s,
+        "msgThroughputIn": flow.bytes_per_s,
+        "averageMsgSize": flow.bytes_per_s / flow.messages_per_s if flow.messages_per_s else 0.0,
         "chunkedMessageRate": 0.0,
         "producerId": producer.producer_id,
         "supportsPartialProducer": False,
@@ -226,9 +227,10 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     backlog_bytes = yield from bytes_from(subscription.topic, start)
     backlog = subscription.cursor.backlog_entries
     own = {"readCompacted": subscription.reads_compacted} if wanted.own else {}
+    flow = subscription.topic.flows.of(subscription)
     row = {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+        "msgRateOut": flow.messages_per_s,
+        "msgThroughputOut": flow.bytes_per_s,
         "bytesOutCounter": subscription.bytes_out,
         "msgOutCounter": subscription.messages_out,
         "msgRateRedeliver": 0.0,
@@ -301,9 +303,10 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
     """A consumer's row."""
     per_entry = consumer.messages_out // consumer.entries_out if consumer.entries_out else 0
+    flow = subscription.topic.flows.of(consumer)
     return {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+        "msgRateOut": flow.messages_per_s,
+        "msgThroughputOut": flow.bytes_per_s,
         "bytesOutCounter": consumer.bytes_out,
         "msgOutCounter": consumer.messages_out,
         "msgRateRedeliver": 0.0,
