@@ -89,9 +89,10 @@ class AdminClient:
         found: dict[str, Any] = self.request("GET", f"{_topic(topic)}/{kind}")
         return found
 
-    def internal_stats(self, topic: str) -> dict[str, Any]:
-        """A topic's ledgers and cursors."""
-        found: dict[str, Any] = self.request("GET", f"{_topic(topic)}/internalStats")
+    def internal_stats(self, topic: str, *, own_figures: bool = False) -> dict[str, Any]:
+        """A topic's ledgers and cursors; with those figures, too, that only pulsemark has."""
+        query = {"ownFigures": "true"} if own_figures else {}
+        found: dict[str, Any] = self.request("GET", f"{_topic(topic)}/internalStats", **query)
         return found
 
     # -- subscriptions --------------------------------------------------------------------------

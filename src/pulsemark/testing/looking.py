@@ -133,7 +133,7 @@ class Looking:
         return sum(self._backlog(log, subscription) for log in logs)
 
     def _backlog(self, log: str, subscription: str) -> int:
-        cursors = self.admin.internal_stats(log)["cursors"]
+        cursors = self.admin.internal_stats(log, own_figures=True)["cursors"]
         if subscription not in cursors:
             raise AdminError(self.admin.url, 404, f"{log} has no subscription {subscription!r}")
         return int(cursors[subscription]["messagesBacklog"])

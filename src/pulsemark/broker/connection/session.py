@@ -95,6 +95,7 @@ class Session(Members, asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "-"
         self.services.sessions.add(self)
+        self.services.sessions_made += 1
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer for the next input."""

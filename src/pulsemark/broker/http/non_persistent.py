@@ -16,6 +16,7 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
 from .table import Route
+from .topics import stats_options
 
 __all__ = ["ROUTES"]
 
@@ -67,7 +68,9 @@ async def unload(request: Request, tenant: str, namespace: str, topic: str) -> R
 async def stats(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Counters, producers, subscriptions with what they dropped, and their consumers."""
     opened = _open(request, tenant, namespace, topic)
-    return await Response.of_long_json(topic_stats(opened), request.services.topics.turns)
+    return await Response.of_long_json(
+        topic_stats(opened, stats_options(request)), request.services.topics.turns
+    )
 
 
 async def stats_internal(request: Request, tenant: str, namespace: str, topic: str) -> Response:
@@ -86,7 +89,8 @@ async def partitioned_stats(request: Request, tenant: str, namespace: str, topic
     if not count:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
-    body = partitions_stats(parts, count, shows_each=request.flag("perPartition"))
+    shows_each = request.query.get("perPartition", "true").lower() == "true"
+    body = partitions_stats(parts, count, stats_options(request), shows_each=shows_each)
     return await Response.of_long_json(body, topics.turns)
 
 

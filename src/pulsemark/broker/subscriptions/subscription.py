@@ -97,9 +97,9 @@ class Subscription:
         return self.cursor.subscription_properties
 
     @property
-    def backlog_messages(self) -> int:
-        """Messages that are not acknowledged."""
-        return self.cursor.backlog_messages
+    def backlog_entries(self) -> int:
+        """Entries that are not acknowledged. Pulsar's `msgBacklog` counts entries, too."""
+        return self.cursor.backlog_entries
 
     async def stored(self) -> None:
         """Return when the subscription is durable; `RefusedError` if that failed."""
