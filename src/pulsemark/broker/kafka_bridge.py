@@ -32,7 +32,7 @@ from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
 from .waiting import wait_until
 
-__all__ = ["KafkaServer"]
+__all__ = ["KafkaServer", "kafka_options"]
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class KafkaServer:
     async def open(self, services: Services, host: str) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
-        endpoint = Endpoint(ports, _options(self._config, host))
+        endpoint = Endpoint(ports, kafka_options(self._config, host))
         await endpoint.start()
         services.kafka = self._endpoint = endpoint
 
@@ -131,7 +131,8 @@ class KafkaServer:
         await endpoint.close()
 
 
-def _options(config: BrokerConfig, host: str) -> KafkaOptions:
+def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
+    """The settings of the endpoint, and the name by which it tells clients to reach it."""
     return KafkaOptions(
         host=host,
         cluster=config.cluster,

@@ -29,7 +29,6 @@ __all__ = [
     "Action",
     "InvalidPermissionError",
     "check_actions",
-    "check_auth_mode",
     "check_auth_policies",
     "check_role",
     "check_roles",
@@ -144,13 +143,6 @@ def check_actions(value: Any) -> list[str]:
         if each not in tuple(Action):
             raise InvalidPermissionError(each, f"not one of the actions {', '.join(Action)}")
     return [action.value for action in Action if action in value]
-
-
-def check_auth_mode(value: Any) -> str:
-    """A subscription_auth_mode. Raises InvalidPermissionError."""
-    if value not in MODES:
-        raise InvalidPermissionError(value, f"not one of {', '.join(MODES)}")
-    return str(value)
 
 
 def check_auth_policies(value: Any) -> dict[str, Any]:
