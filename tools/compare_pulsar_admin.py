@@ -26,6 +26,7 @@ import urllib.request
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pulsar
 from _pulsar import LoggerLevel
@@ -52,6 +53,15 @@ EXIT_CODES = (
 )
 #: A line of a log, of a Java stack trace, or of pulsar-client's figures of the connection.
 NOISE = re.compile(r"^\d{4}-\d\d-\d\dT|^\tat |^\s*\.\.\. \d+ more|^(INFO|WARN)|^Nov |^WARNING")
+FAILOVER = "--auto-failover-policy-type"
+PARAMETERS = "--auto-failover-policy-params min_limit=1,usage_threshold=80"
+MIN_AVAILABLE = f"min_available {PARAMETERS}"
+#: What standalone.conf of Pulsar says, apart from its retention, which a peer may have set.
+LIKE_IT: dict[str, Any] = {
+    "backlog_quota_default_limit_bytes": 10 << 30,
+    "default_retention_time_minutes": -1,
+    "default_retention_size_mb": -1,
+}
 #: Schemas that commands upload.
 USER = {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
 AGE = {"name": "age", "type": "int", "default": 0}
@@ -71,7 +81,13 @@ REPLACED = (
     (re.compile(r"\b1[5-9]\d{11}\b"), "<ms>"),
     (re.compile(r'("ledgerId" : |"cursors?Ledger(Id|LastEntry)?" : )-?\d+'), r"\1<ledger>"),
     (re.compile(r"\b\d+:(-?\d+)(:-?\d+)*\b"), r"<ledger>:\1"),
-    (re.compile(r'("(\w*[sS]ize|sizeInBytes|\w*Latency)" : )-?\d+'), r"\1<bytes>"),
+    # Names of producers, and so the sizes of entries, differ from broker to broker.
+    (
+        re.compile(r'("(\w*[sS]ize|sizeInBytes|\w*Latency|bytes\w*Counter)" : )-?[\d.]+'),
+        r"\1<bytes>",
+    ),
+    (re.compile(r'"reqId":\d+'), '"reqId":<id>'),
+    (re.compile(r"ServletContainer-\w+"), "ServletContainer"),
     (re.compile(r"\b\d+\.\d+(E-?\d+)?\b"), "<float>"),
 )
 
@@ -98,7 +114,7 @@ def main() -> int:
     tenant = f"pulsar-admin-{time.time_ns():x}"
     with (
         tempfile.TemporaryDirectory() as folder,
-        BrokerThread(BrokerConfig(data_dir=Path(folder), port=0, http_port=0)) as broker,
+        BrokerThread(BrokerConfig(data_dir=Path(folder), port=0, http_port=0, **LIKE_IT)) as broker,
     ):
         here = Side(args.pulsar_home, broker.http_url, broker.service_url, tenant)
         ours = here.outcomes(args.only)
@@ -163,6 +179,8 @@ class Side:
             "topic": f"persistent://{tenant}/ns/t",
             "ns_absent": f"persistent://{tenant}/absent/t",
             "ready": topic,
+            "isolation": f"--primary 127.* --secondary x {FAILOVER} {MIN_AVAILABLE}",
+            "no_isolation": f"--primary x {FAILOVER} no_such {PARAMETERS}",
             "ledger": ledger,
         }
 

@@ -55,9 +55,9 @@ admin clusters update-failure-domain standalone --domain-name {tenant} --broker-
 admin clusters get-failure-domain standalone --domain-name {tenant}
 admin clusters delete-failure-domain standalone --domain-name {tenant}
 admin clusters delete-failure-domain standalone --domain-name {tenant}
-admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* --primary 127.0.0.1.* --secondary x --auto-failover-policy-type min_available --auto-failover-policy-params min_limit=1,usage_threshold=80
+admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* {isolation}
 admin ns-isolation-policy get standalone {tenant}
-admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* --primary x --auto-failover-policy-type no_such --auto-failover-policy-params min_limit=1,usage_threshold=80
+admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* {no_isolation}
 admin ns-isolation-policy brokers absent
 admin ns-isolation-policy broker standalone --broker absent
 admin ns-isolation-policy delete standalone {tenant}
@@ -125,9 +125,7 @@ admin namespaces list {tenant}
 admin namespaces policies {ns}
 admin namespaces policies {tenant}/absent
 admin namespaces bundles {ns}
-admin namespaces split-bundle {ns} --bundle 0x00000000_0x20000000
 admin namespaces split-bundle {ns} --bundle zz
-admin namespaces bundles {ns}
 admin namespaces get-clusters {ns}
 admin namespaces set-clusters {ns} --clusters standalone
 admin namespaces set-clusters {ns} --clusters nowhere
@@ -178,11 +176,11 @@ admin namespaces revoke-subscription-permission {ns} --subscription s --role r
 admin namespaces subscription-permission {ns}
 admin namespaces revoke-subscription-permission {ns} --subscription s --role q
 admin namespaces get-anti-affinity-namespaces -c standalone -p {tenant} -g absent
-admin namespaces unload {ns} -b 0x00000000_0x20000000
+admin namespaces unload {ns} -b 0x40000000_0x60000000
 admin namespaces unload {ns} -b zz
 admin namespaces unload {tenant}/absent
 admin namespaces clear-backlog {tenant}/absent -f
-admin namespaces get-topic-positions {ns} -b 0x00000000_0x40000000 -tl {ns}/t
+admin namespaces get-topic-positions {ns} -b 0x80000000_0xc0000000 -tl {ns}/t
 admin namespaces update-migration-state {tenant}/absent --migrated
 """.strip().splitlines()
 

@@ -182,7 +182,8 @@ admin topics get-partitioned-topic-metadata {topic}-q
 admin topics get-properties {topic}-q
 admin topics update-properties {topic}-q -p c=d
 admin topics get-properties {topic}-q
-client produce {topic}-q -m one,two
+client produce {topic}-q -m one -k a
+client produce {topic}-q -m two -k b
 admin topics create-subscription {topic}-q -s s -m earliest
 admin topics subscriptions {topic}-q
 admin topics partitioned-stats {topic}-q -gpb

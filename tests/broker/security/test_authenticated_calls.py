@@ -100,10 +100,14 @@ def test_a_stream_ends_with_its_token(serve, token):
         stream = read(request, metadata=metadata, timeout=100)
         assert next(stream).pieces
         with pytest.raises(grpc.RpcError) as refused:
-            for _ in stream:
-                time.sleep(0.3)  # slower than the broker, which waits for this reader
+            _read_slowly(stream)
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "expired during the call" in refused.value.details()
+
+
+def _read_slowly(stream):
+    for _ in stream:
+        time.sleep(0.3)  # slower than the broker, which waits for this reader
 
 
 def test_roles_need_permission(serve, token):

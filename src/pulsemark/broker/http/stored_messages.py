@@ -74,7 +74,8 @@ async def peek(
     number: str,
 ) -> Response:
     """The nth message that a subscription has not acknowledged; the first one is 1."""
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what="Peek messages")
+    what = "Peek messages on a partitioned topic is not allowed"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     subscription = opened.subscriptions.get(name)
     if subscription is None:
         raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
@@ -96,7 +97,10 @@ async def examine(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The nth entry of a topic, from its first (initialPosition=earliest) or its last one."""
-    what = "Examine messages"
+    what = (
+        "Examine messages on a partitioned topic is not allowed, "
+        "please try examine message on specific topic partition"
+    )
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     number = max(_integer(request.query.get("messagePosition") or "1"), 1)
     first, last = opened.ledger.first_position, opened.ledger.last_position
@@ -119,7 +123,7 @@ async def by_id(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
 ) -> Response:
     """The message at a position."""
-    what = "GetMessageById"
+    what = "GetMessageById is not allowed on partitioned-topic"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     wanted = Position(_integer(ledger), _integer(entry))
     if all(run.ledger_id != wanted.ledger_id for run in opened.ledger.segments()):

@@ -216,7 +216,8 @@ def revoke_subscription(policies: Policies, name: str, role: str) -> dict[str, A
     roles = part_of(policies, SUBSCRIPTION).get(name)
     if roles is None:
         raise InvalidPermissionError(name, "couldn't find subscription")
-    return _changed(policies, SUBSCRIPTION, name, [each for each in roles if each != role])
+    left = [each for each in roles if each != role]
+    return _changed(policies, SUBSCRIPTION, name, left or None)
 
 
 def _changed(policies: Policies, part: str, key: str, value: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from .stats import Pieces, consumer_stats, publisher_stats
 __all__ = ["internal_stats", "partitions_stats", "topic_stats"]
 
 
-def topic_stats(topic: NonPersistentTopic) -> Pieces:
+def topic_stats(topic: NonPersistentTopic, owner: str) -> Pieces:
     """Make the answer to GET .../stats."""
     counters, rates = topic.counters, topic.rate_meter.rates
     rows: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def topic_stats(topic: NonPersistentTopic) -> Pieces:
         "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": rows,
         "topicEpoch": topic.producers.topic_epoch,
-        "ownerBroker": "localhost",
+        "ownerBroker": owner,
     }
 
 
@@ -67,12 +67,12 @@ def _subscription(subscription: NonPersistentSubscription) -> Pieces:
 
 
 def partitions_stats(
-    topics: Sequence[NonPersistentTopic], count: int, *, shows_each: bool
+    topics: Sequence[NonPersistentTopic], count: int, owner: str, *, shows_each: bool
 ) -> Pieces:
     """Make the answer to GET .../partitioned-stats: sums over the partitions in use."""
     rows: dict[str, Any] = {}
     for topic in topics:
-        rows[topic.name] = yield from topic_stats(topic)
+        rows[topic.name] = yield from topic_stats(topic, owner)
     sums = {
         name: sum(row[name] for row in rows.values())
         for name in (
@@ -104,7 +104,8 @@ def internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
         "totalSize": 0,
         "currentLedgerEntries": 0,
         "currentLedgerSize": 0,
-        "ledgers": [],
+        "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": 0,
         "cursors": {
             one.name: {
                 "active": bool(one.consumers),
