@@ -24,7 +24,9 @@ BEGINS = re.compile(r"^\[(\d+)/(\d+)\] Executing (.*)$")
 DONE = re.compile(r"^\[\d+/\d+\] \S ")
 FAILED = re.compile(r"^Reason: |Exception\b|^Error|^Usage: ")
 #: A line of a log, of a Java stack trace, or of pulsar-client's figures of the connection.
-NOISE = re.compile(r"^\d{4}-\d\d-\d\dT|^\tat |^\s*\.\.\. \d+ more|^(INFO|WARN)|^Nov |^WARNING")
+NOISE = re.compile(
+    r"^\d{4}-\d\d-\d\dT|^\tat |^\s*\.\.\. \d+ more|^(INFO|WARN)|^Nov |^WARNING|^Goodbye!"
+)
 REPLACED = (
     (re.compile(r"(localhost|127\.0\.0\.1|\[::1\]):\d+"), "<address>"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:[\d.]+(Z|[+-]\d\d:?\d\d)"), "<time>"),
