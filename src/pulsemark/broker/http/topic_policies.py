@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..handlers.checks import check_name
 from ..policies.catalogue import POLICIES
 from ..policies.policy import PolicyValueError
 from ..policies.properties import PROPERTIES
@@ -42,6 +43,7 @@ async def set_rate(request: Request, *names: str) -> Response:
     """Set the dispatch rate of a subscription; an empty body changes nothing."""
     *place, subscription = names
     name, value = policy_topic(request, *place), request.json()
+    check_name("subscription's name", subscription)
     if value is None:
         return Response()
     try:
