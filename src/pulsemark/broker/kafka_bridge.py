@@ -36,7 +36,7 @@ from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
 
-__all__ = ["KafkaServer"]
+__all__ = ["KafkaServer", "kafka_options"]
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class KafkaServer:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
         await cast("BrokerPorts", ports).topics.load()
-        endpoint = Endpoint(ports, _options(self._config, host))
+        endpoint = Endpoint(ports, kafka_options(self._config, host))
         await endpoint.start()
         services.kafka = self._endpoint = endpoint
 
@@ -136,7 +136,8 @@ class KafkaServer:
         await endpoint.close()
 
 
-def _options(config: BrokerConfig, host: str) -> KafkaOptions:
+def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
+    """The settings of the endpoint, and the name by which it tells clients to reach it."""
     return KafkaOptions(
         host=host,
         cluster=config.cluster,

@@ -86,37 +86,21 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
 # -- topics ---------------------------------------------------------------------------------------
 
 
-async def of_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def of_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """The policy set for a topic; with applied=true the policy that applies to it."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     levels = _levels(request, policy)
     if place.shows_applied and request.flag("applied"):
         return _answer(levels, place, levels.applied(name))
     return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
 
 
-async def set_for_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def set_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """Set a topic's policy."""
     # Pulsar reads the query before it looks for the topic.
     text = request.query.get(place.query, "")
     given = int_value(text) if text else None
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     value = None
     if not place.query:
         value = await _value(request, policy, place)
@@ -131,17 +115,9 @@ async def set_for_topic(
     return Response(place.set_status)
 
 
-async def unset_for_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def unset_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     is_global = _is_global(request, place)
     await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
     return Response()

@@ -27,9 +27,13 @@ class DispatchRates:
         self._own: DispatchLimit | None = None
         self._limits: tuple[DispatchLimit, ...] = ()
 
-    def change(self, topic: Topic) -> None:
-        """The topic's policies have changed. A limit that stays the same keeps its tokens."""
-        rate = topic.rules.subscription_dispatch_rate
+    def change(self, topic: Topic, name: str) -> None:
+        """The topic's policies have changed. A limit that stays the same keeps its tokens.
+
+        `name` is the subscription's: it may have a rate of its own.
+        """
+        rules = topic.rules
+        rate = dict(rules.subscription_rates).get(name, rules.subscription_dispatch_rate)
         if rate != self._rate:
             self._rate = rate
             self._own = dispatch_limit(dict(rate), topic.config.clock)

@@ -243,7 +243,7 @@ class Subscription:
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: dispatch goes by the new ones."""
-        self.rates.change(self.topic)
+        self.rates.change(self.topic, self.name)
         if self.dispatcher is not None:
             self.dispatcher.rules_changed()
 
