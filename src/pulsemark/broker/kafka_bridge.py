@@ -25,6 +25,7 @@ from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName, check_namespace
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, Tls
+from .ending import Ending
 from .errors import RefusedError
 from .kafka_access import BrokerAccess, BrokerAdmission
 from .kafka_limits import KafkaLimits
@@ -34,9 +35,8 @@ from .statistics.stats import segment_size_bytes
 from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
-from .waiting import wait_until
 
-__all__ = ["KafkaServer"]
+__all__ = ["KafkaServer", "kafka_options"]
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class KafkaServer:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
         await cast("BrokerPorts", ports).topics.load()
-        endpoint = Endpoint(ports, _options(self._config, host))
+        endpoint = Endpoint(ports, kafka_options(self._config, host))
         await endpoint.start()
         services.kafka = self._endpoint = endpoint
 
@@ -128,15 +128,16 @@ class KafkaServer:
         endpoint = self._endpoint
         if endpoint is None:
             return
-        until_s = asyncio.get_running_loop().time() + self._config.shutdown_timeout_ms / 1000
+        ending = Ending.begin(self._config.shutdown_timeout_ms)
         endpoint.stop_reading()
-        await wait_until(lambda: not endpoint.is_busy, until_s)
+        await ending.answered(lambda: endpoint.is_busy)
         endpoint.finish()
-        await wait_until(lambda: endpoint.is_drained, until_s)
+        await ending.sent(endpoint.sessions)
         await endpoint.close()
 
 
-def _options(config: BrokerConfig, host: str) -> KafkaOptions:
+def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
+    """The settings of the endpoint, and the name by which it tells clients to reach it."""
     return KafkaOptions(
         host=host,
         cluster=config.cluster,

@@ -24,8 +24,10 @@ from .access import Access
 from .answering import Answering, write_buffers
 from .errors import ProtocolError
 from .keep_alive import keep_alive
+from .left_out import LeftOut
 from .ports import Admitted
 from .wire import Connection, Request, decode_body
+from .wire.apis import PRODUCE
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -55,6 +57,8 @@ class KafkaSession(Answering, asyncio.Protocol):
         self.host = ""
         self.is_closed = False
         self.connection = Connection(endpoint.options.max_request_bytes)
+        #: What its last answers to fetches left out.
+        self.left_out = LeftOut()
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._ports = endpoint.ports
@@ -204,6 +208,13 @@ class KafkaSession(Answering, asyncio.Protocol):
 
     async def _decode_and_handle(self, request: Request) -> None:
         """Handle a request with a large body."""
+        if request.api.key == PRODUCE:
+            await self._decode_and_handle_now(request)
+        else:
+            async with self.endpoint.large_requests:
+                await self._decode_and_handle_now(request)
+
+    async def _decode_and_handle_now(self, request: Request) -> None:
         await self._ports.run_blocking(decode_body, request)
         work = self._handlers[request.api.key](self, request)
         if work is not None:
@@ -318,6 +329,10 @@ class KafkaSession(Answering, asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
+        return self.unsent_bytes()
 
     def held_output_bytes(self) -> int:
         """The memory of that data. What a view shows a part of is held until it is sent."""

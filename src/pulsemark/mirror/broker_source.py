@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import Any
 
 from ..client import (
     BrokerConnection,
@@ -22,6 +21,7 @@ from ..client import (
     Service,
 )
 from ..client.channels import RawMessage
+from ..client.service import authentication
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (
     MessageFormatError,
@@ -292,10 +292,3 @@ def unknown_format(topic: str, place: Place) -> KafkaEntryError:
     """The error for a record set that comes without its tags."""
     reason = "the broker does not say its format: it is an older pulsemark"
     return KafkaEntryError(topic, place, reason)
-
-
-def authentication(token: str | None) -> dict[str, Any]:
-    """The fields of CONNECT for a token; {} without one."""
-    if token is None:
-        return {}
-    return {"auth_method_name": "token", "auth_data": token.encode()}

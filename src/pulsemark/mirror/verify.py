@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from ..client import BrokerConnection, Service
 from ..client.channels import RawMessage
+from ..client.service import authentication
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
 from ..metadata import message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
 from ..metadata.record_set_tags import record_set_tags_of
 from ..metadata.source_stamp import source_stamp_of
 from ..wire import EARLIEST, MessageId
-from .broker_source import AS_STORED, authentication, is_record_set, unknown_format
+from .broker_source import AS_STORED, is_record_set, unknown_format
 from .places import Options, folder_of
 
 __all__ = ["Comparison", "compare"]

@@ -35,7 +35,7 @@ from .errors import (
     RecordTimeError,
     TransactionError,
 )
-from .fetched import Fetched, StoredSet, fetch, max_magic_of, read
+from .fetched import Fetched, StoredSet, batch_as_stored, fetch, max_magic_of, read
 from .from_pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar
 from .mirrored import check_mirrored
 from .produced import validate_produced
@@ -75,6 +75,7 @@ __all__ = [
     "TransactionError",
     "UnconvertibleEntryError",
     "Work",
+    "batch_as_stored",
     "check_mirrored",
     "control_batch",
     "deletes",
