@@ -171,3 +171,14 @@ def test_any_text_is_a_topic_or_refused(name: str) -> None:
     assert TopicName.parse(str(topic)) == topic
     assert str(topic).count("/") == 4
     assert len(str(topic).encode()) <= 800
+
+
+def test_the_longest_name_may_have_partitions() -> None:
+    """The limit is that of the topic's own name: partitions add their number."""
+    topic = TopicName.parse("x" * 255)
+    part = topic.partition(9_999)
+    assert TopicName.parse(str(part)) == part
+    assert part.partitioned == topic
+    for too_long in ("x" * 256, "x" * 256 + "-partition-0"):
+        with pytest.raises(InvalidTopicNameError, match="256 bytes"):
+            TopicName.parse(too_long)

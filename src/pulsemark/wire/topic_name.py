@@ -24,6 +24,7 @@ NON_PERSISTENT = "non-persistent"
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 
+#: Of a topic's local name without "-partition-N": so every topic may have partitions.
 PART_SIZE_MAX_BYTES = 255
 _PARTITION_MAX = 2**31 - 1
 
@@ -101,13 +102,11 @@ class TopicName:
     def partition(self, index: int) -> TopicName:
         """The topic that is partition `index` (from 0 on) of this one.
 
-        Raises InvalidTopicNameError if that name would be too long, ValueError if this is
-        a partition itself or `index` is negative.
+        Raises ValueError if this is a partition itself or `index` is negative.
         """
         if index < 0 or self.partition_index >= 0:
             raise ValueError(f"{self} has no partition {index}")
         local = f"{self.local}-partition-{index}"
-        _check_part(f"{self}-partition-{index}", "topic", local)
         return TopicName(self.domain, self.tenant, self.namespace_local, local)
 
 
@@ -135,7 +134,8 @@ def _check_part(name: str, what: str, part: str) -> None:
     if _CONTROL.search(part):
         raise InvalidTopicNameError(name, f"the {what} holds a control character")
     try:
-        size = len(part.encode())
+        match = _PARTITION.fullmatch(part) if what == "topic" else None
+        size = len((match[1] if match else part).encode())
     except UnicodeEncodeError:
         raise InvalidTopicNameError(name, f"the {what} is not encodable as UTF-8") from None
     if size > PART_SIZE_MAX_BYTES:

@@ -68,6 +68,16 @@ def test_illegal_names(raw, name):
     assert described(raw, name) == (17, 0)
 
 
+def test_the_longest_name_is_as_good_as_any(raw):
+    """Kafka's limit is 249 characters; the list of all topics is still answered."""
+    name = "x" * 249
+    assert create(raw, name, 12) == 0
+    assert described(raw, name) == (0, 12)
+    assert raw.produce(name, record_set([b"v"]), partition=11).error_code == 0
+    listed = raw.call(MetadataRequest, 7, topics=None, allow_auto_topic_creation=False)
+    assert name in [each.name for each in listed.topics]
+
+
 @pytest.mark.parametrize("version", range(4))
 def test_deleted_topics_are_gone_with_their_data(raw, topic, version):
     """A topic of the same name begins at offset 0; deleting twice is refused."""
