@@ -74,7 +74,7 @@ KNOWN = [
     Known("topics", "the same twice", "items", "a topic that is named twice is answered once"),
     Known("topics", "the same setting twice", "", "a setting that is named twice is refused"),
     Known("topics", "null value|empty value", "", "a setting without a value is refused"),
-    Known("topics|settings", "", "error_message", "a refusal has a text"),
+    Known("topics|settings|each-setting", "", "error_message", "a refusal has a text"),
     Known("topics", "assigned", "", "assignments are checked strictly"),
     Known(
         "settings",
@@ -85,9 +85,35 @@ KNOWN = [
     Known(
         "settings",
         "after",
-        r"compact,compact'|config_source: 5, theirs 1|value: '-1', theirs '2'",
+        r"compact,compact'|config_source: 5, theirs 1|value: '-1', theirs '2'"
+        r"|value: '', theirs 'compact'|value: 'delete', theirs 'compact,delete'",
         "2.8 appends a value that is there, and takes a setting twice",
     ),
+    Known(
+        "each-setting",
+        "",
+        r"error_code: 40, theirs (42|-1)$",
+        "codes of settings are those of 3.x, not of 2.8",
+    ),
+    Known(
+        "each-setting",
+        r"message\.timestamp\.(before|after|difference)|local\.retention|compression\.gzip"
+        r"|message\.downconversion|max\.message\.bytes|segment\.(index\.)?bytes|flush\.messages",
+        r"error_code: (0, theirs 4[02]|40, theirs 0)$|configs: |config_source|value: ",
+        "settings of all versions from 2.8 to 4.x, with the limits of 3.9",
+    ),
+    Known(
+        "cluster", "bad one", "partition_id|error_code: (84, theirs 3|3, theirs 84)$", "an order"
+    ),
+    Known("cluster", "type 7", "theirs -1$|error_message", "2.8 fails on an unknown election"),
+    Known(
+        "cluster",
+        "^replicas",
+        "error_code: 3, theirs (39|85)$|error_message",
+        "2.8's order of checks",
+    ),
+    Known("disks", "", r"topics: \d+ items", "2.8 names every topic, without partitions"),
+    Known("newest-times", r"time -\d", "", "negative times are refused as by 3.x, not 2.8"),
     Known("settings", "v0", "is_default", "version 0 says which values are defaults"),
     Known("settings", "operation 9", "", "an unknown operation is 42"),
     Known("settings", "none", "items", "Kafka has more settings"),
