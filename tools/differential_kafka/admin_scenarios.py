@@ -292,6 +292,7 @@ def _increments(peer: Peer, topic: str, version: int) -> None:
     known = ["cleanup.policy", "max.message.bytes", "retention.bytes"]
     for label, configs in steps.items():
         change(peer, label, IncrementalAlterConfigsRequest, version, 2, topic, configs)
+        time.sleep(0.1)
         describe(peer, f"after {label}", 1, 2, topic, known)
 
 

@@ -112,6 +112,12 @@ KNOWN = [
         "error_code: 3, theirs (39|85)$|error_message",
         "2.8's order of checks",
     ),
+    Known(
+        "each-setting",
+        r"min\.insync\.replicas",
+        "config_source: 5, theirs 3$",
+        "Kafka 4.1 and later set min.insync.replicas for the cluster",
+    ),
     Known("disks", "", r"topics: \d+ items", "2.8 names every topic, without partitions"),
     Known("newest-times", r"time -\d", "", "negative times are refused as by 3.x, not 2.8"),
     Known("settings", "v0", "is_default", "version 0 says which values are defaults"),
