@@ -26,6 +26,7 @@ from .errors import ProtocolError
 from .keep_alive import keep_alive
 from .left_out import LeftOut
 from .ports import Admitted
+from .throttling import Throttling
 from .wire import Connection, Request, decode_body
 from .wire.apis import PRODUCE
 
@@ -45,7 +46,7 @@ FREE_INPUT_BYTES = 64 * 1024
 TURN_S = 0.01
 
 
-class KafkaSession(Answering, asyncio.Protocol):
+class KafkaSession(Throttling, Answering, asyncio.Protocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
@@ -83,8 +84,6 @@ class KafkaSession(Answering, asyncio.Protocol):
         self._is_stopping = False
         self._writable = True
         self._has_turn = False
-        #: How many topics get this client's records faster than their publish rates allow.
-        self._throttles = 0
         self._counts_input = False
         self._active_at_s = self._began_at_s = self._made_at_s = self._loop.time()
         self._largest_buffer_bytes = 0
@@ -185,7 +184,7 @@ class KafkaSession(Answering, asyncio.Protocol):
             not self.is_closed
             and self._blocking is None
             and not self._is_stopping
-            and not self._throttles
+            and not self.is_throttled
             and self._writable
             and connection.unanswered < options.max_pending_requests
             and connection.waiting_bytes <= 2 * options.max_request_bytes
@@ -300,20 +299,6 @@ class KafkaSession(Answering, asyncio.Protocol):
         """Send bytes as they are."""
         self._write([data])
 
-    @property
-    def is_throttled(self) -> bool:
-        """Whether no requests are taken because of a topic's publish rate."""
-        return self._throttles > 0
-
-    def throttle(self) -> None:
-        """A topic gets records too fast: take no requests until `unthrottle` (KIP-219)."""
-        self._throttles += 1
-
-    def unthrottle(self) -> None:
-        """The topic takes records again."""
-        self._throttles -= 1
-        self.go_on()
-
     def publishes_changed(self) -> None:
         """Publishes in flight are below their limit again."""
         self.go_on()
@@ -359,7 +344,7 @@ class KafkaSession(Answering, asyncio.Protocol):
         late_s = now_s - self._made_at_s - options.handshake_timeout_ms / 1000
         if self.admitted is None and late_s > 0:
             self.close_because("the client was not authenticated within handshake_timeout_ms")
-        if self.is_closed or self._blocking is not None or self._throttles:
+        if self.is_closed or self._blocking is not None or self.is_throttled:
             return
         if pending_bytes and self._is_reading:
             rate_s = pending_bytes / options.min_frame_rate_bytes_per_s

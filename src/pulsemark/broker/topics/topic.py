@@ -70,6 +70,8 @@ class Topic:
     """An open persistent topic."""
 
     is_persistent = True
+    #: Whether the last check of its backlog quotas found that producers are to be refused.
+    has_full_backlog = False
 
     def __init__(
         self,
@@ -104,8 +106,6 @@ class Topic:
         self.rules: TopicRules = NO_RULES
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
-        #: Whether the last check of its backlog quotas found that producers are to be refused.
-        self.has_full_backlog = False
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
         #: When the last message's id was found: the log's last position, that id, its tail's cuts.
