@@ -154,8 +154,8 @@ def make_keys(folder: Path) -> None:
     """A pair of keys for encrypted messages, made by the program openssl."""
     private, public = folder / "private.pem", folder / "public.pem"
     for arguments in (
-        ["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", private],
-        ["rsa", "-in", private, "-pubout", "-out", public],
+        ["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(private)],
+        ["rsa", "-in", str(private), "-pubout", "-out", str(public)],
     ):
         subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 

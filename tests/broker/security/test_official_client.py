@@ -141,7 +141,7 @@ def test_a_token_is_renewed_while_messages_go_on(
     def supply() -> str:
         asked.append(clock.now_ms())
         expires_s = clock.now_ms() // 1000 + 60
-        return token({"sub": "admin", "exp": expires_s}).decode()
+        return str(token({"sub": "admin", "exp": expires_s}).decode())
 
     login = pulsar.AuthenticationToken(supply)
     with connected(broker, folder, login, tls=True) as client:

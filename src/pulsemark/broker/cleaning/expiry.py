@@ -36,7 +36,7 @@ def due_position(topic: Topic, now_ms: int, ttl_ms: int) -> Position | None:
     if not ttl_ms:
         return None
     ledger = topic.ledger
-    if all(s.reads_compacted for s in tuple(topic.subscriptions.values())):
+    if all(s.compacted is not None for s in tuple(topic.subscriptions.values())):
         return None
     if ttl_ms < 0:
         return ledger.last_position

@@ -46,7 +46,7 @@ async def set_bookie_affinity(request: Request, tenant: str, name: str) -> Respo
     body = request.json()
     fields = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
     if not isinstance(body, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
+        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     shown = {field: str(body[field]) for field in fields if body.get(field) is not None}
     await _change(request, tenant, name, BOOKIES, shown)
     return Response()

@@ -116,7 +116,7 @@ def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> 
     if isinstance(bundles, dict):
         count = bundles.get("numBundles", 0)
         if isinstance(count, bool) or not isinstance(count, int):
-            raise HttpError(400, "numBundles must be a number", as_text=True)
+            raise HttpError(400, "numBundles must be a number", text_type="text/plain")
         settings[BUNDLES] = bundles_of(with_count(count))
 
 
@@ -125,7 +125,7 @@ def _settings(request: Request) -> dict[str, Any]:
     if settings is None:
         return {}
     if not isinstance(settings, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
+        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     return settings
 
 

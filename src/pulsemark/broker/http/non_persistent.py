@@ -16,6 +16,7 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
 from .table import Route
+from .topics import stats_options
 
 __all__ = ["ROUTES"]
 
@@ -79,8 +80,9 @@ async def unload(request: Request, tenant: str, namespace: str, topic: str) -> R
 async def stats(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Counters, producers, subscriptions with what they dropped, and their consumers."""
     opened = _open(request, tenant, namespace, topic)
-    shown = topic_stats(opened, request.services.http_url.partition("://")[2])
-    return await Response.of_long_json(shown, request.services.topics.turns)
+    return await Response.of_long_json(
+        topic_stats(opened, stats_options(request)), request.services.topics.turns
+    )
 
 
 async def stats_internal(request: Request, tenant: str, namespace: str, topic: str) -> Response:
@@ -99,8 +101,8 @@ async def partitioned_stats(request: Request, tenant: str, namespace: str, topic
     if not count:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
-    owner = request.services.http_url.partition("://")[2]
-    body = partitions_stats(parts, count, owner, shows_each=request.flag("perPartition"))
+    shows_each = request.query.get("perPartition", "true").lower() == "true"
+    body = partitions_stats(parts, count, stats_options(request), shows_each=shows_each)
     return await Response.of_long_json(body, topics.turns)
 
 

@@ -20,7 +20,8 @@ from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
 from ..policies.stored import OFFLOAD
 from ..policies.values import INT_MAX
-from .messages import HttpError, Request, Response
+from .java_bodies import EMPTY
+from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic
 from .table import Route
 
@@ -30,7 +31,6 @@ TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"
 )
-EMPTY = "The request entity cannot be empty."
 
 
 # -- namespaces -----------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ def policy_topic(
 
 
 def int_value(text: str) -> int:
-    """A number in a path or a query, as Java's int. Raises `HttpError` 404, as Pulsar answers."""
+    """A number in a path or a query, as Java's int. Raises `UnservedError` 404, as Pulsar."""
     if not re.fullmatch(r"[-+]?[0-9]{1,10}", text) or not -INT_MAX - 1 <= int(text) <= INT_MAX:
-        raise HttpError(404, "HTTP 404 Not Found")
+        raise UnservedError(404)
     return int(text)
 
 
@@ -178,7 +178,7 @@ async def _value(request: Request, policy: Policy, place: Place) -> Any:
     if value is None and place.empty in ("removes", "ignored"):
         return None
     if place.has_body and place.empty == "refused" and not request.body.strip():
-        raise HttpError(400, EMPTY)
+        raise HttpError(400, EMPTY, text_type=JSON_TYPE)
     return await _read(request, policy, place, value)
 
 

@@ -40,6 +40,7 @@ from . import (
     topics,
 )
 from .authorizing import authorize
+from .java_bodies import check_body
 from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
 from .pages import (
@@ -122,6 +123,7 @@ async def answer(request: Request) -> Response:
         route, need, values = _find(request)
         authorize(request, route, need, values)
         _check_media_types(request, accept)
+        check_body(request, route)
         return await route.handler(request, *values)
     except UnservedError as error:
         path = request.target.partition("?")[0]

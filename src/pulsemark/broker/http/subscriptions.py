@@ -7,12 +7,13 @@ from typing import Any
 from ...ledger import EARLIEST, LATEST, Commit, Position
 from ..commits import durable
 from ..handlers.checks import check_name
+from ..policies.values import boolean
 from ..statistics.stats import REPLICATED_PROPERTY, is_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
 from ..topics.creation import creates
 from ..topics.topic import Topic
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Request, Response, UnservedError
 from .names import existing_topic, open_logs, open_one_log, topic_name
 from .properties import text_properties
 from .table import Route
@@ -138,7 +139,7 @@ async def skip(
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
     digits = count.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
-        raise HttpError(404, f"{count[:40]!r} is not a number of entries")
+        raise UnservedError(404)
     await subscription.skip(int(count))
     return Response()
 
@@ -204,9 +205,7 @@ async def set_replicated(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
-    wanted = request.json()
-    if not isinstance(wanted, bool):
-        raise HttpError(400, "the body must be true or false", as_text=True)
+    wanted = boolean("replicated", request.json())
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
         before = is_replicated(one)
         try:
