@@ -82,7 +82,7 @@ class Process:
 
 def schema(*fields: dict[str, Any]) -> Schema:
     """An Avro schema with a field, and more of them."""
-    definition = {**RECORD, "fields": [*RECORD["fields"], *fields]}  # type: ignore[misc]
+    definition = {**RECORD, "fields": [*RECORD["fields"], *fields]}
     return Schema(name="s", type=Schema.Avro, schema_data=json.dumps(definition).encode())
 
 
