@@ -56,6 +56,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pulsar-home", type=Path, required=True)
+    parser.add_argument("--only", help="run only this program")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder)
@@ -66,6 +67,8 @@ def main() -> int:
             failures = 0
             for login, is_good in logins(files):
                 for program in programs(broker, files):
+                    if args.only not in (None, program.name):
+                        continue
                     succeeded = run(args.pulsar_home, files, login, program)
                     outcome = "succeeded" if succeeded else "failed"
                     fits = succeeded is is_good
@@ -108,7 +111,7 @@ def programs(broker: BrokerThread, files: Path) -> tuple[Program, ...]:
     service = broker.service_url_tls.replace("127.0.0.1", "localhost")
     admin = broker.http_url_tls.replace("127.0.0.1", "localhost")
     ca = str(files / "ca.pem")
-    take = ("-sp", "Earliest", "-m", "1", "-ss", "s", "-time", "30", TOPIC)
+    take = ("-sp", "Earliest", "-m", "1", "-ss", "s", "-time", "300", TOPIC)
     return (
         Program(
             "pulsar-admin",

@@ -61,6 +61,7 @@ def main() -> int:
                 port=0,
                 http_port=0,
                 exposing_broker_entry_metadata_to_client_enabled=True,
+                acknowledgment_at_batch_index_level_enabled=args.batch_index_acks,
             )
         ) as broker,
         ThreadPoolExecutor(2 * args.jobs) as pool,
@@ -100,6 +101,11 @@ def _arguments() -> argparse.Namespace:
         "--cluster-wide",
         action="store_true",
         help="also change what a whole cluster shares; only for a peer without other users",
+    )
+    parser.add_argument(
+        "--batch-index-acks",
+        action="store_true",
+        help="the peer has acknowledgmentAtBatchIndexLevelEnabled=true",
     )
     parser.add_argument("--jobs", type=int, default=1, help="scenarios that run at the same time")
     parser.add_argument("--json", type=Path, help="write every answer of both here")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -132,6 +134,25 @@ def test_texts(http, raw, filled):
     assert owned.json["reason"] == "Broker id '127.0.0.1:1' not found in available brokers."
 
 
+def test_a_refused_schema_is_answered_in_the_format_that_is_asked_for(broker, raw, topic, filled):
+    """pulsar-admin asks for JSON; a client that says nothing gets a page, as from Pulsar."""
+    path = f"/admin/v2/schemas/{topic.partition('://')[2]}/schema"
+    body = json.dumps({"type": "AVRO", "schema": "{", "properties": {}}).encode()
+    kinds = {}
+    for accept in ("application/json", "*/*"):
+        headers = {"Accept": accept, "Content-Type": "application/json"}
+        request = urllib.request.Request(broker.http_url + path, body, headers, method="POST")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        with refused.value as answer:
+            assert answer.code == 422
+            kinds[accept] = (answer.headers.get_content_type(), answer.read())
+    assert kinds["*/*"][0] == "text/html"
+    assert kinds["application/json"][0] == "application/json"
+    message = json.loads(kinds["application/json"][1])["message"]
+    assert message == "Invalid schema definition data for AVRO schema"
+
+
 def test_the_namespaces_of_a_broker(http, filled):
     """The bundles of this broker's open topics."""
     (name,) = http("GET", "/admin/v2/brokers").json
@@ -152,6 +173,7 @@ def test_the_namespaces_of_a_broker(http, filled):
         ("GET", "/admin/v3/packages/function/public/default", 503),
         ("GET", "/admin/v3/packages/absent/public/default", 412),
         ("GET", "/admin/v3/transactions/transactionBufferInternalStats/public/default/no", 404),
+        ("GET", "/admin/v3/transactions/transactionBufferInternalStats/public/absent/no", 404),
         ("GET", "/admin/namespaces/standalone/antiAffinity/group?property=public", 200),
         ("DELETE", "/admin/v2/non-persistent/public/default/never", 204),
         ("DELETE", "/admin/v2/non-persistent/public/absent/never", 204),

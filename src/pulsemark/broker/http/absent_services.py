@@ -36,9 +36,10 @@ async def no_transactions(request: Request, *_: str) -> Response:
 
 async def no_snapshots(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Refused: without transactions a topic has no snapshots of them."""
-    name = request.services.topics.parse(f"persistent://{tenant}/{namespace}/{topic}")
-    if not request.services.topics.exists(name):
-        raise HttpError(404, f"Topic not found {name}")
+    topics, full = request.services.topics, f"persistent://{tenant}/{namespace}/{topic}"
+    is_there = f"{tenant}/{namespace}" in topics.namespaces and topics.exists(topics.parse(full))
+    if not is_there:
+        raise HttpError(404, f"Topic not found {full}")
     raise HttpError(404, "Transaction buffer Snapshot for the topic does not exist")
 
 

@@ -16,7 +16,7 @@ from ..topics.schema_compatibility import check_compatible
 from ..topics.schema_data import CLIENT_SIDE, kind_of, parse_kind, shown_data, stored_data
 from ..topics.schemas import SchemaVersion, version_bytes
 from .messages import UNEXPECTED, HttpError, Request, Response
-from .pages import HTML_TYPE, html_page
+from .pages import HTML_TYPE, error_page, html_page
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -170,6 +170,10 @@ def _shown(found: SchemaVersion) -> dict[str, Any]:
 
 def _page(request: Request, status: int, message: str) -> Response:
     path = request.target.partition("?")[0]
+    accept = request.headers.get("accept", "")
+    answer = error_page(request.method, path, accept, status, message)
+    if answer.content_type != HTML_TYPE:
+        return answer
     page = html_page(status, _escaped(message), path)
     return Response(status, page.encode("iso-8859-1", "xmlcharrefreplace"), HTML_TYPE)
 
