@@ -70,7 +70,7 @@ class NonPersistentSubscription(Subscription):
         return self._properties
 
     @property
-    def backlog_messages(self) -> int:
+    def backlog_entries(self) -> int:
         """Always 0: nothing waits."""
         return 0
 

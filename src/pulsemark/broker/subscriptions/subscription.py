@@ -97,9 +97,9 @@ class Subscription:
         return self.cursor.subscription_properties
 
     @property
-    def backlog_messages(self) -> int:
-        """Messages that are not acknowledged."""
-        return self.cursor.backlog_messages
+    def backlog_entries(self) -> int:
+        """Entries that are not acknowledged. Pulsar's `msgBacklog` counts entries, too."""
+        return self.cursor.backlog_entries
 
     async def stored(self) -> None:
         """Return when the subscription is durable; `RefusedError` if that failed."""
@@ -243,7 +243,7 @@ class Subscription:
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: dispatch goes by the new ones."""
-        self.rates.change(self.topic)
+        self.rates.change(self.topic, self.name)
         if self.dispatcher is not None:
             self.dispatcher.rules_changed()
 
