@@ -21,13 +21,15 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 SEED ?= 1
 CYCLES ?= 100
+MINUTES ?= 30
+SCALE ?= 1.0
 
 # Where an Apache Pulsar is unpacked, and the addresses of one that runs, for pulsar-admin.
 PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns kafka-python-suite \
+.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -77,6 +79,18 @@ torture: $(STAMP) ## Live through failing disks, power cuts and kills: SEED=1 CY
 
 fuzz: $(STAMP) ## Let hostile clients loose on broker processes, in any order: SEED=1 CYCLES=100
 	$(BIN)/python tools/fuzz_broker.py --seed $(SEED) --cycles $(CYCLES)
+
+fuzz-long: $(STAMP) ## Fuzz parser and brokers, every command and route: MINUTES=30; a stall of 50 ms fails
+	@$(BIN)/python tools/fuzz_wire.py --seconds $$(($(MINUTES) * 60)) & wire=$$!; \
+		$(BIN)/python tools/fuzz_broker.py --seed $(SEED) --minutes $(MINUTES) --steps 200 --stalls-count; \
+		broker=$$?; wait $$wire && exit $$broker
+
+load: $(STAMP) ## Measure what idle and slow clients, backlogs and 10,000 topics cost: SCALE=1.0
+	$(BIN)/python tools/load_campaign.py --scale $(SCALE)
+
+compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 minutes: PULSAR_HOME=/path
+	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
+	$(BIN)/python bench/compare_pulsar.py "$(PULSAR_HOME)"
 
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
