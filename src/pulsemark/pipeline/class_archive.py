@@ -5,9 +5,7 @@ what it has loaded into an archive and map that the next time (class data sharin
 one Java and one Spark only, so its name has both. If it does not fit after all, the JVM goes on
 without it.
 
-    python -m pulsemark.pipeline.class_archive
-
-makes the archive, once for each user, in the cache folder. `local_session` uses it if it is there.
+`make_archive` makes it, once for each user, in the cache folder. `local_session` uses it if it is there.
 """
 
 from __future__ import annotations
@@ -92,7 +90,3 @@ def make_archive(run: Callable[[Sequence[str]], object] | None = None) -> Path:
 
 def _run(command: Sequence[str]) -> None:
     subprocess.run(command, check=True)
-
-
-if __name__ == "__main__":
-    print(make_archive())
