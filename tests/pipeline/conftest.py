@@ -7,6 +7,7 @@ the rows that they must become. Nothing that is under test takes part in that.
 from __future__ import annotations
 
 import base64
+import pickle
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -225,11 +226,61 @@ class Folder:
         self.clock = SettableClock()
         self.store = LocalStore.open(path, clock=self.clock)
 
+    def in_process(self, results_before_kill: int | None = None) -> Any:
+        """Something that runs a job's tasks without a JVM."""
+        return InProcess(results_before_kill)
+
     def topic(self, name: str, *, partition: int = -1) -> TopicWriter:
         """A writer for a topic in public/default."""
         suffix = f"-partition-{partition}" if partition >= 0 else ""
         full_name = f"persistent://public/default/{name}{suffix}"
         return TopicWriter(self.store, self.clock, full_name, partition)
+
+
+class InProcess:
+    """The calls of a SparkSession that a job makes; its tasks run here, one after another."""
+
+    def __init__(self, results_before_kill: int | None = None) -> None:
+        self._left = results_before_kill
+        self._source: Any = None
+        self._options: dict[str, str] = {}
+        self.read = self.dataSource = self
+
+    def register(self, source: Any) -> None:
+        """Keep the source for `load`."""
+        self._source = source
+
+    def format(self, name: str) -> InProcess:
+        """The registered source, by its name."""
+        assert name == self._source.name()
+        return self
+
+    def options(self, **options: str) -> InProcess:
+        """Spark hands names on in lower case."""
+        self._options |= {name.lower(): value for name, value in options.items()}
+        return self
+
+    def option(self, name: str, value: str) -> InProcess:
+        """One option."""
+        return self.options(**{name: value})
+
+    def load(self) -> InProcess:
+        """Nothing runs yet."""
+        return self
+
+    def collect(self) -> list[tuple[str]]:
+        """Run the tasks through pickle, as Spark does, and die where the test wants it."""
+        reader = self._source(self._options).reader(None)
+        rows: list[tuple[str]] = []
+        if self._left == 0:
+            raise KeyboardInterrupt
+        for partition in reader.partitions():
+            sent = pickle.loads(pickle.dumps((reader, partition)))
+            for row in sent[0].read(sent[1]):
+                rows.append(row)
+                if self._left == len(rows):
+                    raise KeyboardInterrupt
+        return rows
 
 
 @pytest.fixture
