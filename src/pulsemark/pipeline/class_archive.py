@@ -5,7 +5,8 @@ what it has loaded into an archive and map that the next time (class data sharin
 one Java and one Spark only, so its name has both. If it does not fit after all, the JVM goes on
 without it.
 
-`make_archive` makes it, once for each user, in the cache folder. `local_session` uses it if it is there.
+`make_archive` makes it, once for each user, in the cache folder. `local_session` uses it if it is
+there.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ with tempfile.TemporaryDirectory() as name:
     frame = spark.read.format("pulsar-ledger").option("topic", "a").load(str(folder))
     frame.groupBy("__topic").count().orderBy("count").collect()
     frame.write.parquet(name + "/parquet")
+    jvm = spark.sparkContext._gateway.proc
     spark.stop()
+    jvm.stdin.close()  # the JVM ends, and writes the archive before that
+    jvm.wait()
 """
 
 
