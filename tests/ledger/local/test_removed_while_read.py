@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -189,3 +190,36 @@ def test_a_reader_keeps_no_file_of_what_was_removed(tmp_path):
         assert all(path.exists() for path in files.paths.values())
         assert ids_by_read(log) == list(range(KEPT, COUNT))
     store.close()
+
+
+class Vanishing(OsFiles):
+    """Files of which some are removed just before the first index file is opened."""
+
+    def __init__(self, victims: list[Path]) -> None:
+        super().__init__()
+        self.victims = victims
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file."""
+        if path.suffix == ".idx":
+            while self.victims:
+                self.victims.pop().unlink()
+        return super().open(path, flags)
+
+
+@pytest.mark.parametrize("removed", [1, 2, 3])
+def test_segments_removed_after_their_header_was_read_are_left_out(tmp_path, removed):
+    """A reader that has read a segment's header may find it trimmed when it loads its index."""
+    with LocalStore.open(tmp_path) as store:
+        topic = store.open_topic("persistent://public/default/a")
+        for _ in range(3):
+            topic.append(b"x").commit.wait(10)
+            topic.roll()
+    files = sorted((tmp_path / "ledgers").iterdir())[: 2 * removed]
+    assert len(files) == 2 * removed
+    with FolderReader(tmp_path, files=Vanishing(files)) as reader:
+        logs = reader.logs(["persistent://public/default/a"])
+        found = [log.first_index for log in logs.values()]
+        assert found == ([removed] if removed < 3 else [])
+    with FolderReader(tmp_path) as reader:
+        assert list(reader.logs(["persistent://public/default/a"])) == list(logs)

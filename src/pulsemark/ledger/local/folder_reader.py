@@ -68,11 +68,17 @@ class FolderLog(TopicLog):
                 self.name, known=cast("Sequence[Segment]", self._segments)
             )
 
-    def renew(self, headers: Sequence[SegmentHeader]) -> None:
-        """As ``refresh``, with the headers of the topic's segments as they are now."""
+    def renew(self, headers: Sequence[SegmentHeader]) -> bool:
+        """As ``refresh``, with the headers of the topic's segments as they are now.
+
+        False: it has none any more, and stays as it was.
+        """
         with self._refreshing:
             known = cast("Sequence[Segment]", self._segments)
-            self._segments = self._reader.open(headers, known)
+            segments = self._reader.open(headers, known)
+            if segments:
+                self._segments = segments
+            return bool(segments)
 
     @property
     def topic_id(self) -> int:
@@ -135,9 +141,10 @@ class FolderReader:
             if known or not self._is_as_scanned():
                 self._scan_headers()
             mine = self._by_topic.get(topic)
-        if not mine:
+        segments = self.open(mine or (), known)
+        if not segments:
             raise TopicNotFoundError(topic)
-        return self.open(mine, known)
+        return segments
 
     def logs(self, topics: Iterable[str], *, lost: Collection[int] = ()) -> dict[str, FolderLog]:
         """Several topics as they are now; the folder is listed once.
@@ -150,10 +157,8 @@ class FolderReader:
         with self._lock:
             self._scan_headers()
             headers = {t: self._by_topic[t] for t in topics if t in self._by_topic}
-        return {
-            topic: FolderLog(self, topic, self.open(mine, (), lost))
-            for topic, mine in headers.items()
-        }
+        opened = {topic: self.open(mine, (), lost) for topic, mine in headers.items()}
+        return {t: FolderLog(self, t, segments) for t, segments in opened.items() if segments}
 
     def refresh(self, logs: Iterable[FolderLog]) -> list[str]:
         """Bring several topics up to date; the folder is listed once, however many they are.
@@ -163,14 +168,7 @@ class FolderReader:
         with self._lock:
             self._scan_headers()
             by_topic = self._by_topic
-        gone = []
-        for log in logs:
-            headers = by_topic.get(log.name)
-            if headers:
-                log.renew(headers)
-            else:
-                gone.append(log.name)
-        return gone
+        return [log.name for log in logs if not log.renew(by_topic.get(log.name, ()))]
 
     def logs_of(
         self, segments: Mapping[str, Iterable[SegmentId]], *, lost: Collection[int] = ()
@@ -188,8 +186,9 @@ class FolderReader:
                     headers.append(read_named_header(self._files, self._folder, each))
                 except FileNotFoundError:
                     continue
-            if headers:
-                found[topic] = FolderLog(self, topic, self.open(headers, (), lost))
+            opened = self.open(headers, (), lost)
+            if opened:
+                found[topic] = FolderLog(self, topic, opened)
         return found
 
     def damaged_segments(self) -> list[tuple[int, int]]:
@@ -201,7 +200,24 @@ class FolderReader:
     def open(
         self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: Collection[int] = ()
     ) -> tuple[Segment, ...]:
-        """The segments of one topic that count, of those with these headers."""
+        """The segments of one topic that count, of those with these headers.
+
+        Segments whose files were removed since are left out; all of them may have been.
+        """
+        while mine:
+            try:
+                return self._opened(mine, known, lost)
+            except FileNotFoundError:
+                path = self._filer.path
+                left = [each for each in mine if self._files.exists(path(each.segment_id))]
+                if len(left) == len(mine):
+                    raise
+                mine = left
+        return ()
+
+    def _opened(
+        self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: Collection[int]
+    ) -> tuple[Segment, ...]:
         # A deleted topic's files may still exist next to those of a new topic of the same name.
         newest = max(h.topic_id for h in mine)
         kept = {s.header: s for s in known if s.index.sealed}
