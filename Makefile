@@ -27,7 +27,7 @@ PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz campaigns kafka-python-suite \
+.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -44,7 +44,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit them, draw them
+demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit, offload and draw them
 	PYTHONPATH=examples $(BIN)/python -m demo $(DEMO_ARGS)
 
 demo-kafka: $(STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
@@ -78,6 +78,10 @@ torture: $(STAMP) ## Live through failing disks, power cuts and kills: SEED=1 CY
 fuzz: $(STAMP) ## Let hostile clients loose on broker processes, in any order: SEED=1 CYCLES=100
 	$(BIN)/python tools/fuzz_broker.py --seed $(SEED) --cycles $(CYCLES)
 
+pipeline-kills: $(STAMP) ## Kill Spark's writing jobs, drivers and workers, and run them again: SEED=1 CYCLES=100
+	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python tools/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 14
+
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
 		-n $(PYTEST_WORKERS) tests/ledger/local/test_faults.py tests/ledger/local/test_damage.py
@@ -85,6 +89,7 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 		tests/broker/test_registries.py
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
 	$(BIN)/python tools/kafka_campaigns.py kill --cycles 20
 	$(BIN)/python tools/kafka_campaigns.py full-disk --cycles 4

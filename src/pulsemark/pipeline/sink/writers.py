@@ -7,8 +7,9 @@ and started again with its checkpoint. Each try must have the same rows in the s
 keeps that if the partitions of a micro-batch stay the same: with sources that can be replayed, and
 after a shuffle only with a sort. Without deduplication a repeated task's rows are stored again.
 
-A batch write is one epoch of a query with an id of its own. It is not one transaction: if the job
-fails in the end, the rows that were published stay.
+A batch write is one epoch of a query with an id of its own, or with the option ``writeId`` as its
+id: then a job that was killed can be repeated. It is not one transaction: if the job fails in the
+end, the rows that were published stay.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class SinkWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._places = places_of(schema, topic_needed=options.topic is None)
-        self._query = uuid.uuid4().hex
+        self._query = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[RecordBatch]) -> Published:
         """Publish the rows of one task. Raises the errors of `RawProducer`."""
