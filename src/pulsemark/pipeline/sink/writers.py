@@ -6,7 +6,8 @@ row once, also if a repeated task sends it again: after a task failed, and after
 and started again with its checkpoint. Each try must have the same rows in the same order. Spark
 keeps that if the partitions of a micro-batch stay the same: with sources that can be replayed, and
 after a shuffle only with a sort. A repeated task asks the broker how far the first one came, and
-goes on there: rows may be batched differently. Without deduplication a repeated task's rows are stored again.
+goes on there: rows may be batched differently. Without deduplication a repeated task's rows are
+stored again.
 
 A batch write is one epoch of a query with an id of its own, or with the option ``writeId`` as its
 id: then a job that was killed can be repeated. It is not one transaction: if the job fails in the
