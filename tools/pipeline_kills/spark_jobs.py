@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-START_S = 300
-RUN_S = 300
+START_S = 900
+RUN_S = 900
 _TOPIC = "persistent://public/default/copy"
 
 _HEAD = """
