@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader
 from ..arguments import checked_options
-from ..columns import DEFAULT_COLUMNS
+from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import JobFailedError, OptionError
 from ..expected import expected_of
 from ..options import ReadOptions, select_topics
@@ -102,6 +102,8 @@ def offload(
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
     options = ReadOptions.parse(texts)
+    if ERROR_COLUMN in options.columns:
+        raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")
     table = table_of(target)
     table.check_columns(options.columns)
     table.create(table_schema(options.columns))
