@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsemark.pipeline.errors import DataLossError, OptionError
-from pulsemark.pipeline.offload import places, verify_offload
+from pulsemark.pipeline.offload import verify_offload
 from pulsemark.pipeline.offload.manifest import LAST_HOUR_MS, file_name
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -83,7 +83,7 @@ def test_a_full_disk_shows_nothing(
 
         table = make_table()
         with monkeypatch.context() as full:
-            full.setattr(places.os, "fsync", fsync)
+            full.setattr("os.fsync", fsync)
             with pytest.raises(OSError, match="No space left"):
                 run.copy(folder, table)
         assert make_table().load().files == ()
