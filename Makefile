@@ -29,7 +29,7 @@ PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar campaigns kafka-python-suite \
+.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -46,7 +46,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit them, draw them
+demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit, offload and draw them
 	PYTHONPATH=examples $(BIN)/python -m demo $(DEMO_ARGS)
 
 demo-kafka: $(STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
@@ -92,6 +92,10 @@ compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
 	$(BIN)/python bench/compare_pulsar.py "$(PULSAR_HOME)"
 
+pipeline-kills: $(STAMP) ## Kill Spark's writing jobs, drivers and workers, and run them again: SEED=1 CYCLES=100
+	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python tools/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 14
+
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
 		-n $(PYTEST_WORKERS) tests/ledger/local/test_faults.py tests/ledger/local/test_damage.py
@@ -99,6 +103,7 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 		tests/broker/test_registries.py
 	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python tools/full_disk_campaign.py --cycles 20
 	$(BIN)/python tools/kafka_campaigns.py kill --cycles 20
 	$(BIN)/python tools/kafka_campaigns.py full-disk --cycles 4

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 NARROW = ("value", "__key", "__publishTime", "__index", "__brokerPublishTime")
-COLUMNS = {"5 columns": NARROW, "all columns": DEFAULT_COLUMNS}
+LEAST = ("value", "__index", "__brokerPublishTime")
+COLUMNS = {"3 columns": LEAST, "5 columns": NARROW, "all columns": DEFAULT_COLUMNS}
 
 
 def target_of(kind: str, folder: Path) -> OffloadTable:

@@ -50,12 +50,22 @@ def test_right_answers_pass() -> None:
     checks.client_time_misses_something(1)
     checks.audit_is_complete(4, 0, 4)
     checks.audits_agree(dict(AUDITED), dict(AUDITED))
+    checks.offload_is_complete(dict(enumerate(PAYLOADS)), 4, PAYLOADS)
+    checks.second_offload_copies_nothing(0, ())
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
         (lambda: checks.payloads_are_what_was_sent(SENT, [PAYLOADS[0][:-1]]), "message 0"),
+        (lambda: checks.offload_is_complete(dict(enumerate(PAYLOADS)), 5, PAYLOADS), "5 messages"),
+        (lambda: checks.offload_is_complete({0: PAYLOADS[0]}, 4, PAYLOADS), "4 messages"),
+        (
+            lambda: checks.offload_is_complete(dict(enumerate(PAYLOADS[::-1])), 4, PAYLOADS),
+            "message 0",
+        ),
+        (lambda: checks.second_offload_copies_nothing(3, ()), "3 messages again"),
+        (lambda: checks.second_offload_copies_nothing(0, ("x: is missing",)), "x: is missing"),
         (lambda: checks.payloads_are_what_was_sent(SENT, [*PAYLOADS, b"x"]), "message 4"),
         (lambda: checks.payloads_are_what_was_sent(SENT, [PAYLOADS[0] + b"x"]), "never sent"),
         (lambda: checks.nothing_acknowledged_is_lost(set(KEYS), KEYS[:-1]), "1 acknowledged"),

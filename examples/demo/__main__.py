@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=102_000, metavar="N")
     args = parser.parse_args(arguments)
     args.folder.mkdir(parents=True, exist_ok=True)
-    for name in ("data", "client.log", "spark.log"):
+    for name in ("data", "archive", "client.log", "spark.log"):
         _remove(args.folder / name)
     plot = args.plot or args.folder / "demo.png"
     started = time.perf_counter()

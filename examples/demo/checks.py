@@ -131,3 +131,20 @@ def audits_agree(broker: Audited, spark: Audited) -> None:
                 f"the audits differ in the bucket from {start_ms} ms for {producer}: "
                 f"the broker has {ours}, Spark has {theirs}"
             )
+
+
+def offload_is_complete(values: Mapping[int, bytes], rows: int, sent: Sequence[bytes]) -> None:
+    """Every message is in the table once, at its index, with the bytes that were sent."""
+    if rows != len(sent) or len(values) != len(sent):
+        raise CheckError(f"the offload has {rows} messages, {len(sent)} were read")
+    for index, payload in enumerate(sent):
+        if values.get(index) != payload:
+            raise CheckError(f"the offload's message {index} is not what was sent")
+
+
+def second_offload_copies_nothing(rows: int, problems: Sequence[str]) -> None:
+    """A repeated offload adds nothing, and the table is as its manifest says."""
+    if rows:
+        raise CheckError(f"the second offload copied {rows} messages again")
+    if problems:
+        raise CheckError(f"the offload is not verified: {problems[0]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -19,12 +20,15 @@ from .ask import (
     search_by_time,
     seek_with_client,
 )
-from .audit import ask_broker, audit_folder
+from .audit import ask_broker, audit_folder, offload_folder, spark_session
 from .broker import BrokerProcess
 from .plot import draw
 from .publish import SENDERS, TOPIC, WRONG_CLOCKS, Publishers
 from .report import audit_table, moments_table, rounds_table
 from .truth import Truth, now_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROUNDS = 6
 KILL_IN_ROUND = 3
@@ -55,7 +59,9 @@ class Story:
                 stored = self._read_back(client, start_ms, now_ms())
                 moments = self._search(client, stored)
             rounds = self._count_rounds(stored)
-            audits = self._audit(len(stored.keys))
+            with spark_session(self._folder / "spark.log") as spark:
+                audits = self._audit(spark, len(stored.keys))
+                self._offload(spark, stored)
             self._stop()
         self._say(f"drawing {self._plot_path}")
         draw(self._plot_path, stored, moments, self._killed_at_ms)
@@ -164,10 +170,10 @@ class Story:
         checks.client_time_misses_something(sum(row.missed for row in rows))
         return rows
 
-    def _audit(self, message_count: int) -> str:
+    def _audit(self, spark: SparkSession, message_count: int) -> str:
         """The table of both audits by producer."""
         self._say("auditing the data folder with Spark, while the broker has it open")
-        count, missing, by_spark = audit_folder(self._broker.data_dir, self._folder / "spark.log")
+        count, missing, by_spark = audit_folder(spark, self._broker.data_dir)
         checks.audit_is_complete(count, missing, message_count)
         by_broker = ask_broker(self._broker.http_url)
         checks.audits_agree(by_broker, by_spark)
@@ -176,6 +182,18 @@ class Story:
             f"{len(by_broker)} rows"
         )
         return audit_table(by_broker, by_spark)
+
+    def _offload(self, spark: SparkSession, stored: Stored) -> None:
+        self._say("copying the topic to Parquet files with Spark, and what is new once more")
+        target = self._folder / "archive"
+        copied = offload_folder(spark, self._broker.data_dir, target)
+        sent = [self._truth.sent[key] for key in stored.keys]
+        checks.offload_is_complete(copied.values_by_index, copied.rows, sent)
+        checks.second_offload_copies_nothing(copied.rows_of_second_run, copied.problems)
+        self._say(
+            f"offload: {copied.rows:,} messages in {copied.files} files of "
+            f"{copied.size_bytes / 1e6:.1f} MB, equal to what was sent; the second run copied none"
+        )
 
     def _stop(self) -> None:
         status = self._broker.stop()

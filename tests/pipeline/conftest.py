@@ -274,7 +274,9 @@ class InProcess:
         rows: list[tuple[str]] = []
         if self._left == 0:
             raise KeyboardInterrupt
-        for partition in reader.partitions():
+        partitions = reader.partitions()
+        self.tasks = len(partitions)
+        for partition in partitions:
             sent = pickle.loads(pickle.dumps((reader, partition)))
             for row in sent[0].read(sent[1]):
                 rows.append(row)

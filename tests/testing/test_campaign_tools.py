@@ -65,3 +65,12 @@ def run(tool, *arguments):
         [sys.executable, TOOLS / f"{tool}.py", *arguments],
         check=False, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
+
+
+def test_a_short_campaign_of_the_pipeline_finds_nothing():
+    """Offload and compact, killed at seeded points and repeated: the same tables, nothing left."""
+    done = run("pipeline_kill_campaign", "--cycles", "6", "--seed", "7")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["cycles"], report["problems"]) == (6, 0)
+    assert report["died"] > 0

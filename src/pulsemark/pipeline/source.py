@@ -113,7 +113,10 @@ class LedgerSource(DataSource):
         """The same for a stream; its output mode is `append`."""
         if overwrite:
             raise OptionError("outputMode", "complete", "a topic can only be appended to")
-        return StreamSinkWriter(SinkOptions.parse(self.options), schema)
+        options = SinkOptions.parse(self.options)
+        if options.write_id is not None:
+            raise OptionError("writeId", options.write_id, "a stream has an id of its own")
+        return StreamSinkWriter(options, schema)
 
 
 def _check_schema(schema: StructType, options: ReadOptions, values: ValueForm | None) -> None:

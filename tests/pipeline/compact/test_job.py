@@ -184,6 +184,8 @@ def test_a_killed_run_shows_nothing(folder: Any, tmp_path: Path) -> None:
     assert not left.exists()
     expected = [row for topic in topics for row in latest_by_hand(topic.rows)]
     assert len(rows_of(target)) == len(expected)
+    with pytest.raises(OptionError, match="__error"):
+        compact_to_table(folder.in_process(), folder.path, tmp_path / "x", columns=["__error"])
     with pytest.raises(OptionError, match="exists already"):
         compact_to_table(folder.in_process(), folder.path, target)
 

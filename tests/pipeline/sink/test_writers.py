@@ -18,6 +18,7 @@ from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.sink.options import SinkOptions
 from pulsemark.pipeline.sink.rows import places_of
 from pulsemark.pipeline.sink.writers import publish
+from pulsemark.pipeline.source import LedgerSource
 
 SCHEMA = types.StructType(
     [
@@ -115,6 +116,27 @@ def test_a_repeated_task_stores_nothing_twice(tools: Any, tmp_path: Path) -> Non
         publish(batches(rows), options, places, "another", 0, 0)
     found = [row["value"] for row in stored(tools, tmp_path / "data", "t")]
     assert found == [row["value"] for row in [*rows, *rows, *rows]]
+
+
+def test_a_batch_write_with_a_name_can_be_repeated(
+    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same name stores nothing twice, another one all rows again; a stream takes no name."""
+    config = BrokerConfig(
+        data_dir=tmp_path / "data", port=0, http_port=0, broker_deduplication_enabled=True
+    )
+    rows = [{"value": b"%d" % number} for number in range(25)]
+    task = type("Task", (), {"partitionId": lambda self: 0})()
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: task)
+    with BrokerThread(config) as broker:
+        for name, part in (("one", rows[:7]), ("one", rows), ("one", rows), ("two", rows)):
+            options = {"serviceUrl": broker.service_url, "topic": "t", "writeId": name}
+            source = LedgerSource(options | {"batchingMaxMessages": "3"})
+            source.writer(SCHEMA, overwrite=False).write(batches(part))
+        with pytest.raises(OptionError, match="writeId = 'two': a stream has an id of its own"):
+            source.streamWriter(SCHEMA, overwrite=False)
+    found = [row["value"] for row in stored(tools, tmp_path / "data", "t")]
+    assert found == [row["value"] for row in [*rows, *rows]]
 
 
 @pytest.mark.parametrize(

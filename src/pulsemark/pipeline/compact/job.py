@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader, Position
 from ..arguments import checked_options
-from ..columns import DEFAULT_COLUMNS
+from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import OptionError
 from ..expected import expected_of
 from ..offload.delta_table import DeltaTarget
@@ -107,6 +107,8 @@ def compact_to_table(
     rule = _checked_rule(tombstone_stage, tombstone_property)
     texts = {**checked_options(path, topics, None, None, None), "columns": ",".join(columns)}
     names = ReadOptions.parse(texts).columns
+    if ERROR_COLUMN in names:
+        raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")
     if isinstance(target, DeltaTarget):
         from .delta import overwrite
 

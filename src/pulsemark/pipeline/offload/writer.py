@@ -28,6 +28,8 @@ _GROUP_BYTES = 64 << 20
 """Rows are gathered up to this size and written as one row group."""
 _REPEATED = ("topic", "hour", "__topic", "__producerName", "__messageProperties")
 """Columns with few values: only for them a dictionary is worth its work."""
+_UNSORTED = ("value", "__key", "__messageId", "__messageProperties", "__tags")
+"""Columns whose lowest and highest values help no query, and cost a comparison for each row."""
 
 
 def file_schema(columns: tuple[str, ...], constants: bool) -> pa.Schema:
@@ -107,9 +109,11 @@ class PieceWriter:
         rows = 0
         schema = self._schema.with_metadata({FOOTER_KEY: identity})
         repeated = [name for name in schema.names if name in _REPEATED]
-        with pq.ParquetWriter(
-            file, schema, compression="snappy", use_dictionary=repeated
-        ) as writer:
+        described = [name for name in schema.names if name not in _UNSORTED]
+        parquet = pq.ParquetWriter(
+            file, schema, use_dictionary=repeated, write_statistics=described
+        )
+        with parquet as writer:
             for table in self._row_groups(piece, schema):
                 rows += table.num_rows
                 writer.write_table(table, max(1, table.num_rows))

@@ -26,6 +26,8 @@ class SinkOptions:
     """How the producers' names begin."""
     batching_max_messages: int = DEFAULT_MAX_MESSAGES
     batching_max_bytes: int = DEFAULT_MAX_BYTES
+    write_id: str | None = None
+    """The name of a batch write; a repeated write of the same name stores each row once."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -45,6 +47,7 @@ class SinkOptions:
             given.get("producerName", _name, DEFAULT_PRODUCER_NAME),
             given.get("batchingMaxMessages", integer(1, 1 << 18), DEFAULT_MAX_MESSAGES),
             given.get("batchingMaxBytes", integer(1, 5 << 20), DEFAULT_MAX_BYTES),
+            given.get("writeId", _name, None),
         )
         given.refuse_unknown()
         return parsed

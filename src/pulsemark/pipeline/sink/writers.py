@@ -5,10 +5,13 @@ rows have the sequence ids ``(epoch << 32) + n``. So a broker that deduplicates 
 row once, also if a repeated task sends it again: after a task failed, and after a query was killed
 and started again with its checkpoint. Each try must have the same rows in the same order. Spark
 keeps that if the partitions of a micro-batch stay the same: with sources that can be replayed, and
-after a shuffle only with a sort. Without deduplication a repeated task's rows are stored again.
+after a shuffle only with a sort. A repeated task asks the broker how far the first one came, and
+goes on there: rows may be batched differently. Without deduplication a repeated task's rows are
+stored again.
 
-A batch write is one epoch of a query with an id of its own. It is not one transaction: if the job
-fails in the end, the rows that were published stay.
+A batch write is one epoch of a query with an id of its own, or with the option ``writeId`` as its
+id: then a job that was killed can be repeated. It is not one transaction: if the job fails in the
+end, the rows that were published stay.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class SinkWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._places = places_of(schema, topic_needed=options.topic is None)
-        self._query = uuid.uuid4().hex
+        self._query = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[RecordBatch]) -> Published:
         """Publish the rows of one task. Raises the errors of `RawProducer`."""
@@ -135,6 +138,11 @@ class _Topic:
         self._batch = Batch()
 
     def add(self, message: Message) -> None:
+        if self._next_sequence_id <= self._producer.last_sequence_id:
+            # An earlier try has stored it. An entry that begins with it and goes on with new rows
+            # would be dropped as a whole: tries may divide their rows differently.
+            self._next_sequence_id += 1
+            return
         batch, options = self._batch, self._options
         size_bytes = len(message.value or b"")
         if batch.count and batch.size_bytes + size_bytes > options.batching_max_bytes:

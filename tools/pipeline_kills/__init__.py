@@ -1,0 +1,1 @@
+"""The jobs of tools/pipeline_kill_campaign.py, and what their tables must show."""

@@ -1,0 +1,301 @@
+"""The writing jobs with their tasks in one process: how each runs, and what its table shows."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyiceberg.io.pyarrow
+import sqlalchemy
+from pyiceberg.catalog.sql import SqlCatalog
+
+from pulsemark.compaction.current_view import compacted_log
+from pulsemark.ledger import EARLIEST, LocalStore
+from pulsemark.metadata import StamperChain
+from pulsemark.pipeline import (
+    DeltaTarget,
+    IcebergTarget,
+    compact_folder,
+    compact_to_table,
+    offload,
+    verify_offload,
+)
+from pulsemark.pipeline.compact import source as compact_source
+from pulsemark.pipeline.offload import source as offload_source
+from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
+from pulsemark.testing import SettableClock
+from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
+
+# All is imported before the first fork, so that a run costs little.
+_PRELOADED = (deltalake, pyiceberg.io.pyarrow, sqlalchemy, SqlCatalog)
+_SOURCES = (compact_source, offload_source)
+
+HOUR_MS = 3_600_000
+Fact: TypeAlias = tuple[str, int, bytes | None]
+
+
+def fill(data: Path, hours: int = 4) -> None:
+    """Two topics over some hours, with keys and tombstones."""
+    clock = SettableClock()
+    with LocalStore.open(data, clock=clock) as store:
+        for name in ("a", "b"):
+            topic = store.open_topic(f"persistent://public/default/{name}")
+            topic.stampers = StamperChain.from_names(["broker-time", "index"])
+            for number in range(hours * 10):
+                clock.advance(HOUR_MS // 10)
+                body = batched_message(
+                    [
+                        BatchMember(payload=b"v%d" % place if place else None, key=f"k{number % 7}")
+                        for place in range(4)
+                    ],
+                    publish_time_ms=clock.now_ms(),
+                )
+                topic.append(body, message_count=4)
+                single = unbatched_message(b"s%d" % number, publish_time_ms=1, key=f"s{number % 5}")
+                topic.append(single).commit.wait(30)
+            topic.roll()
+
+
+class Tasks:
+    """The calls of a SparkSession that a job makes; its tasks run here, one after another."""
+
+    def __init__(self) -> None:
+        self._source: Any = None
+        self._options: dict[str, str] = {}
+        self.read = self.dataSource = self
+
+    def register(self, source: Any) -> None:
+        """Keep the source."""
+        self._source = source
+
+    def format(self, _: str) -> Tasks:
+        """The registered source."""
+        return self
+
+    def options(self, **options: str) -> Tasks:
+        """Spark hands names on in lower case."""
+        self._options |= {name.lower(): value for name, value in options.items()}
+        return self
+
+    def option(self, name: str, value: str) -> Tasks:
+        """One option."""
+        return self.options(**{name: value})
+
+    def load(self) -> Tasks:
+        """Nothing runs yet."""
+        return self
+
+    def collect(self) -> list[Any]:
+        """Run the tasks through pickle, as Spark does."""
+        reader = self._source(self._options).reader(None)
+        rows: list[Any] = []
+        for partition in reader.partitions():
+            sent = pickle.loads(pickle.dumps((reader, partition)))
+            rows += sent[0].read(sent[1])
+        return rows
+
+
+class Job(Protocol):
+    """One job in a folder of its own."""
+
+    def __call__(self, data: Path, folder: Path) -> Run:
+        """Open it."""
+
+
+class Run(Protocol):
+    """A job that can be run again and again."""
+
+    def prepare(self) -> None:
+        """What it needs beside the data folder."""
+
+    def run(self) -> object:
+        """Run it once."""
+
+    def problems_after_kill(self) -> list[str]:
+        """What the table should not show after a kill."""
+
+    def problems_at_end(self) -> list[str]:
+        """What differs from an undisturbed run."""
+
+
+def facts(tables: Iterable[pa.Table]) -> list[Fact]:
+    """(topic, index, value) of all rows, sorted."""
+    names = ("__topic", "__index", "value")
+    rows = [row for table in tables for row in table.select(names).to_pylist()]
+    return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
+
+
+class Offload:
+    """An offload into one of the formats."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        self._kind = kind
+        self._data = data
+        self._folder = folder
+        self._spark: Any = Tasks()
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def _target(self) -> Any:
+        folder = self._folder
+        if self._kind == "parquet":
+            return ParquetFolder(folder / "out")
+        if self._kind == "delta":
+            return DeltaTarget(folder / "out")
+        uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse"
+        return IcebergTarget("a.b", "x", {"type": "sql", "uri": uri, "warehouse": warehouse})
+
+    def run(self) -> None:
+        """Copy what is new."""
+        offload(self._spark, self._data, self._target(), rows_per_file=40)
+
+    def _shown(self) -> list[Fact]:
+        target = self._target()
+        if self._kind == "parquet":
+            found = (self._folder / "out").glob("topic=*/hour=*/[!.]*")
+            return facts(pq.read_table(path, partitioning=None) for path in found)
+        if self._kind == "delta":
+            if not deltalake.DeltaTable.is_deltatable(str(self._folder / "out")):
+                return []
+            return facts([pa.table(deltalake.DeltaTable(target.name).to_pyarrow_table())])
+        if not (self._folder / "catalog.db").exists() or not target.catalog.table_exists("a.b"):
+            return []
+        return facts([target.catalog.load_table("a.b").scan().to_arrow()])
+
+    def _wanted(self) -> list[Fact]:
+        from pulsemark.pipeline.columns import DEFAULT_COLUMNS, arrow_schema_of
+        from pulsemark.pipeline.options import ReadOptions
+        from pulsemark.pipeline.plan import plan
+        from pulsemark.pipeline.tasks import LedgerPartition, messages_of
+
+        texts = {"path": str(self._data), "topicsPattern": ".*"}
+        options = ReadOptions.parse(texts)
+        parts = [LedgerPartition(task) for task in plan(options).tasks]
+        schema = arrow_schema_of(DEFAULT_COLUMNS)
+        return facts(
+            pa.Table.from_batches([batch])
+            for part in parts
+            for batch in messages_of(part, options, schema)
+        )
+
+    def problems_after_kill(self) -> list[str]:
+        """Rows are whole and there once: in a folder some of them, else all or none."""
+        shown, wanted = self._shown(), self._wanted()
+        if self._kind != "parquet" and shown not in ([], wanted):
+            return [f"{len(shown)} of {len(wanted)} rows are shown"]
+        if len(set(shown)) != len(shown) or not set(shown) <= set(wanted):
+            return ["rows are shown twice, or were never there"]
+        return []
+
+    def problems_at_end(self) -> list[str]:
+        """The rows, the check's own findings, and what is left over."""
+        problems = [] if self._shown() == self._wanted() else ["the rows differ"]
+        target = self._target()
+        for check in verify_offload(self._data, target):
+            problems += check.problems
+        place = target.place.folder
+        listed = {file.path for file in target.load().files}
+        left = {
+            path.relative_to(place).as_posix()
+            for path in [*place.glob("topic=*/hour=*/*"), *place.glob("_pulsemark/unfinished*")]
+        }
+        return problems + [f"left over: {path}" for path in sorted(left - listed)]
+
+
+class CompactTable:
+    """A compaction into a Parquet folder or a Delta table."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        self._kind = kind
+        self._data = data
+        self._folder = folder
+        self._spark: Any = Tasks()
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def _target(self, name: str) -> Any:
+        return DeltaTarget(self._folder / name) if self._kind == "delta" else self._folder / name
+
+    def run(self, name: str = "out") -> None:
+        """Write the table, if it is not there."""
+        if self._kind == "delta" or not (self._folder / name).exists():
+            compact_to_table(self._spark, self._data, self._target(name))
+
+    def _shown(self, name: str = "out") -> list[Fact]:
+        if self._kind == "delta":
+            if not deltalake.DeltaTable.is_deltatable(str(self._folder / name)):
+                return []
+            table = deltalake.DeltaTable(str(self._folder / name))
+            return facts([pa.table(table.to_pyarrow_table())])
+        return facts(pq.read_table(path) for path in (self._folder / name).glob("*"))
+
+    def _wanted(self) -> list[Fact]:
+        self.run("undisturbed")
+        return self._shown("undisturbed")
+
+    def problems_after_kill(self) -> list[str]:
+        """All rows are shown, or none."""
+        shown = self._shown()
+        return [] if shown in ([], self._wanted()) else [f"{len(shown)} rows are shown"]
+
+    def problems_at_end(self) -> list[str]:
+        """The rows of a run that nobody killed, and nothing beside the folder."""
+        wanted = self._wanted()
+        problems = [] if wanted and self._shown() == wanted else ["the rows differ"]
+        return problems + [f"left over: {path}" for path in self._folder.glob(".*")]
+
+
+class CompactViews:
+    """A compaction of a folder's own views."""
+
+    def __init__(self, data: Path, folder: Path) -> None:
+        self._source = data
+        self._data = folder / "data"
+        self._other = folder / "undisturbed"
+
+    def prepare(self) -> None:
+        """Copies of the data folder, since it is changed."""
+        for copy in (self._data, self._other):
+            shutil.copytree(self._source, copy)
+
+    def run(self) -> None:
+        """Compact all topics."""
+        compact_folder(self._data)
+
+    def _shown(self, data: Path) -> dict[str, list[tuple[Any, bytes]]]:
+        with LocalStore.open(data) as store:
+            names = [name for name in store.catalog.topics() if "://" in name]
+            logs = {name: compacted_log(store.open_topic(name, create=False)) for name in names}
+            return {
+                name: [(e.position, bytes(e.body)) for e in log.read(EARLIEST, max_entries=10_000)]
+                for name, log in logs.items()
+            }
+
+    def problems_after_kill(self) -> list[str]:
+        """The folder opens, and each topic can be read."""
+        shown = self._shown(self._data)
+        return [] if len(shown) == 2 else [f"{len(shown)} topics"]
+
+    def problems_at_end(self) -> list[str]:
+        """The views of a run that nobody killed."""
+        compact_folder(self._other)
+        same = self._shown(self._data) == self._shown(self._other)
+        return [] if same else ["the views differ"]
+
+
+JOBS: Mapping[str, Job] = {
+    "offload-parquet": lambda data, folder: Offload("parquet", data, folder),
+    "offload-delta": lambda data, folder: Offload("delta", data, folder),
+    "offload-iceberg": lambda data, folder: Offload("iceberg", data, folder),
+    "compact-parquet": lambda data, folder: CompactTable("parquet", data, folder),
+    "compact-delta": lambda data, folder: CompactTable("delta", data, folder),
+    "compact-views": CompactViews,
+}
