@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ledger import LedgerError
 from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
+from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
 from .table import Route
 
@@ -14,6 +15,20 @@ __all__ = ["ROUTES"]
 async def brokers(request: Request, name: str = "") -> Response:
     """The active brokers: only this one, whatever cluster is asked for."""
     return Response.of_json([_address(request)])
+
+
+async def owned_namespaces(request: Request, cluster: str, broker: str) -> Response:
+    """The bundles in which a topic is open; all are this broker's."""
+    if broker != _address(request):
+        raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
+    topics, found = request.services.topics, set()
+    for topic in tuple(topics.open_topics.values()):
+        namespace = topic.topic_name.namespace
+        if namespace in topics.namespaces:
+            boundaries = boundaries_of(topics.namespaces[namespace])
+            found.add(f"{namespace}/{bundle_of(boundaries, topic.name)}")
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return Response.of_json(dict.fromkeys(sorted(found), status))
 
 
 async def leader(request: Request) -> Response:
@@ -105,6 +120,7 @@ BROKERS = "/admin/v2/brokers"
 ROUTES = (
     Route("GET", BROKERS, brokers),
     Route("GET", f"{BROKERS}/{{cluster}}", brokers),
+    Route("GET", f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", owned_namespaces, (404,)),
     Route("GET", f"{BROKERS}/leaderBroker", leader),
     Route("GET", f"{BROKERS}/health", health, (503,)),
     Route("GET", f"{BROKERS}/ready", ready),

@@ -147,6 +147,26 @@ async def unset_for_topic(
     return Response()
 
 
+async def unset_all_of_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Remove all policies of a topic; those of the namespace apply again."""
+    try:
+        name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{topic}")
+    except ValueError as error:
+        raise HttpError(412, str(error)) from error
+    # As in Pulsar, a topic that does not exist has no policies, and this is no error.
+    if request.services.topics.exists(name):
+        policy_topic(request, domain, tenant, namespace, topic)
+        for policy in POLICIES:
+            if policy.topic is not None or policy is BACKLOG_QUOTAS:
+                for is_global in (False, True):
+                    levels = _levels(request, policy)
+                    if levels.of_topic(name, is_global=is_global) is not None:
+                        await levels.set_for_topic(name, None, is_global=is_global)
+    return Response()
+
+
 def _check_retention(retention: Any, quotas: dict[str, Any], level: str) -> None:
     if any(exceeds_retention(quota, retention) for quota in quotas.values()):
         raise HttpError(412, TOO_SMALL.format(level))
@@ -251,6 +271,12 @@ def _routes(policy: Policy) -> list[Route]:
 
 ROUTES = (
     *(route for policy in POLICIES for route in _routes(policy)),
+    Route(
+        "DELETE",
+        "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/policies",
+        unset_all_of_topic,
+        (412,),
+    ),
     # The path with which Pulsar's namespaces lose this one.
     Route(
         "DELETE",
