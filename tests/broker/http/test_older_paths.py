@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from itertools import pairwise
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_non_persistent_topics_of_a_bundle(ask):
         edges = bundles["boundaries"]
         found = [
             json.loads(ask("GET", f"/admin/v2/non-persistent/public/default/{low}_{high}")[1])
-            for low, high in zip(edges, edges[1:], strict=False)
+            for low, high in pairwise(edges)
         ]
     assert sorted(found) == [[], [], [], ["non-persistent://public/default/n"]]
     assert ask("GET", "/admin/v2/non-persistent/public/default/zzz")[0] == 412
