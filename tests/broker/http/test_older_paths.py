@@ -15,8 +15,8 @@ TOPIC = "/admin/v2/persistent/public/default/t"
 
 
 @pytest.fixture
-def ask():
-    """Ask a new broker: method, path and body in, status and body out."""
+def asked():
+    """A new broker, and what asks it: method, path and body in, status and body out."""
     with running_broker() as broker:
 
         def call(method, path, body=None):
@@ -29,8 +29,13 @@ def ask():
                 with error:
                     return error.code, error.read().decode()
 
-        call.broker = broker
-        yield call
+        yield call, broker
+
+
+@pytest.fixture
+def ask(asked):
+    """What asks the broker."""
+    return asked[0]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +72,10 @@ def test_bundles_with_open_topics_are_the_brokers_own(ask):
     assert ask("GET", path.format("other:1"))[0] == 404
 
 
-def test_non_persistent_topics_of_a_bundle(ask):
+def test_non_persistent_topics_of_a_bundle(asked):
     """The bundle of a topic's name has it, and no other one."""
-    with RawClient.from_url(ask.broker.service_url) as raw:
+    ask, broker = asked
+    with RawClient.from_url(broker.service_url) as raw:
         raw.create_producer("non-persistent://public/default/n")
         bundles = json.loads(ask("GET", "/admin/v2/namespaces/public/default/bundles")[1])
         edges = bundles["boundaries"]
@@ -81,9 +87,10 @@ def test_non_persistent_topics_of_a_bundle(ask):
     assert ask("GET", "/admin/v2/non-persistent/public/default/zzz")[0] == 412
 
 
-def test_sizes_are_those_of_entries(ask):
+def test_sizes_are_those_of_entries(asked):
     """`storageSize` has what producers sent and the stamps, not the records' headers."""
-    with RawClient.from_url(ask.broker.service_url) as raw:
+    ask, broker = asked
+    with RawClient.from_url(broker.service_url) as raw:
         name = "persistent://public/default/t"
         producer = raw.create_producer(name)
         raw.subscribe(name, "s", earliest=True)

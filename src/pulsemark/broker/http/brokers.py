@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from ...ledger import LedgerError
 from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
@@ -11,6 +14,9 @@ from .table import Route
 
 __all__ = ["ROUTES"]
 
+#: A bundle without isolation policy, as Pulsar shows it.
+OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+
 
 async def brokers(request: Request, name: str = "") -> Response:
     """The active brokers: only this one, whatever cluster is asked for."""
@@ -18,17 +24,21 @@ async def brokers(request: Request, name: str = "") -> Response:
 
 
 async def owned_namespaces(request: Request, cluster: str, broker: str) -> Response:
-    """The bundles in which a topic is open; all are this broker's."""
+    """The bundles of namespaces that a broker serves: those of its open topics."""
     if broker != _address(request):
         raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
-    topics, found = request.services.topics, set()
-    for topic in tuple(topics.open_topics.values()):
-        namespace = topic.topic_name.namespace
-        if namespace in topics.namespaces:
-            boundaries = boundaries_of(topics.namespaces[namespace])
-            found.add(f"{namespace}/{bundle_of(boundaries, topic.name)}")
-    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-    return Response.of_json(dict.fromkeys(sorted(found), status))
+    topics = request.services.topics
+
+    def pieces() -> Generator[None, None, dict[str, Any]]:
+        found: dict[str, Any] = {}
+        for name, opened in tuple(topics.open_topics.items()):
+            namespace = opened.topic_name.namespace
+            boundaries = boundaries_of(topics.namespaces.get(namespace, {}))
+            found[f"{namespace}/{bundle_of(boundaries, name)}"] = OWNED
+            yield
+        return found
+
+    return await Response.of_long_json(pieces(), topics.turns)
 
 
 async def leader(request: Request) -> Response:

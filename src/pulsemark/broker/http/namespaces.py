@@ -7,10 +7,8 @@ from typing import Any
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
 from ..security.permissions import (
-    AUTH_MODE,
     AUTH_POLICIES,
     InvalidPermissionError,
-    check_auth_mode,
     check_auth_policies,
 )
 from .bundles import BUNDLES, boundaries_of, bundles_of, with_count
@@ -64,8 +62,6 @@ def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:
         checked[AUTH_POLICIES] = check_auth_policies(checked[AUTH_POLICIES])
     else:
         checked.pop(AUTH_POLICIES, None)
-    if checked.get(AUTH_MODE) is not None:
-        checked[AUTH_MODE] = check_auth_mode(checked[AUTH_MODE])
     return checked
 
 

@@ -47,10 +47,22 @@ async def create(request: Request, tenant: str, namespace: str, topic: str) -> R
 
 
 async def delete(request: Request, tenant: str, namespace: str, topic: str) -> Response:
-    """Delete a topic without producers and consumers; with force=true also one with some."""
-    name, topics = _name(request, tenant, namespace, topic), request.services.topics
-    if topics.partitions_of(name) and str(name) not in topics.non_persistent.open_topics:
-        raise HttpError(409, "Cannot delete a partitioned topic as a plain one")
+    """Delete a topic without producers and consumers; with force=true also one with some.
+
+    A topic that is not there is a success, as in Pulsar.
+    """
+    topics = request.services.topics
+    if f"{tenant}/{namespace}" not in topics.namespaces:
+        return Response()
+    name = _name(request, tenant, namespace, topic)
+    if str(name) not in topics.non_persistent.open_topics:
+        if topics.partitions_of(name):
+            raise HttpError(
+                409,
+                f"{name} is a partitioned topic, instead of calling delete topic, "
+                "please call delete-partitioned-topic.",
+            )
+        return Response()
     try:
         await topics.delete(name, force=request.flag("force"))
     except TopicInUseError as error:

@@ -13,7 +13,7 @@ from ..statistics.internal_stats import internal_stats
 from ..statistics.partition_sums import sum_of_partitions
 from ..statistics.stats import Pieces, topic_stats
 from ..topics.creation import check_room, creates
-from ..topics.registry import MAX_PARTITIONS
+from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic, TopicInUseError
 from .java_bodies import EMPTY, METADATA_TYPE
 from .messages import JSON_TYPE, HttpError, Request, Response
@@ -148,13 +148,13 @@ async def partitioned_stats(
         for part in parts:
             rows[part.name] = yield from topic_stats(part, wanted)
             yield
-        metadata: dict[str, Any] = {"partitions": len(parts), "deleted": False}
-        shown = properties_of(topics, name)
-        if shown:
-            metadata["properties"] = shown
         per_partition = request.query.get("perPartition", "true").lower() == "true"
         sums = sum_of_partitions(list(rows.values()))
-        return {**sums, "metadata": metadata, "partitions": rows if per_partition else {}}
+        return {
+            **sums,
+            "metadata": _shown_metadata(topics, name, len(parts)),
+            "partitions": rows if per_partition else {},
+        }
 
     return await Response.of_long_json(pieces(), topics.turns)
 
@@ -164,15 +164,21 @@ async def partitioned_internal_stats(
 ) -> Response:
     """Each partition's ledgers and cursors."""
     topics = request.services.topics
-    _, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+    name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
 
     def pieces() -> Pieces:
         rows: dict[str, Any] = {}
         for part in parts:
             rows[part.name] = yield from internal_stats(part, own=request.flag(OWN_FIGURES))
-        return {"metadata": {"partitions": len(parts), "deleted": False}, "partitions": rows}
+        return {"metadata": _shown_metadata(topics, name, len(parts)), "partitions": rows}
 
     return await Response.of_long_json(pieces(), topics.turns)
+
+
+def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"partitions": count, "deleted": False}
+    shown = properties_of(topics, name)
+    return {**metadata, "properties": shown} if shown else metadata
 
 
 async def _open_partitions(

@@ -86,37 +86,21 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
 # -- topics ---------------------------------------------------------------------------------------
 
 
-async def of_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def of_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """The policy set for a topic; with applied=true the policy that applies to it."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     levels = _levels(request, policy)
     if place.shows_applied and request.flag("applied"):
         return _answer(levels, place, levels.applied(name))
     return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
 
 
-async def set_for_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def set_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """Set a topic's policy."""
     # Pulsar reads the query before it looks for the topic.
     text = request.query.get(place.query, "")
     given = int_value(text) if text else None
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     value = None
     if not place.query:
         value = await _value(request, policy, place)
@@ -131,39 +115,11 @@ async def set_for_topic(
     return Response(place.set_status)
 
 
-async def unset_for_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def unset_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     is_global = _is_global(request, place)
     await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
-    return Response()
-
-
-async def unset_all_of_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
-    """Remove all policies of a topic; those of the namespace apply again."""
-    try:
-        name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{topic}")
-    except ValueError as error:
-        raise HttpError(412, str(error)) from error
-    # As in Pulsar, a topic that does not exist has no policies, and this is no error.
-    if request.services.topics.exists(name):
-        policy_topic(request, domain, tenant, namespace, topic)
-        for policy in POLICIES:
-            if policy.topic is not None or policy is BACKLOG_QUOTAS:
-                for is_global in (False, True):
-                    levels = _levels(request, policy)
-                    if levels.of_topic(name, is_global=is_global) is not None:
-                        await levels.set_for_topic(name, None, is_global=is_global)
     return Response()
 
 
@@ -271,12 +227,6 @@ def _routes(policy: Policy) -> list[Route]:
 
 ROUTES = (
     *(route for policy in POLICIES for route in _routes(policy)),
-    Route(
-        "DELETE",
-        "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/policies",
-        unset_all_of_topic,
-        (412,),
-    ),
     # The path with which Pulsar's namespaces lose this one.
     Route(
         "DELETE",

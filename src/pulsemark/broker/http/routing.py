@@ -36,6 +36,7 @@ from . import (
     subscriptions,
     tenants,
     termination,
+    topic_policies,
     topics,
 )
 from .authorizing import authorize
@@ -80,6 +81,7 @@ ROUTES: tuple[Route, ...] = (
     *subscriptions.ROUTES,
     *tenants.ROUTES,
     *termination.ROUTES,
+    *topic_policies.ROUTES,
     *topics.ROUTES,
 )
 

@@ -78,6 +78,8 @@ async def metadata(request: Request, tenant: str, namespace: str, topic: str) ->
 async def register(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Register the schema of the body, and answer with its version."""
     name = _name(tenant, namespace, topic)
+    if name.namespace not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace does not exist")
     try:
         schema = _posted(request, checks_type_first=False)
         number = await request.services.schemas.register(name, schema)

@@ -232,7 +232,7 @@ async def backlog_size(
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
-    start = opened.clamp(position_in(request.json()))
+    start = opened.clamp(after(position_in(request.json())))
     size = await request.services.topics.turns.result(bytes_from(opened, start))
     return Response.of_json(size)
 
@@ -251,6 +251,11 @@ def position_in(body: Any) -> Position:
             return Position(ledger_id, entry_id)
     reason = 'the body must be {"ledgerId": ..., "entryId": ...}'
     raise HttpError(400, reason, text_type="text/plain")
+
+
+def after(position: Position) -> Position:
+    """The place after an entry's."""
+    return Position(position.ledger_id, position.entry_id + 1)
 
 
 def _is_id(value: Any) -> TypeGuard[int]:

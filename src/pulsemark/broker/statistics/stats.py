@@ -219,7 +219,7 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
     backlog_bytes = yield from bytes_from(subscription.topic, start)
     backlog = subscription.cursor.backlog_entries
-    own = {"readCompacted": subscription.reads_compacted} if wanted.own else {}
+    own = {"readCompacted": subscription.compacted is not None} if wanted.own else {}
     flow = subscription.topic.flows.of(subscription)
     row = {
         "msgRateOut": flow.messages_per_s,

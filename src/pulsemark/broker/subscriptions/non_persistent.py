@@ -51,7 +51,7 @@ class NonPersistentSubscription(Subscription):
         self.sub_type: SubType | None = None
         self.dispatcher = None
         self.is_fenced = False
-        self.kept_until = None
+        self.kept = None
         self.messages_out = self.bytes_out = 0
         self.messages_expired = self.last_expired_ms = 0
         #: Messages that no consumer could take.

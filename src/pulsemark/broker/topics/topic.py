@@ -104,6 +104,8 @@ class Topic:
         self.rules: TopicRules = NO_RULES
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
+        #: Whether the last check of its backlog quotas found that producers are to be refused.
+        self.has_full_backlog = False
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
         #: When the last message's id was found: the log's last position, that id, its tail's cuts.
@@ -126,7 +128,7 @@ class Topic:
         The caller disconnects connected clients with `disconnecting`, in pieces.
         """
         self.is_open = False
-        self.cleaning.compaction.stop.set()
+        self.cleaning.compaction.ask_to_stop()
         self.producers.close()
         if self.admission is not None and self.admission.publish_limit is not None:
             self.admission.publish_limit.end()
