@@ -100,3 +100,31 @@ def test_sizes_are_those_of_entries(asked):
     stamps = stats["storageSize"] - stats["bytesInCounter"]
     assert 0 < stamps <= 3 * 28
     assert stats["backlogSize"] == stats["storageSize"]
+
+
+def test_an_absent_namespace_is_told_as_pulsar_tells_it(ask):
+    """Some routes say that the topic is not there, others that its namespace is not."""
+    topic = "persistent://public/absent/t"
+    path = "/admin/v2/persistent/public/absent/t"
+    for part in ("lastMessageId", "offload", "permissions", "properties"):
+        expected = json.dumps({"reason": f"Topic {topic} not found"}, separators=(",", ":"))
+        assert ask("GET", f"{path}/{part}") == (404, expected)
+    for domain in ("persistent", "non-persistent"):
+        found = ask("GET", f"/admin/v2/{domain}/public/absent/t/stats")
+        assert found == (404, '{"reason":"Namespace not found"}')
+
+
+def test_what_follows_a_semicolon_is_no_part_of_a_name(ask):
+    """It is a parameter of the path's segment; an encoded one is a part of the name."""
+    assert ask("PUT", f"{TOPIC};x=1") == (204, "")
+    assert ask("PUT", f"{TOPIC}%3Bx=1") == (204, "")
+    assert json.loads(ask("GET", "/admin/v2/persistent/public/default")[1]) == [
+        "persistent://public/default/t",
+        "persistent://public/default/t;x=1",
+    ]
+
+
+def test_the_first_tenant_has_empty_lists(ask):
+    """It has nothing stored; Pulsar shows its administrators as an empty list."""
+    found = json.loads(ask("GET", "/admin/v2/tenants/public")[1])
+    assert found == {"adminRoles": [], "allowedClusters": ["standalone"]}

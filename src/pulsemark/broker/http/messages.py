@@ -82,7 +82,9 @@ class Request:
         if BAD_PERCENT.search(path):
             raise HttpError(400, "the URL is not valid: after % come two hexadecimal digits")
         try:
-            self.segments = tuple(unquote(part, errors="strict") for part in _parts(path))
+            # What follows a semicolon is a parameter of the segment (RFC 3986), as in Pulsar.
+            plain = (part.partition(";")[0] for part in _parts(path))
+            self.segments = tuple(unquote(part, errors="strict") for part in plain)
             pairs = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=100)
         except (UnicodeDecodeError, ValueError) as error:
             raise HttpError(400, f"the URL is not valid: {error}") from error

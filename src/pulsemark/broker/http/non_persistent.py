@@ -26,6 +26,8 @@ DOMAIN = "non-persistent"
 
 
 def _name(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
+    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace not found")
     return request.services.topics.parse(f"{DOMAIN}://{tenant}/{namespace}/{topic}")
 
 
