@@ -128,3 +128,13 @@ def test_the_first_tenant_has_empty_lists(ask):
     """It has nothing stored; Pulsar shows its administrators as an empty list."""
     found = json.loads(ask("GET", "/admin/v2/tenants/public")[1])
     assert found == {"adminRoles": [], "allowedClusters": ["standalone"]}
+
+
+def test_a_plus_in_a_topics_name_is_a_space(ask):
+    """So pulsar-admin writes spaces in names of topics and subscriptions; %2B is a plus."""
+    assert ask("PUT", f"{TOPIC}+a") == (204, "")
+    assert ask("PUT", f"{TOPIC}%2Bb") == (204, "")
+    assert ask("PUT", f"{TOPIC}%20a/subscription/s+s") == (204, "")
+    assert json.loads(ask("GET", f"{TOPIC}+a/subscriptions")[1]) == ["s s"]
+    found = json.loads(ask("GET", "/admin/v2/persistent/public/default")[1])
+    assert set(found) == {"persistent://public/default/t a", "persistent://public/default/t+b"}
