@@ -8,6 +8,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -221,6 +222,7 @@ class Recorder:
         content_type: str = "application/json",
         label: str | None = None,
         quiet: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Call a REST route below the admin URL, and record status, content type and body."""
         data = (
@@ -228,7 +230,8 @@ class Recorder:
             if body is None
             else (body if isinstance(body, bytes) else json.dumps(body).encode())
         )
-        request = urllib.request.Request(f"{self.admin_url}{path}", data=data, method=method)
+        url = f"{self.admin_url}{path}"
+        request = urllib.request.Request(url, data=data, method=method, headers=dict(headers or {}))
         if data is not None:
             request.add_header("Content-Type", content_type)
         try:

@@ -81,6 +81,11 @@ class Services:
         """How many Kafka clients are connected."""
         return 0 if self.kafka is None else len(self.kafka.sessions)
 
+    def joined(self, session: Session) -> None:
+        """A client has connected."""
+        self.sessions.add(session)
+        self.sessions_made += 1
+
     def new_producer_name(self) -> str:
         """A producer name that was never used on this data folder before."""
         name = f"{self.config.cluster}-{self.incarnation}-{self._names_given}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..metadata import Buffer
 from .entry import Entry, EntryKind, RecordHead
@@ -52,6 +53,9 @@ class RunHeader:
 
 class Run(ABC):
     """A run of entries. An engine implements the abstract methods."""
+
+    entry_overhead_bytes: ClassVar[int] = 0
+    """What the engine stores with each entry, beside its prefix and body."""
 
     def __init__(self, header: RunHeader) -> None:
         self.header = header

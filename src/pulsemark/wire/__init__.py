@@ -44,7 +44,7 @@ from .message_id import (
     to_unsigned,
     unpack_ack_set,
 )
-from .topic_name import TopicName, check_namespace
+from .topic_name import TopicName, check_namespace, check_namespace_or_older
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_SIZE_BYTES",
@@ -76,6 +76,7 @@ __all__ = [
     "UnknownCommandError",
     "Unsupported",
     "check_namespace",
+    "check_namespace_or_older",
     "commands",
     "pack_ack_set",
     "to_signed",

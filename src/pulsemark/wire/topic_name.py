@@ -120,6 +120,19 @@ def check_namespace(name: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
+def check_namespace_or_older(name: str) -> None:
+    """Like `check_namespace`; `tenant/cluster/namespace`, as Pulsar 1 had it, is a name as well.
+
+    There is no such namespace, but asking for it is no error.
+    """
+    parts = name.split("/")
+    if len(parts) != 3:
+        check_namespace(name)
+        return
+    for what, part in zip(("tenant", "cluster", "namespace"), parts, strict=True):
+        _check_entity(name, what, part)
+
+
 def _check_entity(name: str, what: str, part: str) -> None:
     _check_part(name, what, part)
     if _ENTITY.fullmatch(part) is None:

@@ -56,7 +56,7 @@ def test_limits_that_do_not_fit(value):
         RetentionPolicy.from_json({TIME: value[0], SIZE: value[1]})
 
 
-EMPTY = {"reason": "The request entity cannot be empty."}
+EMPTY = "The request entity cannot be empty."
 PARTITION = {"reason": "Not allowed to set/get topic policy for a partition"}
 GOOD = {TIME: 10, SIZE: 20}
 

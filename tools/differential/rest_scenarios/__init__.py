@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from . import administration, basics, brokers, topics, web
+from . import administration, basics, brokers, routes, topics, web
 from .registry import CLUSTER_WIDE, REST_SCENARIOS
 
-__all__ = ["CLUSTER_WIDE", "REST_SCENARIOS", "administration", "basics", "brokers", "topics", "web"]
+__all__ = [
+    "CLUSTER_WIDE",
+    "REST_SCENARIOS",
+    "administration",
+    "basics",
+    "brokers",
+    "routes",
+    "topics",
+    "web",
+]

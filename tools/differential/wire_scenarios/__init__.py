@@ -14,6 +14,7 @@ from . import (
     names_and_properties,
     positions,
     producers,
+    states,
     topics,
     transactions,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "producers",
     "received",
     "send",
+    "states",
     "subscribe",
     "topics",
     "transactions",

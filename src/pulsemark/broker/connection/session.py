@@ -94,8 +94,7 @@ class Session(Members, asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "-"
-        self.services.sessions.add(self)
-        self.services.sessions_made += 1
+        self.services.joined(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer for the next input."""

@@ -77,7 +77,7 @@ def auth_response(session: Session, command: CommandAuthResponse) -> None:
         return
     session.refuse(
         commands.NO_REQUEST_ID,
-        RefusedError(ServerError.AuthenticationError, "no challenge is outstanding"),
+        RefusedError(ServerError.AuthenticationError, "Failed to authenticate"),
     )
     session.close_because("AUTH_RESPONSE without a challenge")
 

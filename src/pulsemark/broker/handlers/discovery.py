@@ -12,7 +12,7 @@ from ...proto.pulsar_api_pb2 import (
     CommandPartitionedTopicMetadata,
     ServerError,
 )
-from ...wire import commands
+from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..topics.creation import check_room, creates, is_beyond_partitions, partitions_created
 from ..topics.name_patterns import compile_if_safe, matches, topics_hash
@@ -115,6 +115,12 @@ def _text_of(refusal: RefusedError) -> str:
 
 def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) -> None:
     """The namespace's topics, with each partition; an unknown namespace has no topics."""
+    try:
+        check_namespace_or_older(command.namespace)
+    except InvalidTopicNameError as error:
+        # As in Pulsar.
+        session.close_because(str(error))
+        return
     names = session.services.topics.names_in(command.namespace)
     if len(names) > NAMES_AT_ONCE:
         session.run(command.request_id, _many_topics(session, command, names))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "is_in_use", "schema_version_for"]
 
 #: Pulsar's name of the error; clients show it to their users.
+#: What begins a refusal of other commands; Pulsar's answer to GET_SCHEMA has only the rest.
+INVALID = "Invalid topic name: "
 EXCEPTION = "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException"
 
 
@@ -40,7 +42,10 @@ async def _get_schema(session: Session, command: CommandGetSchema) -> None:
             raise RefusedError(ServerError.IncompatibleSchema, "Empty schema version")
         found = await services.schemas.find(name, version)
     except RefusedError as refusal:
-        answer = commands.get_schema_error(command.request_id, refusal.code, refusal.message)
+        text = refusal.message.removeprefix(INVALID)
+        if refusal.code == ServerError.TopicNotFound:
+            text = f"Topic not found or no-schema {command.topic}"
+        answer = commands.get_schema_error(command.request_id, refusal.code, text)
     else:
         shown = Schema()
         shown.CopyFrom(found.schema)

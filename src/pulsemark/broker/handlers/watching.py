@@ -15,7 +15,7 @@ from ...proto.pulsar_api_pb2 import (
     CommandWatchTopicListClose,
     ServerError,
 )
-from ...wire import InvalidTopicNameError, check_namespace, commands
+from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..topics.name_patterns import compile_if_safe, topics_hash
 from ..topics.topic_watchers import TopicWatcher
@@ -37,7 +37,7 @@ def watch(session: Session, command: CommandWatchTopicList) -> None:
     A watcher id that is in use gets the topics again, for the watcher that has the id.
     """
     try:
-        check_namespace(command.namespace)
+        check_namespace_or_older(command.namespace)
     except InvalidTopicNameError as error:
         # As in Pulsar.
         session.close_because(str(error))

@@ -100,6 +100,13 @@ CONNECTORS = tuple(
         ("GET", "/admin/v2/worker/cluster/leader/ready"),
         ("GET", "/admin/v2/worker/assignments"),
         ("GET", "/admin/v2/worker/connectors"),
+        ("GET", "/admin/v2/worker/drain"),
+        ("PUT", "/admin/v2/worker/drain"),
+        ("GET", "/admin/v2/worker/leader/drain"),
+        ("PUT", "/admin/v2/worker/leader/drain"),
+        ("PUT", "/admin/v2/worker/rebalance"),
+        ("GET", "/admin/v3/sinks/builtinsinks/{name}/configdefinition"),
+        ("GET", "/admin/v3/sources/builtinsources/{name}/configdefinition"),
         ("GET", "/admin/v2/worker-stats/metrics"),
         ("GET", "/admin/v2/worker-stats/functionsmetrics"),
     )

@@ -31,6 +31,8 @@ SEPARATORS = (",", ":")
 #: Pulsar's reason for an error (500) that its own code did not expect.
 UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}"
 JSON_TYPE = "application/json"
+#: The parts of the administration whose paths name topics.
+FORM_NAMES = ("persistent", "non-persistent", "schemas")
 TEXT_TYPE = "text/plain; charset=utf-8"
 
 
@@ -82,7 +84,12 @@ class Request:
         if BAD_PERCENT.search(path):
             raise HttpError(400, "the URL is not valid: after % come two hexadecimal digits")
         try:
-            self.segments = tuple(unquote(part, errors="strict") for part in _parts(path))
+            # What follows a semicolon is a parameter of the segment (RFC 3986), as in Pulsar.
+            plain = [part.partition(";")[0] for part in _parts(path)]
+            self.segments = tuple(
+                unquote(part.replace("+", " ") if _is_form(plain, at) else part, errors="strict")
+                for at, part in enumerate(plain)
+            )
             pairs = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=100)
         except (UnicodeDecodeError, ValueError) as error:
             raise HttpError(400, f"the URL is not valid: {error}") from error
@@ -122,6 +129,17 @@ def _parts(path: str) -> list[str]:
     """The segments of a path; a slash at its end makes no segment more."""
     parts = path.removeprefix("/").removesuffix("/").split("/")
     return [] if parts == [""] else parts
+
+
+def _is_form(parts: list[str], at: int) -> bool:
+    """Whether a segment is a topic or subscription: clients encode them as in a form, + is a space.
+
+    pulsar-admin does so, and Pulsar decodes these names, and no others, in the same way.
+    """
+    if parts[0] == "lookup":
+        return at == 6
+    of_topics = parts[0] == "admin" and len(parts) > 2 and parts[2] in FORM_NAMES
+    return of_topics and (at == 5 or (at == 7 and parts[6] == "subscription"))
 
 
 def _json_pieces(value: Any, parts: list[str]) -> Iterator[None]:

@@ -30,6 +30,17 @@ def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic
     return request.services.topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
 
 
+def check_topics_namespace(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> None:
+    """Raise `HttpError` 404 about the topic if its namespace does not exist.
+
+    Other routes are answered with "Namespace not found": each as Pulsar answers it.
+    """
+    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
+
+
 def existing_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> TopicName:

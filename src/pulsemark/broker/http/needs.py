@@ -179,6 +179,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", f"{TOPICS}/partitioned"): namespace("GET_TOPICS"),
     ("PUT", TOPIC): namespace("CREATE_TOPIC"),
     ("DELETE", TOPIC): namespace("DELETE_TOPIC"),
+    # The bundle of a namespace, for non-persistent topics.
+    ("GET", TOPIC): namespace("GET_TOPICS"),
     ("GET", f"{TOPIC}/partitions"): topic("LOOKUP"),
     ("PUT", f"{TOPIC}/partitions"): topic_policy("PARTITION", "WRITE"),
     ("POST", f"{TOPIC}/partitions"): topic_policy("PARTITION", "WRITE"),

@@ -14,7 +14,9 @@ from ..statistics.non_persistent_stats import internal_stats, partitions_stats, 
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
+from .bundles import topics_in_bundle
 from .messages import HttpError, Request, Response
+from .names import namespace_name
 from .table import Route
 from .topics import stats_options
 
@@ -24,6 +26,8 @@ DOMAIN = "non-persistent"
 
 
 def _name(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
+    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace not found")
     return request.services.topics.parse(f"{DOMAIN}://{tenant}/{namespace}/{topic}")
 
 
@@ -68,6 +72,13 @@ async def delete(request: Request, tenant: str, namespace: str, topic: str) -> R
     except RefusedError as refusal:
         raise HttpError(404, f"Topic {name} not found") from refusal
     return Response()
+
+
+async def in_bundle(request: Request, tenant: str, namespace: str, bundle: str) -> Response:
+    """The namespace's open topics of one bundle."""
+    full = namespace_name(request, tenant, namespace)
+    names = topics_in_bundle(request, full, bundle)
+    return Response.of_json([name for name in names if name.startswith(f"{DOMAIN}:")])
 
 
 async def unload(request: Request, tenant: str, namespace: str, topic: str) -> Response:
@@ -164,6 +175,7 @@ async def terminate(request: Request, tenant: str, namespace: str, topic: str) -
 
 
 TOPIC = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
+BUNDLE = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{bundle}}"
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 NOT_ALLOWED = "{} on a non-persistent topic is not allowed"
 
@@ -184,6 +196,7 @@ ROUTES = (
     Route("PUT", TOPIC, create),
     Route("DELETE", TOPIC, delete),
     Route("PUT", f"{TOPIC}/unload", unload),
+    Route("GET", BUNDLE, in_bundle, (404, 412)),
     Route("GET", f"{TOPIC}/stats", stats),
     Route("GET", f"{TOPIC}/internalStats", stats_internal),
     Route("GET", f"{TOPIC}/partitioned-stats", partitioned_stats),

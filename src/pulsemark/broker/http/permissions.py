@@ -25,7 +25,12 @@ from ..security.permissions import (
     revoke_subscription,
 )
 from .messages import HttpError, Request, Response
-from .names import check_new_namespace, existing_namespace, existing_topic
+from .names import (
+    check_new_namespace,
+    check_topics_namespace,
+    existing_namespace,
+    existing_topic,
+)
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -120,6 +125,7 @@ async def of_one_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
+    check_topics_namespace(request, domain, tenant, namespace, topic)
     name = existing_topic(request, domain, tenant, namespace, topic)
     policies = request.services.topics.namespaces[name.namespace]
     return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))

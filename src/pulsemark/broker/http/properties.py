@@ -9,7 +9,7 @@ from ..policies.policy import PolicyValueError
 from ..policies.properties import PROPERTIES, read_properties
 from ..statistics.internal_stats import stored_index
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import existing_topic
+from .names import check_topics_namespace, existing_topic
 from .policies import policy_namespace
 from .table import Route
 
@@ -66,6 +66,7 @@ async def of_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """All properties of a topic."""
+    check_topics_namespace(request, domain, tenant, namespace, topic)
     if domain != "persistent":
         raise HttpError(406, "Need to provide a persistent topic name")
     name = existing_topic(request, domain, tenant, namespace, topic)

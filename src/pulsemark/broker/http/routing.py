@@ -117,6 +117,7 @@ BY_SIZE = _by_size()
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
     accept = request.headers.get("accept", "")
+    request.segments = _current(request.segments)
     try:
         if request.method == "OPTIONS":
             return options(_allowed(request))
@@ -145,6 +146,17 @@ def _allowed(request: Request) -> frozenset[str]:
     if not found:
         raise UnservedError(404)
     return found
+
+
+#: Pulsar 1's names of parts that are the same in Pulsar 2. Its other parts have other paths.
+OLDER = {"clusters": "clusters", "brokers": "brokers", "properties": "tenants"}
+
+
+def _current(segments: tuple[str, ...]) -> tuple[str, ...]:
+    """A path in the form of Pulsar 2: /admin/clusters is /admin/v2/clusters."""
+    if len(segments) > 1 and segments[0] == "admin" and segments[1] in OLDER:
+        return ("admin", "v2", OLDER[segments[1]], *segments[2:])
+    return segments
 
 
 def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:

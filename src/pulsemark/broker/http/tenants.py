@@ -24,7 +24,8 @@ async def tenant(request: Request, name: str) -> Response:
     settings = request.services.topics.namespaces.tenants.get(name)
     if settings is None:
         raise HttpError(404, "Tenant does not exist")
-    roles = settings.get("adminRoles")
+    # The tenants of a new broker have nothing stored: Pulsar shows them with empty lists.
+    roles = settings.get("adminRoles") if settings else []
     shown = {} if roles is None else {"adminRoles": sorted(roles)}
     clusters = settings.get("allowedClusters", [request.services.config.cluster])
     return Response.of_json({**shown, "allowedClusters": clusters})

@@ -16,6 +16,7 @@ from ..topics.topic import Topic, TopicInUseError
 from .bundles import topics_in_bundle
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
+    check_topics_namespace,
     existing_topic,
     namespace_name,
     open_logs,
@@ -190,6 +191,7 @@ async def last_message_id(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The last message's id."""
+    check_topics_namespace(request, domain, tenant, namespace, topic)
     opened = await open_topic(request, domain, tenant, namespace, topic)
     last = await request.services.topics.turns.result(opened.finding_last_id())
     end = opened.ledger.end_position
@@ -219,6 +221,7 @@ async def offload_status(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """NOT_RUN: the broker offloads nothing."""
+    check_topics_namespace(request, domain, tenant, namespace, topic)
     await open_topic(request, domain, tenant, namespace, topic)
     first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
     return Response.of_json(

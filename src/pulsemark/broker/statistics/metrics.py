@@ -280,7 +280,7 @@ def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family
     """Pulsar's figures of managed ledgers, which it adds up for each namespace."""
     names = [name for name, _, _ in TOPIC_FIGURES]
     for name, text, figure in (
-        ("pulsar_ml_StoredMessagesSize", "Bytes of entries on disk", "pulsar_storage_size"),
+        ("pulsar_ml_StoredMessagesSize", "Bytes of entries", "pulsar_storage_size"),
         ("pulsar_ml_NumberOfMessagesInBacklog", "Messages not acknowledged", "pulsar_msg_backlog"),
     ):
         number = names.index(figure)

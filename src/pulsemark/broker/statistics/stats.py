@@ -166,7 +166,7 @@ def durability(config: BrokerConfig) -> dict[str, Any]:
 
 
 def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
-    """Bytes of the topic's durable entries on disk."""
+    """Bytes of the topic's durable entries, without what the engine stores with each."""
     size_bytes = 0
     for segment in topic.ledger.segments():
         size_bytes += segment_size_bytes(segment)
@@ -179,14 +179,7 @@ def segment_size_bytes(segment: Run) -> int:
     cut, count = segment.cut_rows, segment.entry_count
     if count <= cut or segment.removed:
         return 0
-    try:
-        end = segment.row(count - 1).end_offset
-        return end - segment.row(cut).offset if cut else end
-    except (DamagedRecordError, FileNotFoundError):
-        # Entries may be removed while the figures are taken.
-        if segment.is_gone(count - 1):
-            return 0
-        raise
+    return _bytes_of_rows(segment, cut, count)
 
 
 def _publishers(topic: Topic, wanted: StatsOptions) -> Generator[None, None, list[dict[str, Any]]]:
@@ -331,7 +324,7 @@ def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, 
 
 
 def bytes_from(topic: Topic, start: Position) -> Generator[None, None, int]:
-    """Bytes on disk of the entries from a position on."""
+    """Bytes of the entries from a position on."""
     size_bytes = 0
     for segment, first, last in topic.ledger.stretches(start):
         size_bytes += _bytes_of_rows(segment, first, last)
@@ -341,7 +334,9 @@ def bytes_from(topic: Topic, start: Position) -> Generator[None, None, int]:
 
 def _bytes_of_rows(segment: Run, first: int, last: int) -> int:
     try:
-        return segment.row(last - 1).end_offset - segment.row(first).offset
+        end, start = segment.row(last - 1).end_offset, segment.row(first).offset
+        overhead_bytes: int = (last - first) * segment.entry_overhead_bytes
+        return end - start - overhead_bytes
     except (DamagedRecordError, FileNotFoundError):
         # Entries may be removed while the figures are taken.
         if segment.is_gone(last - 1):

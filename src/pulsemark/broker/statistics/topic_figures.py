@@ -146,7 +146,7 @@ TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     ("pulsar_rate_out", "Messages per second out", lambda t: t.rate_meter.rates.messages_out),
     ("pulsar_throughput_in", "Bytes per second in", lambda t: t.rate_meter.rates.bytes_in),
     ("pulsar_throughput_out", "Bytes per second out", lambda t: t.rate_meter.rates.bytes_out),
-    ("pulsar_storage_size", "Bytes of the topic's entries on disk", None),
+    ("pulsar_storage_size", "Bytes of the topic's entries", None),
     ("pulsar_storage_logical_size", "The same: there is one copy of them", None),
     ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", None),
     (

@@ -88,8 +88,7 @@ class Topic:
         self.ledger = ledger
         self.config = config
         self.counters = TopicCounters()
-        self.rate_meter = RateMeter()
-        self.flows = Flows()
+        self.rate_meter, self.flows = RateMeter(), Flows()
         self.conversions = Conversions()
         self.cleaning = TopicCleaning()
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)

@@ -46,6 +46,8 @@ _NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
 class SegmentRows(Run):
     """A run of entries in one file, row by row. ``entry_count`` is what readers may see."""
 
+    entry_overhead_bytes = RECORD_HEADER_SIZE
+
     header: SegmentHeader
 
     def __init__(

@@ -1,0 +1,121 @@
+"""The differences that are meant to be: one row for each scenario and step, with its reason.
+
+`*` in a scenario's name or in a step stands for the parts that come from a table (access modes,
+strategies). docs/compatibility.md explains each reason.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+__all__ = ["KNOWN", "reason_of"]
+
+VERSION = "the broker says what it is"
+EPOCH = "an older epoch must never own the topic again; closed waiters own nothing"
+SEEKS = "two seeks at once: refused with another text"
+RECEIPT = "the acknowledgement's receipt waits for the disk"
+NAMES = "names with a cluster (Pulsar 1) are not supported"
+PATTERN = "the text of Python's parser"
+MARKER = "an entry with a marker is delivered"
+PREFIX = "an entry that begins with a prefix is refused"
+LEDGER = "the ledger goes on when a topic is unloaded"
+FRAME = "the frame is wrong whatever the consumer"
+COUNT = "Pulsar's count is wrong after this seek"
+BASE = "a partitioned topic's own name has no log"
+JAVA = "a Java class or a stack trace in the text"
+MISTAKE = "a client's mistake is no error of the server (500)"
+CURSOR = "cursors are in one ledger of the broker"
+ORDER = "any order is right"
+SYSTEM = "policies are in the catalog, not in a topic"
+PEEK = "a GET creates nothing"
+OFFLOAD = "nothing is offloaded"
+DEPRECATED = "deprecated, and it does not answer for topics with subscriptions"
+UNLOADED = "partitions that nobody used are not opened by a question"
+DELETED = "a topic in memory ends with its last client"
+AUTH = "a typing error must not lift a restriction"
+SETTINGS = "settings are read at the start"
+METADATA = "metadata are in the data folder"
+BUNDLE = "one broker owns all bundles"
+CATALOG = "versions are in the catalog"
+SERVLET = "there is no servlet"
+
+KNOWN: tuple[tuple[str, str, str], ...] = (
+    ("handshake", "connect", VERSION),
+    ("protocol_versions", "version *", VERSION),
+    ("feature_flags", "flags *", VERSION),
+    ("connect_fields", "*", VERSION),
+    ("rest_clusters_and_brokers", "GET /admin/v2/brokers/version", VERSION),
+    ("several_waiting", "*", EPOCH),
+    ("promoted_*", "producer", EPOCH),
+    ("promoted_*_stale", "*", EPOCH),
+    ("seek_of_many", "two seeks", SEEKS),
+    ("unacked_limit", "ack one", RECEIPT),
+    ("violations", "flow zero", FRAME),
+    ("topic_lists", "topics", PATTERN),
+    ("replicated_flags", "flow", MARKER),
+    ("send_errors", "*", PREFIX),
+    ("unloaded_producer", "send again", LEDGER),
+    ("seeks_of_types", "stats", COUNT),
+    *(("names", step, NAMES) for step in ("partitions", "no creation", "lookup", "producer")),
+    ("topic_partition_names", "*/slash", NAMES),
+    ("rest_topics_in_detail", "PUT /persistent/<tenant>/n2/x%2Fy", NAMES),
+    ("topic_partition_names", "* persistent://public/default/T", BASE),
+    ("rest_partitions", "*", BASE),
+    ("topic_auto_partitioned", "*", BASE),
+    ("schemas", "broken", JAVA),
+    ("schema_wire", "*broken*", JAVA),
+    ("non_persistent", "last id", JAVA),
+    ("topic_non_persistent*", "*last id", JAVA),
+    ("rest_reads_of_the_cluster", "GET /broker-stats/broker-resource-availability*", JAVA),
+    ("rest_absent_services", "GET //admin/v3/packages/zzz*", JAVA),
+    ("schema_rest_bad", "key value bad", MISTAKE),
+    ("rest_namespaces_and_bundles", "PUT /namespaces/<tenant>/n1/zzz/unload", MISTAKE),
+    ("rest_*_policies", "subscriptionTypesEnabled = None", MISTAKE),
+    ("rest_namespace_policies", "allowedClusters = None", MISTAKE),
+    ("topic_partition_rest", "create nothing", MISTAKE),
+    ("rest_topics_in_detail", "GET */absent/internal-info", MISTAKE),
+    ("rest_topics_in_detail", "GET //lookup/v2/topic/zzz/*", MISTAKE),
+    ("rest_non_persistent_topics", "GET */internal-info", MISTAKE),
+    ("topic_non_persistent_rest", "GET /internal-info", MISTAKE),
+    ("topic_non_persistent_rest", "POST /subscription/s/skip*", MISTAKE),
+    ("rest_topics", "internal stats with messages", CURSOR),
+    ("rest_topics_in_detail", "GET *internalStats?metadata=true", CURSOR),
+    ("rest_topics_in_detail", "GET */t1/subscriptions", ORDER),
+    ("rest_topics_in_detail", "POST */all_subscription/expireMessages/1", ORDER),
+    ("topic_partition_growth", "subs of 0", ORDER),
+    ("topic_non_persistent_partitioned", "list non-persistent", ORDER),
+    ("topic_non_persistent_partitioned", "NON_PERSISTENT", ORDER),
+    ("topic_non_persistent_partitioned", "ALL", ORDER),
+    ("topic_peek", "*peek 2", ORDER),
+    ("topic_peek", "examine*position=2", ORDER),
+    ("topic_peek", "by id 1", ORDER),
+    ("rest_topics_in_detail", "GET *includeSystemTopic=true", SYSTEM),
+    ("topic_peek", "no subscription", PEEK),
+    ("topic_peek", "POST /subscription/absent/*", PEEK),
+    ("rest_topics_in_detail", "PUT */t1/offload*", OFFLOAD),
+    ("rest_options_of_topics", "OPTIONS * offload", OFFLOAD),
+    ("rest_topics_in_detail", "GET */t1/backlog", DEPRECATED),
+    ("topic_non_persistent_rest", "GET /backlog", DEPRECATED),
+    ("*", "*partitioned-stats", UNLOADED),
+    ("topic_non_persistent_partitioned", "partitioned stats", UNLOADED),
+    ("topic_non_persistent_rest", "DELETE*", DELETED),
+    ("topic_non_persistent_rest", "delete force", DELETED),
+    ("rest_non_persistent_topics", "DELETE */np", DELETED),
+    ("rest_namespace_policies", "subscriptionAuthMode = *", AUTH),
+    ("rest_clusters_and_brokers", "GET /admin/v2/brokers/configuration", SETTINGS),
+    ("rest_clusters_and_brokers", "GET /admin/v2/brokers/internal-configuration", METADATA),
+    ("rest_reads_of_the_cluster", "GET /brokers/internal-configuration", METADATA),
+    ("rest_clusters_and_brokers", "GET /status.html", SETTINGS),
+    ("rest_wrong_requests", "GET //status.html/", SETTINGS),
+    ("rest_namespaces_and_bundles", "*/0x80000000_0xc0000000*", BUNDLE),
+    ("schema_rest", "GET metadata*", CATALOG),
+    ("rest_accept", "application/json: *", SERVLET),
+)
+
+
+def reason_of(scenario: str, step: str) -> str | None:
+    """Why a step of a scenario may differ; None: it must not."""
+    for one, steps, reason in KNOWN:
+        if fnmatchcase(scenario, one) and fnmatchcase(step, steps):
+            return reason
+    return None
