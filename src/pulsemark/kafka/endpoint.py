@@ -28,7 +28,7 @@ __all__ = ["Endpoint"]
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
-LARGE_AT_ONCE = 4
+LARGE_AT_ONCE = 2
 
 
 class Endpoint:
